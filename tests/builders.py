@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import random
+import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -216,3 +217,10 @@ def at_once(*work: Callable[[], object]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Return what git prints in a folder."""
+    identity = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -33,7 +33,7 @@ _EARLY = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TRITON_")
 _LOADED = (
     *("pairbench.execute.worker.interleaved", "pairbench.execute.worker.stages", "torch._dynamo"),
     *("torch.fx.experimental.symbolic_shapes", "torch.profiler", "torch.testing"),
-    *("pairbench.cli.app", "pairbench.analyze.compare.runs", "pairbench.store.reader", "pairbench.workflow.run.record"),
+    *("pairbench.cli.app", "pairbench.analyze.compare.runs", "pairbench.store.reader", "pairbench.workflow.record"),
     *("numpy", "pandas", "pyarrow.parquet", "rich.console", "rich.table", "scipy.special", "scipy.stats"),
     *("_pytest.junitxml", "_pytest.terminal", "pytest", "pytest_benchmark.plugin"),
 )

@@ -275,7 +275,7 @@ def test_only_a_fleet_loads_the_queue() -> None:
         if name.split(".")[0] in ("cryptography", "dask", "distributed") and not module.startswith("features.fleet")
     ]
     assert not wrong
-    code = "import sys, pairbench.cli.app, pairbench.workflow.run.record; print(*sys.modules)"
+    code = "import sys, pairbench.cli.app, pairbench.workflow.record; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not {"cryptography", "dask", "distributed"} & set(loaded)
 

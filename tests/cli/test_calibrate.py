@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.features.calibrate import calibrations_of, render_calibrations
+from pairbench.features.levels import calibrations_of, render_calibrations
 from pairbench.model.comparison import Calibration
 from pairbench.store.documents import read_calibrations, write_calibration
 from tests.builders import CASES, DEVICE, make_run

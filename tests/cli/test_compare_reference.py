@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.workflow.compare import comparer
+from pairbench.workflow import comparer
 from tests.builders import CASES, make_run, run_id_of
 from tests.cli.compared import SLOWER, Cli, reference_of, write
 

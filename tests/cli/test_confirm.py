@@ -16,11 +16,11 @@ from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 from pairbench.store.reader import read_run, runs
+from pairbench.workflow import confirm as confirming
+from pairbench.workflow.confirm import Confirmed, confirm_run
 from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.record import DoneRun
 from pairbench.workflow.requested import Requested
-from pairbench.workflow.run import confirm as confirming
-from pairbench.workflow.run.confirm import Confirmed, confirm_run
-from pairbench.workflow.run.record import DoneRun
 from pairbench.workflow.setup import Chosen, Request
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 

@@ -9,7 +9,7 @@ from pairbench.config import Config
 from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome
 from pairbench.model.record import Record, Series
 from pairbench.store.documents import write_calibration
-from pairbench.workflow.compare.comparer import Comparer
+from pairbench.workflow.comparer import Comparer
 from tests.builders import CASES, make_run, run_id_of, write_runs
 
 CPU: dict[str, Any] = {

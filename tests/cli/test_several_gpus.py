@@ -13,8 +13,8 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
 from pairbench.model.settings import Settings
 from pairbench.plan import parse_selection
+from pairbench.workflow.devices import on_devices, plans_for
 from pairbench.workflow.machine import HostWatch
-from pairbench.workflow.run.devices import on_devices, plans_for
 from pairbench.workflow.setup import Chosen
 
 GPUS = tuple(

@@ -12,7 +12,7 @@ import pytest
 from pairbench.errors import StoreFailedError
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
-from pairbench.workflow.compare.comparer import Comparer
+from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.progress import PlainProgress
 from tests.commands import forked_workers
 from tests.in_process import Said, call_main

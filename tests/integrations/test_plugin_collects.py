@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import git
 from tests.integrations.pytest_project import EXTRA, SUITE, Project, names
-from tests.workflow.git.test_worktrees import git
 
 SMOKE = ("baseline", "scaled", "kernel")
 

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from pairbench.workflow.interrupting import ends_on_signals
+from pairbench.workflow.setup import ends_on_signals
 
 
 class Thing:

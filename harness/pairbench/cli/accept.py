@@ -47,7 +47,7 @@ def accept(
 
     Example: pairbench accept 'suites/norm.py::rms_norm*-fused-eager' --reason 'exact softmax, see #12'
     """
-    from pairbench.features.accept import accept_level
+    from pairbench.features.levels import accept_level
     from pairbench.report.render import render_rows
 
     config = configure(output, mode=mode, store=store)

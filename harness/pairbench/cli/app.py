@@ -38,7 +38,7 @@ from pairbench.cli.trend import trend
 from pairbench.cli.try_ import try_
 from pairbench.cli.verify import verify
 from pairbench.errors import InterruptedRunError, PairbenchError
-from pairbench.workflow.interrupting import ends_on_signals
+from pairbench.workflow.setup import ends_on_signals
 
 app = typer.Typer(
     name="pairbench",

@@ -72,7 +72,7 @@ def bisect(
     Example: pairbench bisect 'suites/norm.py::rms_norm*4096*' -i triton --good v1.2 --bad main --device cuda:0
     """
     from pairbench.features.ab.arguments import read_arguments
-    from pairbench.features.bisect.search import Asked, bisect_commits, render_bisection
+    from pairbench.features.bisect.search import SearchOptions, bisect_commits, render_bisection
 
     policy = policy_of(min_effect)
     config = configure(
@@ -90,7 +90,7 @@ def bisect(
         raise UsageError(
             f"--bad {bad!r} is no commit, branch or tag of {arguments.repository}; `git log` lists what there is"
         )
-    asked = Asked(
+    asked = SearchOptions(
         arguments=arguments,
         device=device,
         implementation=implementation,

@@ -41,7 +41,7 @@ def calibrate(
 
     Example: pairbench calibrate suites/conv.py --device cuda:0 --runs 5
     """
-    from pairbench.features.calibrate import calibrate_machine, check_runs, render_calibrations
+    from pairbench.features.levels import calibrate_machine, check_runs, render_calibrations
 
     check_runs(runs)
     config = configure(

@@ -57,7 +57,7 @@ def compare(
     Example: pairbench compare main latest --strict
     """
     from pairbench.report.comparison.render import render_comparison
-    from pairbench.workflow.compare.comparer import Comparer
+    from pairbench.workflow.comparer import Comparer
 
     config = configure(output, store=store)
     policy = policy_of(min_effect)

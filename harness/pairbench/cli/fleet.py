@@ -153,8 +153,7 @@ def run(
 
     Example: pairbench fleet run suites/linear --commit main --scheduler tls://head:8786 --certificates certificates --store s3://bucket/results
     """
-    from pairbench.features.fleet.command import Wanted, run_fleet, units_of
-    from pairbench.features.fleet.queue import render_fleet
+    from pairbench.features.fleet.command import Wanted, render_fleet, run_fleet, units_of
 
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, store=store)
     wanted = Wanted(
@@ -187,7 +186,7 @@ def certificates(
 
     Example: pairbench fleet certificates certificates
     """
-    from pairbench.features.fleet.command import make_certificates
+    from pairbench.features.fleet.dask import make_certificates
     from pairbench.report.render import render_rows
 
     configure(output)

@@ -79,9 +79,9 @@ def plot(
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
     from pairbench.errors import UsageError
-    from pairbench.features.plot import stored_points
     from pairbench.report.charts.axis import SUFFIXES, axis_chart, chart_rows, crossover_sentences
     from pairbench.report.render import render_rows, to_json
+    from pairbench.workflow.lookup import stored_points
 
     if target is not None and target.suffix.lower() not in SUFFIXES:
         raise UsageError(

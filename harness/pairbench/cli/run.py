@@ -25,12 +25,12 @@ from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_request
 
 if TYPE_CHECKING:
-    from pairbench.workflow.narrowed import Narrowed
-    from pairbench.workflow.run.confirm import Confirmed
-    from pairbench.workflow.run.record import DoneRun
+    from pairbench.workflow.confirm import Confirmed
+    from pairbench.workflow.record import DoneRun
+    from pairbench.workflow.requested import Narrowed
 
 # A second's worth of importing, done while workers load torch.
-_MEANWHILE = ("pairbench.workflow.run.record", "pyarrow.parquet", "scipy.special")
+_MEANWHILE = ("pairbench.workflow.record", "pyarrow.parquet", "scipy.special")
 
 
 def run(
@@ -122,16 +122,16 @@ def run(
         )
         request = stack.enter_context(open_request(config, select, device, implementation or (), meanwhile=_MEANWHILE))
         if changed_since is not None:
-            from pairbench.features.since.narrow import changed_since as narrowed_to_changed
+            from pairbench.features.since import changed_since as narrowed_to_changed
 
             request = narrowed_to_changed(request, changed_since)
         narrowed = request.chosen.narrowed
-        from pairbench.workflow.run.record import record_run
+        from pairbench.workflow.record import record_run
 
         done = record_run(request, skip_existing=skip_existing, began=began)
         error = done.error
         if confirm and done.records and not (done.interrupted or done.kept or error):
-            from pairbench.workflow.run.confirm import confirm_run
+            from pairbench.workflow.confirm import confirm_run
 
             try:
                 confirmed = confirm_run(request, done.run_id)

@@ -80,7 +80,7 @@ def write(target: Path, content: str | bytes, *, make_folder: bool = False, opti
 
 if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
-    from pairbench.workflow.compare.comparer import ComparedRuns
+    from pairbench.workflow.comparer import ComparedRuns
 
 
 def report_problems(compared: "ComparedRuns") -> None:

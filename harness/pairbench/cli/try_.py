@@ -24,7 +24,7 @@ from pairbench.errors import PairbenchError
 from pairbench.workflow.setup import ask, open_context
 
 if TYPE_CHECKING:
-    from pairbench.features.attempt.values import Attempt, Tried
+    from pairbench.features.attempt.attempts import Attempt, Tried
 
 
 def try_(
@@ -67,8 +67,7 @@ def try_(
     with contextlib.ExitStack() as stack:
         context = stack.enter_context(open_context(config, suites, quick=True))
         # Only now, for it takes half a second, and the server that loads torch is under way.
-        from pairbench.features.attempt.attempts import Attempts, WantedTry
-        from pairbench.features.attempt.watch import try_on_changes
+        from pairbench.features.attempt.attempts import Attempts, WantedTry, try_on_changes
 
         wanted = WantedTry(
             select=tuple(select or ()),

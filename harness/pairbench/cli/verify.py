@@ -45,7 +45,7 @@ def verify(
     """
     from pairbench.report.render import render_rows, to_json
     from pairbench.report.rows import MEANINGS
-    from pairbench.workflow.run.devices import verify_devices
+    from pairbench.workflow.devices import verify_devices
 
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, tf32=tf32, timeout=timeout)
     with open_request(config, select, device, implementation or ()) as request:

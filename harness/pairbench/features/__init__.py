@@ -1,1 +1,1 @@
-"""Features that stand on the core, a room each: values, logic and words. None imports another, but bisect and backfill use ab."""
+"""Features on top of the core, a room each with its values, logic and words. None imports another, but bisect and backfill use ab."""

@@ -1,8 +1,6 @@
-"""A history filled in: commits of the past, each from a folder of its own, run by this pairbench on this host and put in the store.
+"""A history filled in: commits of the past are measured by this pairbench on this host, each from a worktree, and stored.
 
-Which commits of a history to measure, and in which order: every one, every Nth, or where it is expected to tell most.
-
-What `pairbench backfill` prints: a row for each commit that it came to.
+The commits are all of a range, every Nth, those with a tag, or those that are expected to tell most.
 """
 
 import itertools
@@ -23,15 +21,23 @@ from pairbench.model.record import Record
 from pairbench.report.render import render_rows, to_json
 from pairbench.store.reader import read_frame, read_records
 from pairbench.suite.reached import reached_files
-from pairbench.workflow.git.repository import git, read_commit, run_git
-from pairbench.workflow.git.worktrees import Worktrees, keep_reason, list_commits, open_worktrees, touched_files
+from pairbench.workflow.git import (
+    Worktrees,
+    git,
+    keep_reason,
+    list_commits,
+    open_worktrees,
+    read_commit,
+    run_git,
+    touched_files,
+)
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.record import record_run
+from pairbench.workflow.record import record_run
 from pairbench.workflow.setup import Request, open_context, pick_devices, store_of
 
 
 def every(commits: int, step: int) -> tuple[int, ...]:
-    """Return the places of every so many commits, oldest first, the newest among them."""
+    """Return the index of every `step`-th commit, oldest first, with the newest among them."""
     return tuple(range((commits - 1) % step, commits, step))
 
 
@@ -41,37 +47,28 @@ def next_step(
     unmeasurable: Collection[int],
     differing: Collection[tuple[int, int]],
 ) -> int | None:
-    """Return the place of the commit to measure next; None where no further one is expected to tell anything.
+    """Return the index of the commit to measure next, or None where no further one is expected to tell anything.
 
-    First come both ends, and the commits that change the hash of an implementation; then the middle between two neighbours that were
-    measured and differ, the widest gap first.
-
-    Args:
-        changed: For each commit, oldest first, whether it changes a hash.
-        measured: The places of those that were measured.
-        unmeasurable: The places of those that cannot be.
-        differing: Pairs of measured neighbours that differ.
+    Both ends and the commits that change the hash of an implementation come first, then the middle between two measured neighbours
+    that differ, the widest gap first.
     """
     closed = {*measured, *unmeasurable}
     ends = [0, len(changed) - 1]
-    first = [place for place in (*ends, *(place for place, one in enumerate(changed) if one)) if place not in closed]
+    first = [index for index in (*ends, *(index for index, one in enumerate(changed) if one)) if index not in closed]
     if first:
         return first[0]
-    gaps = sorted(differing, key=lambda pair: (pair[0] - pair[1], pair))
-    for before, after in gaps:
-        inside = [place for place in range(before + 1, after) if place not in closed]
-        if inside:
-            return min(inside, key=lambda place: (abs(place - (before + after) / 2), place))
+    for before, after in sorted(differing, key=lambda pair: (pair[0] - pair[1], pair)):
+        if inside := [index for index in range(before + 1, after) if index not in closed]:
+            return min(inside, key=lambda index: (abs(index - (before + after) / 2), index))
     return None
 
 
 def neighbours(measured: Collection[int]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of commits between which none was measured."""
+    """Return the pairs of measured commits with no measured commit between them."""
     return tuple(itertools.pairwise(sorted(measured)))
 
 
 def render_backfilled(filled: Sequence[Filled], skipped: Sequence[Skipped], output: str) -> str:
-    """Return what became of the commits in one of the formats."""
     if output == "json":
         return to_json({"filled": [plain(one) for one in filled], "skipped": [plain(one) for one in skipped]})
     every: list[Filled | Skipped] = [*filled, *skipped]
@@ -101,55 +98,42 @@ _MOVED = (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.FAILED)
 
 @dataclass(frozen=True, kw_only=True)
 class Which:
-    """Which commits of a range are measured; all where nothing is said."""
+    """A choice of commits; all of the range by default."""
 
     every: int | None = None
-    """Every so many, the newest among them."""
     tags: bool = False
-    """Whether commits with a tag are taken alone."""
+    """Whether only commits with a tag are taken."""
     steps: int | None = None
-    """So many at most: those that change an implementation's hash, then those between neighbours that differ."""
+    """The most commits to take: those that change an implementation's hash, then those between neighbours that differ."""
 
 
 @dataclass(kw_only=True)
 class Backfilled:
-    """What became of a range."""
+    """The result of a backfill."""
 
     commits: int
-    """The commits of the range."""
     filled: list[Filled] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     interrupted: bool = False
     not_in_store: str | None = None
-    """Why the store did not take a run, which ends the walk."""
+    """The store's error that ended the backfill."""
 
     @property
     def exit_code(self) -> int:
-        """Return 130 after an interruption, 4 where the store failed, 2 where no commit could be measured."""
         if self.interrupted:
             return 130
         return 4 if self.not_in_store else 0 if self.filled else 2
 
 
 def backfill(config: Config, arguments: Arguments, device: str, which: Which) -> Backfilled:
-    """Measure commits of a range, oldest first, as far as the store has not what is asked for of them.
-
-    Args:
-        config: The settings, and where results belong.
-        arguments: The range as `base`, and what to take of each commit.
-        device: The value of `--device`.
-        which: The commits to take.
-
-    Raises:
-        UsageError: git knows no such range, or there is nothing in it.
-    """
+    """Measure commits of a range, oldest first, and leave out what the store has already."""
     repository = arguments.repository
     commits = list_commits(repository, "--first-parent", arguments.base)
-    tagged = _tagged(repository) if which.tags else frozenset()
     if which.tags:
-        commits = tuple(commit for commit in commits if commit.sha in tagged)
+        tags = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
+        commits = tuple(commit for commit in commits if commit.sha in set(tags.split()))
     if which.every is not None:
-        commits = tuple(commits[place] for place in every(len(commits), which.every))
+        commits = tuple(commits[index] for index in every(len(commits), which.every))
     if not commits:
         words = "has no commit with a tag" if which.tags else "has no commit"
         raise UsageError(
@@ -171,12 +155,12 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
             progress=progress,
             done=Backfilled(commits=len(commits)),
         )
-        for place in range(len(commits)) if which.steps is None else walk.steps(which.steps):
+        for index in range(len(commits)) if which.steps is None else walk.steps(which.steps):
             if context.interrupted.is_set():
                 walk.done.interrupted = True
             if walk.done.interrupted or walk.done.not_in_store:
                 break
-            walk.fill(place)
+            walk.fill(index)
     return walk.done
 
 
@@ -195,22 +179,21 @@ class _Walk:
     unmeasurable: set[int] = field(default_factory=set)
     records: dict[int, tuple[Record, ...]] = field(default_factory=dict)
 
-    def fill(self, place: int) -> None:
-        """Measure one commit, as far as the store has not got it."""
-        commit = self.commits[place]
+    def fill(self, index: int) -> None:
+        commit = self.commits[index]
         self.progress.notify(
-            f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {place + 1} of {len(self.commits)}"
+            f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {index + 1} of {len(self.commits)}"
         )
-        found = self._loaded(place, self._record)
+        found = self._loaded(index, self._record)
         if found is None:
             return
-        self.measured.add(place)
+        self.measured.add(index)
         self.done.filled.append(found)
 
-    def _record(self, side: LoadedSide, place: int) -> Filled | None:
+    def _record(self, side: LoadedSide, index: int) -> Filled | None:
         identity = read_commit(side.checkout.root, variables={})
         if identity is None:
-            raise SuiteError(f"commit {self.commits[place].sha[:10]} is gone from {self.arguments.repository}")
+            raise SuiteError(f"commit {self.commits[index].sha[:10]} is gone from {self.arguments.repository}")
         request = Request(
             config=self.config,
             context=side.context,
@@ -226,59 +209,59 @@ class _Walk:
         if done.interrupted:
             return None
         return Filled(
-            commit=self.commits[place], run_id=done.run_id if done.records else None, records=len(done.records)
+            commit=self.commits[index], run_id=done.run_id if done.records else None, records=len(done.records)
         )
 
     def steps(self, most: int) -> Iterator[int]:
-        """Yield the commits to measure, each chosen by what those before have shown."""
+        """Yield the commits to measure, each chosen by the results of those before."""
         changed = self._changed()
         for _ in range(most):
             differing = [pair for pair in neighbours(self.measured) if self._differ(*pair)]
-            place = next_step(changed, self.measured, self.unmeasurable, differing)
-            if place is None:
+            index = next_step(changed, self.measured, self.unmeasurable, differing)
+            if index is None:
                 return
-            yield place
-            if place not in self.measured and place not in self.unmeasurable:
+            yield index
+            if index not in self.measured and index not in self.unmeasurable:
                 return  # interrupted
 
     def _differ(self, before: int, after: int) -> bool:
         changes = compare(self._stored(before), self._stored(after))
         return any(change.outcome in _MOVED for change in changes)
 
-    def _stored(self, place: int) -> tuple[Record, ...]:
-        if place not in self.records:
-            where, store = {"commit": [self.commits[place].sha]}, store_of(self.config)
+    def _stored(self, index: int) -> tuple[Record, ...]:
+        if index not in self.records:
+            where, store = {"commit": [self.commits[index].sha]}, store_of(self.config)
             runs = set(read_frame(store, columns=("run_id",), where=where)[0]["run_id"])
-            self.records[place] = read_records(store, runs, where=where).value
-        return self.records[place]
+            self.records[index] = read_records(store, runs, where=where).value
+        return self.records[index]
 
     def _changed(self) -> list[bool]:
-        """Return which commits change an implementation: those that touch a file of the newest commit's suites are loaded."""
+        """Return which commits change an implementation; only commits that touch a file of the newest commit's suites are loaded."""
         newest = len(self.commits) - 1
         files = self._loaded(newest, lambda side, _: _reached(side)) or frozenset()
         touched = touched_files(self.arguments.repository, self.commits)
         before: frozenset[tuple[str, ...]] | None = None
         changed = []
-        for place, commit in enumerate(self.commits):
+        for index, commit in enumerate(self.commits):
             if before is not None and files and not touched.get(commit.sha, files) & files:
                 changed.append(False)
                 continue
-            hashes = self._loaded(place, lambda side, _: _hashes(side))
+            hashes = self._loaded(index, lambda side, _: _hashes(side))
             changed.append(before is not None and hashes is not None and hashes != before)
             before = before if hashes is None else hashes
         return changed
 
-    def _loaded(self, place: int, use: Callable[[LoadedSide, int], _Made]) -> _Made | None:
-        """Return what is made of a commit while its files are there; None where it cannot be loaded, which is noted."""
-        commit = self.commits[place]
+    def _loaded(self, index: int, use: Callable[[LoadedSide, int], _Made]) -> _Made | None:
+        """Return `use` of a commit while its files exist; None, and a note, where it cannot be loaded."""
+        commit = self.commits[index]
         checkout = self.worktrees.add(commit.sha[:16], commit.sha)
         try:
             side = load_side(self.config, self.context, self.arguments, checkout)
             _refuse_nothing(side)
-            return use(side, place)
+            return use(side, index)
         except (SuiteError, UsageError) as error:
-            if place not in self.unmeasurable:
-                self.unmeasurable.add(place)
+            if index not in self.unmeasurable:
+                self.unmeasurable.add(index)
                 log = keep_reason(self.arguments.repository, commit, str(error))
                 self.done.skipped.append(Skipped(commit=commit, reason=str(error), log=log))
                 self.progress.notify(f"pairbench: {commit.sha[:10]} is skipped: {error}")
@@ -288,11 +271,6 @@ class _Walk:
 
 
 def _refuse_nothing(side: LoadedSide) -> None:
-    """Refuse a commit that has nothing of what is asked for.
-
-    Raises:
-        UsageError: it is so.
-    """
     if side.nothing is not None:
         raise side.nothing
     if not side.chosen.survey.operators:
@@ -312,15 +290,8 @@ def _reached(side: LoadedSide) -> frozenset[str]:
     return frozenset(file.relative_to(root).as_posix() for file in files if file.is_relative_to(root))
 
 
-def _tagged(repository: Path) -> frozenset[str]:
-    text = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
-    return frozenset(text.split())
-
-
 def _branch(repository: Path, range_: str) -> str | None:
-    """Return the branch at the end of a range; None where that is no branch."""
+    """Return the branch at the end of a range, or None."""
     end = range_.rpartition("..")[2].lstrip(".") or "HEAD"
     name = git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
-    if not name or name == "HEAD":
-        return None
-    return name.removeprefix("origin/")
+    return name.removeprefix("origin/") if name and name != "HEAD" else None

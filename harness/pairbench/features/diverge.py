@@ -1,6 +1,6 @@
-"""Where a variant leaves its baseline: both run on the same inputs, and outputs of modules of one name are compared.
+"""`pairbench diverge`: variant and baseline run on the same inputs, and the outputs of modules of one name are compared.
 
-A divergence as text: the first module beyond tolerance, how errors grow, and which side is nearer to float64.
+The text says which module is the first beyond tolerance, how errors grow, and which side is nearer to float64.
 """
 
 from collections.abc import Iterator
@@ -21,21 +21,13 @@ from pairbench.report.units import error, percent
 from pairbench.workflow.one_case import Wanted, open_case
 
 _ROWS = 48
-"""Most rows of the table; JSON has all."""
 _AROUND = 3
-"""Rows before and after the first module that is beyond tolerance, which are always shown."""
+"""Rows before and after the first module beyond tolerance that are always shown."""
 
 Rows = list[dict[str, Any]]
 
 
 def render_divergence(divergence: CaseDivergence, output: str, *, everything: bool = False) -> str:
-    """Return a divergence in one of the formats.
-
-    Args:
-        divergence: the divergence of a variant in a case.
-        output: table, markdown or json.
-        everything: show all calls of all modules, however many.
-    """
     if output == "json":
         return to_json({"divergence": _plain(divergence)})
     escape = markdown_text if output == "markdown" else clean
@@ -52,7 +44,6 @@ def render_divergence(divergence: CaseDivergence, output: str, *, everything: bo
 
 
 def sentences(part: Divergence) -> list[str]:
-    """Return the divergence in sentences, the verdict first."""
     lines = _verdict(part)
     lines += _nearer_to_float64(part)
     if part.oracle_missing:
@@ -69,7 +60,7 @@ def sentences(part: Divergence) -> list[str]:
 
 
 def _uneven(part: Divergence) -> Iterator[tuple[str, list[str]]]:
-    """Yield how often each side calls modules, in words, with the modules that are called so often."""
+    """Yield the numbers of calls by each side, in words, with the modules that have them."""
     groups: dict[tuple[int, int], list[str]] = {}
     for name, baseline, variant in part.uncalled:
         groups.setdefault((baseline, variant), []).append(name)
@@ -93,14 +84,14 @@ def _verdict(part: Divergence) -> list[str]:
             what = "No module's output leaves the tolerance and takes the module around it along"
         return [f"{what}, and the operator's do not leave it either."]
     assert first.gap is not None
-    before = _before(part, first)
+    compared = [layer for layer in part.layers[: part.layers.index(first)] if layer.gap]
     lines = [f"{_name(first)} is the first whose output leaves the tolerance: {_gap(first.gap)}."]
     if part.inputs is None:
         lines.append("What goes into it cannot be compared.")
     elif part.inputs.within:
         lines.append(f"What goes into it is within the tolerance ({_gap(part.inputs)}): the error is made in it.")
     else:
-        behind = f", behind {_name(before)}" if before else ""
+        behind = f", behind {_name(compared[-1])}" if compared else ""
         lines.append(
             f"What goes into it is off already ({_gap(part.inputs)}): the error is made before it, in code that is in no module of its own{behind}."
         )
@@ -109,14 +100,8 @@ def _verdict(part: Divergence) -> list[str]:
     return lines
 
 
-def _before(part: Divergence, first: Layer) -> Layer | None:
-    """Return the last module before the first one that is off, whose output was compared."""
-    compared = [layer for layer in part.layers[: part.layers.index(first)] if layer.gap]
-    return compared[-1] if compared else None
-
-
 def _nearer_to_float64(part: Divergence) -> list[str]:
-    """Return which side is nearer to float64, where it matters and is known."""
+    """Return which side is nearer to float64, where a module differs and the oracle is known."""
     first, worse = part.first, part.first_worse
     if first is None and worse is None:
         return []
@@ -153,16 +138,15 @@ def _gap(gap: Gap) -> str:
 
 
 def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int]:
-    """Return rows of the table, and how many were left out of it."""
+    """Return the rows of the table, and the number of calls left out."""
     layers = list(enumerate(part.layers))
-    first = part.first
     if not everything and len(layers) > _ROWS:
-        layers = _chosen(layers, part.layers.index(first) if first else None)
+        layers = _chosen(layers, part.layers.index(part.first) if part.first else None)
     return [_row(layer, part) for _, layer in layers], len(part.layers) - len(layers)
 
 
 def _chosen(layers: list[tuple[int, Layer]], at: int | None) -> list[tuple[int, Layer]]:
-    """Return the layers around the first one that is beyond tolerance, and the outer blocks that fit, evenly thinned."""
+    """Return the layers around the first one beyond tolerance, and the outer blocks that fit, evenly thinned."""
     near = [pair for pair in layers if at is not None and abs(pair[0] - at) <= _AROUND]
     room = _ROWS - len(near)
     above = {layer.module.rpartition(".")[0] for _, layer in layers}
@@ -234,12 +218,6 @@ def _plain(divergence: CaseDivergence) -> dict[str, Any]:
 
 
 def find_divergence(config: Config, wanted: Wanted, variant: str) -> CaseDivergence:
-    """Return how far the modules of a variant are from the baseline's, one after the other.
-
-    Raises:
-        UsageError: what is wanted is not there, or several.
-        InterruptedRunError: the user interrupted.
-    """
     with open_case(config, wanted) as whole:
         entry = _entry(whole.planned, variant)
         one = whole.only((entry,))

@@ -1,7 +1,4 @@
-"""What keeps a store in shape: old records merged, damage named, old samples removed. A row for each thing that was found or done.
-
-What waits in the spool, published into the stores that it was meant for.
-"""
+"""`pairbench store`: the spool published, old records merged, damage named, old samples removed; a row for each of them."""
 
 import datetime as dt
 import re
@@ -19,11 +16,9 @@ PUBLISHED, WAITS = "published", "still waits"
 
 
 def push_waiting(config: Config, *, given: bool) -> list[dict[str, Any]]:
-    """Publish what waits, and return a row for each folder of the spool.
+    """Publish the spool, and return a row for each of its folders.
 
-    Args:
-        config: Whose store is the one that credentials may be in, which are never written down.
-        given: Whether that store was named for this command: then everything goes there, wherever it was meant for.
+    With `given`, the store was named for this command, and everything goes there, wherever it was meant for.
     """
     return [_pushed(one, config, given=given) for one in list(waiting())]
 
@@ -49,41 +44,32 @@ _DAYS = {"d": 1, "w": 7, "y": 365}
 
 
 def compact_store(config: Config, *, keep: int) -> Iterator[Merged]:
-    """Merge old records, and yield what was done; see `store.upkeep.compact.compact`."""
-    yield from compact(_there(config), keep=keep)
+    """Merge old records, and yield each merge."""
+    yield from compact(_store_with_files(config), keep=keep)
 
 
 def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
-    """Return what reading all of a store has shown, and a row for each thing that was found, damage first."""
-    checked = check(_there(config))
+    """Return the result of reading the whole store, and a row for each finding, damage first."""
+    checked = check(_store_with_files(config))
     rows = [{"what": one.what, "file": one.path, "reason": one.told} for one in checked.findings]
     return checked, sorted(rows, key=lambda row: (row["what"] != DAMAGED, row["what"], row["file"]))
 
 
 def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamples], list[str]]:
-    """Return what samples are older than that, and what of them could not be removed; without `sure` nothing is.
-
-    Raises:
-        UsageError: that is no age.
-    """
+    """Return the samples older than an age, and which of them could not be removed; without `sure` none is."""
     before = dt.datetime.now(dt.UTC) - dt.timedelta(days=_days(older))
-    place = _there(config)
-    found = old_samples(place, before)
-    return found, remove(place, found) if sure else []
+    location = _store_with_files(config)
+    found = old_samples(location, before)
+    return found, remove(location, found) if sure else []
 
 
-def _there(config: Config) -> StoreLocation:
-    """Return the store.
-
-    Raises:
-        EmptyStoreError: there is none, or nothing in it.
-    """
-    place = StoreLocation.of(config.store)
-    if not any(place.listing(folder, "").paths for folder in FOLDERS):
+def _store_with_files(config: Config) -> StoreLocation:
+    location = StoreLocation.of(config.store)
+    if not any(location.listing(folder, "").paths for folder in FOLDERS):
         raise EmptyStoreError(
-            f"store {place.name!r} has no file; make some with `pairbench run`, or name another store with --store"
+            f"store {location.name!r} has no file; make some with `pairbench run`, or name another store with --store"
         )
-    return place
+    return location
 
 
 def _days(text: str) -> int:

@@ -161,7 +161,7 @@ def verify(
         >>> assert pairbench.verify("my_ops.py", impostors=True).ok
     """
     refuse_in_worker("verify")
-    from pairbench.workflow.run.devices import verify_devices
+    from pairbench.workflow.devices import verify_devices
 
     options = _options(tier=tier, mode=mode, timeout=timeout, **settings)
     with (
@@ -220,7 +220,7 @@ def try_(
     options = _options(tier=tier, mode=mode, timeout=timeout, store=None if store is None else str(store), **settings)
     with open_targets(what, cases=cases, catalogue=catalogue, **options) as opened, contextlib.ExitStack() as stack:
         from pairbench.features.attempt.attempts import Attempts, WantedTry
-        from pairbench.workflow.progress import StatusTelling
+        from pairbench.workflow.progress import StatusListener
         from pairbench.workflow.setup import ask
 
         files = ask(opened.config, opened.select).files
@@ -231,7 +231,7 @@ def try_(
             device=device,
             every_case=all_cases,
         )
-        telling = StatusTelling()
+        telling = StatusListener()
         stack.callback(telling.clear)
         attempts = Attempts(opened.config, context, wanted, telling)
         stack.callback(attempts.close)
@@ -247,7 +247,7 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
     with open_request(opened.config, opened.select, device, _words(implementations)) as request:
         from pairbench.report.rows import ordered
         from pairbench.store.reader import read_samples
-        from pairbench.workflow.run.record import record_run
+        from pairbench.workflow.record import record_run
 
         done = record_run(request, began=began)
     told = [suite.reason for suite in request.chosen.survey.broken]

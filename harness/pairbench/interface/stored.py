@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pairbench.analyze.history.trend import Trend
-    from pairbench.features.attempt.values import Attempt
+    from pairbench.features.attempt.attempts import Attempt
     from pairbench.model.comparison import Comparison
 
 
@@ -262,7 +262,7 @@ def compare(
     Example:
         >>> assert pairbench.compare("latest~1").ok
     """
-    from pairbench.workflow.compare.comparer import Comparer
+    from pairbench.workflow.comparer import Comparer
 
     with collector_at_rest():
         comparer = Comparer.open(_config(store), policy=policy_of(min_effect, name="min_effect"))

@@ -31,7 +31,7 @@ class Settings:
     case_seconds: float = 0.5
     """Seconds after which the timing of one case in one round ends; twice as many on a GPU, where a ratio is not known to twice `target`.
 
-    Where nobody chose it, a run has less: `_ON_A_GPU` and `_ON_A_CPU` in `workflow/run/record.py`.
+    Where nobody chose it, a run has less: `_ON_A_GPU` and `_ON_A_CPU` in `workflow/record.py`.
     """
     seed: int = 0
     tf32: bool = False

@@ -29,7 +29,7 @@ from pairbench.site.pages.regressions import regressions
 from pairbench.site.pages.runs import compare, run, runs
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.files import sweep_temporary, write_whole
-from pairbench.workflow.git.repository import repository_address
+from pairbench.workflow.git import repository_address
 from pairbench.workflow.setup import catalogue_folder, store_of
 
 MANIFEST = ".pairbench-site.json"

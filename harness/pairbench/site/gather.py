@@ -52,9 +52,9 @@ from pairbench.store.documents import read_breakdowns
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
 from pairbench.suite.text import about
-from pairbench.workflow.compare.comparer import Comparer
-from pairbench.workflow.compare.noise import newest_calibrations
+from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import NEEDED
+from pairbench.workflow.noise import newest_calibrations
 from pairbench.workflow.setup import catalogue_folder, default_places, store_of
 
 _COMPARED = 6

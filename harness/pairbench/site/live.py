@@ -19,7 +19,7 @@ from pairbench.errors import PairbenchError
 from pairbench.site.build import SiteOptions, build_site
 from pairbench.site.serve import SiteHandler, serve
 from pairbench.store.location import fingerprint
-from pairbench.workflow.live import LiveRun, live_runs
+from pairbench.workflow.progress import LiveRun, live_runs
 from pairbench.workflow.setup import store_of
 
 EVENTS = "/live/events"

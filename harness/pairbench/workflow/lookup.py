@@ -1,29 +1,32 @@
-"""Finds the records of what a user calls a series: its name, a glob or a part of it, looked up in the newest runs first."""
+"""Records found by names of series: for a trend, and for a chart along an axis of the cases."""
 
 import difflib
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pairbench.analyze.compare.attribute import FIELDS
 from pairbench.analyze.compare.exact import AcceptedLevel
 from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.config import Config
 from pairbench.errors import SelectionError
+from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.comparison import DEFAULT, Floor, Policy
 from pairbench.model.latency import RESULT_COLUMNS
-from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import ANY, COLUMNS, Record, Series, Wanted
+from pairbench.model.record import COLUMNS as SERIES
 from pairbench.plan import parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.reader import read_distinct, read_series
+from pairbench.store.reader import read_distinct, read_frame, read_records, read_run, read_series
 from pairbench.store.reading import Reading, current_name, dataset_files
 from pairbench.store.run_index import RunIndex
-from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations
+from pairbench.workflow.noise import accepted_levels, newest_calibrations
+from pairbench.workflow.setup import store_of
 
 _NEWEST = (2, 50)
-"""The number of newest run files of each device model in which a name is looked for, and in which a glob or a part
-of one is."""
+"""The number of newest run files of each device model that are searched for a name, and for a glob or a part of one."""
 _LISTED = 10
 NEEDED = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
@@ -31,21 +34,20 @@ NEEDED = (
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *RESULT_COLUMNS,
 )
-"""The columns that a trend is made of; the fewer there are, the faster it is read."""
+"""The columns of a trend; fewer are faster to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryReading:
-    """All that a trend needs of a store."""
+    """The part of a store that a trend needs."""
 
     value: tuple[Record, ...]
     """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
     floor: Floor | None
-    """The series' noise floor, from the newest calibration that has it; None where none has it."""
+    """The series' noise floor by the newest calibration that has it."""
     accepted: AcceptedLevel | None
-    """The level of the series that was accepted on purpose; None where none was."""
+    """The series' accepted level."""
     problems: tuple[str, ...]
-    """A sentence for each file that could not be read."""
 
 
 def read_trend(
@@ -58,20 +60,9 @@ def read_trend(
     policy: Policy = DEFAULT,
     wanted: Wanted = ANY,
 ) -> Reading[Trend]:
-    """Return the trend of the one series that a text names.
+    """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument.
 
-    Args:
-        store: A folder or a URL.
-        text: The series' name, or a glob or a part of it, or a SELECT argument.
-        device_name: The model of the device, or a part of its name.
-        timer: Whose values to take; those of the newest run's timer where not given.
-        last: How many of the newest runs to take; all where not given.
-        policy: The thresholds.
-        wanted: The implementation and the mode, where the text does not say them.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-        SelectionError: the text names no series, or several; or no run of it has this timer.
+    `timer` is that of the newest run and `last` all runs, where not given.
     """
     series = find_series(store, text, device_name=device_name, wanted=wanted)
     reading = read_history(store, series.value)
@@ -93,18 +84,7 @@ def read_trend(
 def find_series(
     store: str | StoreLocation, text: str, *, device_name: str | None = None, wanted: Wanted = ANY
 ) -> Reading[Series]:
-    """Return the one series that a text names.
-
-    Args:
-        store: folder or URL.
-        text: the series' name, or a glob or a part of it, or a SELECT argument.
-        device_name: model of the device, or a part of it.
-        wanted: the implementation and the mode, where the text does not say them.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-        SelectionError: it names none, or several.
-    """
+    """Return the one series that a text names."""
     place = StoreLocation.of(store)
     text = current_name(text, place.moved)
     looked: set[RunFile] = set()
@@ -119,10 +99,11 @@ def find_series(
         looked.update(files)
         known |= more
         problems += missed
-        here = _on_device(known, device_name)
+        here = on_device(known, device_name)
         meant = [series for series in here if wanted.takes(series.implementation, series.mode)]
         exact = [series for series in meant if series.name == text]
-        matches = exact or _fitting(meant, text)
+        part = f"*{_glob(text)}*"
+        matches = exact or matching(meant, text) or [one for one in meant if fnmatch.fnmatchcase(one.name, part)]
         if exact or (matches and stage):
             break
     if not here:
@@ -140,18 +121,12 @@ def find_series(
 
 
 def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
-    """Return the records of a series and of what was measured beside it.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-    """
+    """Return the records of a series, and of the other implementations of its case."""
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
     reading = read_series(store, where=where, columns=NEEDED)
     # What a run had no time for is no part of a history, unless there is nothing else.
     records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
-    first: dict[str, str] = {}
-    for record in reading.value:
-        first.setdefault(record.environment_hash, record.run_id)
+    first = {record.environment_hash: record.run_id for record in reversed(reading.value)}
     # The environment is long and seldom another, so it is read once for each that there was.
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
@@ -184,33 +159,32 @@ def _series_in(place: StoreLocation, files: list[RunFile]) -> tuple[set[Series],
 
 
 def _stages(files: list[RunFile]) -> list[list[RunFile]]:
-    """Return which files to look at first, next, and at last."""
-    by_device = _devices(files)
-    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
-
-
-def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
+    """Return the files to search first, next, and at last."""
     by_device: dict[str, list[RunFile]] = {}
     for file in files:
         by_device.setdefault(file.device_slug, []).append(file)
-    return by_device
+    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
 
 
-def _on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
+def on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
+    """Return the series on a device model, or on all models whose names contain the text."""
     if device_name is None:
         return sorted(known)
-    exact = [series for series in known if series.device_name == device_name]
-    return sorted(exact or (series for series in known if device_name.lower() in series.device_name.lower()))
+    part = device_name.lower()
+    exact = [series for series in known if series.device_name.lower() == part]
+    return sorted(exact or (series for series in known if part in series.device_name.lower()))
 
 
-def _fitting(known: list[Series], text: str) -> list[Series]:
-    """Return the series whose names a glob fits; else those that have it, or the text, as a part of their names."""
-    # A name holds brackets, which a glob would read as a set of characters.
-    glob = text.replace("[", "[[]")
-    selection = parse_selection(text)
-    whole = [series for series in known if fnmatch.fnmatchcase(series.name, glob)]
-    whole = whole or [one for one in known if selection.takes_name(one.suite, one.operator, one.case)]
-    return whole or [series for series in known if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
+def matching(known: Iterable[Series], text: str) -> list[Series]:
+    """Return the series whose names match a glob, else those of a SELECT argument."""
+    known, selection = list(known), parse_selection(text)
+    whole = [series for series in known if fnmatch.fnmatchcase(series.name, _glob(text))]
+    return whole or [one for one in known if selection.takes_name(one.suite, one.operator, one.case)]
+
+
+def _glob(text: str) -> str:
+    """Return a glob in which brackets stand for themselves, as in names, and not for a set of characters."""
+    return text.replace("[", "[[]")
 
 
 def _several(text: str, matches: list[Series]) -> str:
@@ -223,3 +197,55 @@ def _several(text: str, matches: list[Series]) -> str:
     ]
     more = f"\n  and {len(matches) - _LISTED:,} more" if len(matches) > _LISTED else ""
     return f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(listed[:_LISTED])}{more}"
+
+
+_NAMES = (*SERIES, "operator")
+
+
+def stored_points(
+    config: Config,
+    select: Sequence[str],
+    *,
+    run: str | None = None,
+    device_name: str | None = None,
+    wanted: Wanted = ANY,
+) -> Reading[tuple[Record, ...]]:
+    """Return the newest measured record of each selected series, or the records of one run."""
+    place = store_of(config)
+    selections = [parse_selection(current_name(text, place.moved)) for text in select]
+
+    def takes(suite: str, operator: str | None, case: str | None, device: str) -> bool:
+        return (not selections or any(one.takes_name(suite, operator, case) for one in selections)) and (
+            device_name is None or device_name.lower() in device.lower()
+        )
+
+    with collector_at_rest():
+        reading = _newest(place, takes) if run is None else read_run(place, run)
+    found = tuple(
+        one
+        for one in reading.value
+        if takes(one.suite, one.operator, one.case, one.device_name)
+        and wanted.takes(one.implementation, one.mode, beside="baseline")
+    )
+    if not found:
+        asked = [*select, *([f"--device-name {device_name}"] if device_name else [])]
+        raise SelectionError(
+            f"{' '.join(asked)!r} selects nothing that was measured in store {config.shown_store!r}; `pairbench show` shows what there is"
+        )
+    return Reading(found, reading.problems)
+
+
+def _newest(place: StoreLocation, takes: Callable[..., bool]) -> Reading[tuple[Record, ...]]:
+    """Return the newest measured record of each series that `takes` accepts: names first, then only whole rows of those runs."""
+    frame, problems = read_frame(place, columns=[*_NAMES, "run_id"], where={"status": Status.MEASURED.value})
+    named = frame.dropna(subset=["operator", "case"])
+    names = named[["suite", "operator", "case", "device_name"]].drop_duplicates()
+    kept = [names_of for names_of in names.itertuples(index=False, name=None) if takes(*names_of)]
+    cases = {case for _, _, case, _ in kept}
+    newest = named[named["case"].isin(cases)].drop_duplicates(subset=list(SERIES), keep="last")
+    run_of = {Series(**{name: row[name] for name in SERIES}): row["run_id"] for row in newest.to_dict("records")}
+    if not run_of:
+        return Reading((), problems)
+    rows, more = read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
+    taken = tuple(row for row in rows if (series := Series.of(row)) and run_of.get(series) == row.run_id)
+    return Reading(taken, tuple(dict.fromkeys([*problems, *more])))

@@ -1,9 +1,4 @@
-"""Whether other work on a host disturbs what is measured there: said once, before anything is timed where it is known by then.
-
-What a device can do and how busy its host is, read before anything is timed; ceilings come from the user's cache where they are known.
-
-What this machine can measure, and what it lacks.
-"""
+"""The machine that is measured on: what its devices can do, how busy its host is, and what it lacks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,7 +15,7 @@ from pairbench.workflow.setup import open_context, pick_devices
 
 
 class HostWatch:
-    """Watches a host from the moment it is made. What it found before anything is timed is `before`, from `begin` on."""
+    """Watches a host from the moment it is made; `before` is the load until timing begins."""
 
     def __init__(self, device: Device, notify: Callable[[str], None]) -> None:
         self._device = device
@@ -30,26 +25,14 @@ class HostWatch:
         self.before = HostLoad(cores=count_cores(), before=None)
 
     def begin(self, environment: Environment) -> HostLoad:
-        """Say what computes beside what is about to be timed.
-
-        Args:
-            environment: What probing the device found, which took long enough to tell how busy others are.
-
-        Returns:
-            How busy they are.
-        """
+        """Report other work on the device and its host before timing begins, and return the host's load."""
         self.before = replace(self.before, before=self._meter.foreign_cores())
         self._say(self.before)
         _warn_of_processes(environment, self._notify)
         return self.before
 
     def during(self, states: Iterable[CaseState], foreign_cores: Iterable[float | None]) -> HostLoad:
-        """Return the load with what was seen while cases were timed.
-
-        Args:
-            states: The cases.
-            foreign_cores: Processors that others kept busy during each round of timing.
-        """
+        """Return the load with what was seen while cases were timed, and the busy processors of others in each round."""
         readings = [timed.telemetry for state in states for timed in state.rounds]
         return replace(
             self.before,
@@ -59,7 +42,6 @@ class HostWatch:
         )
 
     def end(self, load: HostLoad) -> None:
-        """Say it where the load began only after the beginning."""
         self._say(load)
 
     def _say(self, load: HostLoad) -> None:
@@ -82,17 +64,7 @@ def _warn_of_processes(environment: Environment, notify: Callable[[str], None]) 
 def probe_device(
     context: WorkerContext, device: Device, watch: HostWatch, kept: KeptCeilings | None = None
 ) -> tuple[Environment, HostLoad]:
-    """Return a device's environment and how busy its host is.
-
-    Args:
-        context: What the workers share.
-        device: Where.
-        watch: Watches the host; it says what computes beside.
-        kept: Ceilings of earlier runs; the user's where not given.
-
-    Raises:
-        PairbenchError: the device cannot be used at all.
-    """
+    """Return a device's environment and its host's load; ceilings come from the user's cache where they are known."""
     kept = kept or KeptCeilings()
     with Workers(context, device) as workers:
         bare = probe_in(workers, device, ceilings=False)
@@ -106,15 +78,7 @@ def probe_device(
 
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
-    """Return a row for each thing that was looked at, device by device.
-
-    Args:
-        config: The settings.
-        wanted: The value of `--device`.
-
-    Raises:
-        UsageError: there is no such device.
-    """
+    """Return a row for each finding of `pairbench doctor`, device by device."""
     rows: list[dict[str, Any]] = []
     with open_context(config) as context:
         for device in pick_devices(wanted, survey(context, ()).devices):

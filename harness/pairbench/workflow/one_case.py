@@ -13,8 +13,8 @@ from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, typical
+from pairbench.workflow.devices import on_devices, plan_for
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.devices import on_devices, plan_for
 from pairbench.workflow.setup import Chosen, ask, load, open_context, pick_devices
 
 _SHOWN = 8
@@ -23,30 +23,23 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What the user wants to look into."""
+    """The arguments that name one case."""
 
     operator: str
-    """A SELECT argument that takes one operator."""
     case: str | None
     """The value of `--case`; None for the first case of the size that suits the device."""
     device: str
-    """The value of `--device`, which must name one device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCase:
-    """A case that workers can look into."""
+    """A case that workers can examine."""
 
     context: WorkerContext
-    """What the workers share."""
     progress: PlainProgress
-    """What shows the user how far it is."""
     devices: tuple[Device, ...]
-    """Every device of this machine."""
     device: Device
-    """The device to use."""
     planned: PlannedCase
-    """The case with all entries that are planned for the device."""
 
     def only(self, entries: tuple[Entry, ...]) -> "OpenCase":
         """Return this case with some of the entries, and with the other GPUs that these need."""
@@ -54,11 +47,7 @@ class OpenCase:
         return replace(self, planned=planned, device=equipped(self.device, self.devices, [planned]))
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
-        """Do one thing on the device, under its lock, and return what it gives.
-
-        Raises:
-            InterruptedRunError: the user interrupted.
-        """
+        """Return the result of `work` on the device, under its lock."""
         answers: list[_Answer] = []
         self.progress.expect(self.device, 1)
 
@@ -75,11 +64,7 @@ class OpenCase:
 
 @contextlib.contextmanager
 def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
-    """Load the suites, and find the case and the device.
-
-    Raises:
-        UsageError: what is wanted is not there, or several.
-    """
+    """Load the suites, and find the case and the device."""
     asked = ask(config, [wanted.operator])
     with open_context(config, asked.files) as context, open_progress() as progress:
         chosen = load(context, asked)
@@ -90,11 +75,7 @@ def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
 
 
 def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
-    """Return the device that `--device` names.
-
-    Raises:
-        UsageError: it names none or several.
-    """
+    """Return the one device that `--device` names."""
     named = pick_devices(wanted, devices)
     if len(named) > 1:
         raise UsageError(f"--device {wanted!r} is {len(named)} devices here, expected one, such as {named[0].selector}")
@@ -102,11 +83,7 @@ def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
 
 
 def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> PlannedCase:
-    """Return the case to look into: the one that is named, else the first of the size that suits the device.
-
-    Raises:
-        SelectionError: the selection takes several operators, or `wanted` fits no case or several.
-    """
+    """Return the named case, else the first of the size that suits the device."""
     if chosen.survey.broken and not plan.cases:
         raise SelectionError(chosen.survey.broken[0].reason)
     operators = {(item.operator.suite, item.operator.name): item.operator for item in plan.cases}

@@ -1,19 +1,26 @@
-"""Progress on stderr: a bar with case, round and time left on a terminal, plain lines elsewhere."""
+"""Progress of a run: on stderr, and in a small file for others on this machine, which ends with the run's process."""
 
 import contextlib
+import fcntl
+import json
+import os
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from pairbench.model.environment import Device
 from pairbench.model.text import safe
+from pairbench.own_folders import make_own, temporary_folder
 
 _LINE_EVERY_S = 10.0
 """Seconds between two lines of a log."""
 _REDRAW_EVERY_S, _BAR = 0.1, 24
-"""Seconds between two changes of a notebook's line, and the letters of its bar."""
+"""Seconds between two changes of a notebook's line, and the length of its bar."""
 
 
 class PlainProgress:
@@ -26,12 +33,10 @@ class PlainProgress:
         self._printed = 0.0
 
     def expect(self, device: Device, steps: int) -> None:  # noqa: ARG002 (the bars need it)
-        """Announce how many steps a device has."""
         with self._lock:
             self._total += steps
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        """Say what begins."""
         now = time.monotonic()
         with self._lock:
             if now - self._printed < _LINE_EVERY_S and self._printed:
@@ -40,7 +45,7 @@ class PlainProgress:
             self.notify(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
 
     def stepped(self, device: Device) -> None:  # noqa: ARG002 (the bars need it)
-        """Count a step. With a budget there may be more of them than were expected."""
+        """Count a step. With a budget there may be more steps than were expected."""
         with self._lock:
             self._done += 1
             self._total = max(self._total, self._done)
@@ -52,13 +57,12 @@ class PlainProgress:
         return f" (about {seconds:.0f} s left)"
 
     def notify(self, text: str) -> None:
-        """Print a message of its own."""
         sys.stderr.write(f"{safe(text)}\n")
         sys.stderr.flush()
 
 
 class BarProgress(PlainProgress):
-    """A bar a device."""
+    """A bar for each device."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -78,37 +82,32 @@ class BarProgress(PlainProgress):
         self._progress.start()
 
     def expect(self, device: Device, steps: int) -> None:
-        """Add a bar."""
         self._tasks[device.selector] = self._progress.add_task(
             "", total=steps, device=device.selector, stage="", case=""
         )
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        """Show what begins."""
         self._progress.update(self._tasks[device.selector], stage=stage, case=safe(case))  # type: ignore[arg-type]
 
     def stepped(self, device: Device) -> None:
-        """Move the bar, and its end with it where there are more steps than were expected."""
+        """Move the bar; its end moves where there are more steps than were expected."""
         task = self._progress.tasks[self._tasks[device.selector]]
         self._progress.update(task.id, advance=1, total=max(task.total or 0, task.completed + 1))
 
     def notify(self, text: str) -> None:
-        """Print above the bars."""
         self._progress.console.print(safe(text), markup=False, highlight=False)
 
     def close(self) -> None:
-        """Take the bars away."""
         self._progress.stop()
 
 
 class StatusLine:
-    """A line on a terminal that says what is under way, and leaves nothing behind; nothing where stderr is none."""
+    """A line on a terminal that says what goes on and is removed in the end; nothing where stderr is no terminal."""
 
     def __init__(self) -> None:
         self._shown = False
 
     def say(self, text: str) -> None:
-        """Say what is under way, in place of what was said before."""
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns - 1
             sys.stderr.write(f"\r{safe(text)[:width]}\x1b[K")
@@ -116,7 +115,6 @@ class StatusLine:
             self._shown = True
 
     def clear(self) -> None:
-        """Take the line away, for something else is going to be printed."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -124,7 +122,7 @@ class StatusLine:
 
 
 class NotebookProgress(PlainProgress):
-    """A line below the cell that is written anew with each step, and goes when all is over."""
+    """A line below the notebook's cell that changes with each step and is removed in the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +132,6 @@ class NotebookProgress(PlainProgress):
         self._last = 0.0
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        """Show what begins."""
         now = time.monotonic()
         with self._lock:
             if now - self._last < _REDRAW_EVERY_S:
@@ -145,7 +142,6 @@ class NotebookProgress(PlainProgress):
             self._write(f"{bar} {self._done}/{self._total} {device.selector} {stage}: {case}{self._left(now)}")
 
     def close(self) -> None:
-        """Take the line away."""
         self._write("")
 
     def _write(self, text: str) -> None:
@@ -159,26 +155,24 @@ def _is_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-class StatusTelling(StatusLine):
-    """What a quick look tells its user while it goes on; what it found is its caller's to show."""
+class StatusListener(StatusLine):
+    """The callbacks of a try on a status line; results are shown by the caller."""
 
     def doing(self, what: str) -> None:
-        """Say what is under way."""
         self.say(what)
 
     def notify(self, text: str) -> None:
-        """Print a message of its own."""
         self.clear()
         sys.stderr.write(f"{safe(text)}\n")
         sys.stderr.flush()
 
     def case(self, tried: object) -> None:
-        """Take a case of which all is known."""
+        """Leave finished cases to the caller."""
 
 
 @contextlib.contextmanager
 def open_progress() -> Iterator[PlainProgress]:
-    """Give what suits stderr, or the notebook that this process runs."""
+    """Give the progress that suits stderr or the notebook."""
     if _is_notebook():
         line = NotebookProgress()
         try:
@@ -194,3 +188,137 @@ def open_progress() -> Iterator[PlainProgress]:
         yield bar
     finally:
         bar.close()
+
+
+_LARGEST = 2**20
+"""The most bytes of a file; one of eight devices has some thousand."""
+
+
+@dataclass(kw_only=True)
+class DeviceNow:
+    """The stage, case and progress of one device of a run."""
+
+    device: str
+    """Selector and model, such as `cuda:0 (NVIDIA H100)`."""
+    stage: str = ""
+    case: str = ""
+    done: int = 0
+    total: int = 0
+    """Number of steps; a step is one stage of one case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveRun:
+    """A run that is going on."""
+
+    run_id: str
+    store: str
+    began: float
+    """Seconds since the epoch."""
+    devices: tuple[DeviceNow, ...]
+
+    @property
+    def left_s(self) -> float | None:
+        """The expected remaining seconds, if all steps take as long as those that are done; None before the first."""
+        done, total = sum(one.done for one in self.devices), sum(one.total for one in self.devices)
+        return (time.time() - self.began) / done * (total - done) if done else None
+
+
+class PublishedProgress(PlainProgress):
+    """Progress that is also written to a file, for others on this machine.
+
+    The file is locked while this process lives, so that a file left behind by a killed process is not taken for a run.
+    """
+
+    def __init__(self, inner: PlainProgress, run_id: str, store: str) -> None:
+        super().__init__()
+        self._inner, self._run_id, self._store, self._since = inner, run_id, store, time.time()
+        self._now: dict[str, DeviceNow] = {}
+        self._writing = threading.Lock()
+        self._file: int | None = None
+        # Nobody may need it, so a machine without room for it does no harm.
+        with contextlib.suppress(OSError):
+            folder = _folder()
+            for file in folder.glob("*.json"):
+                _read(file)  # which removes it if its process was killed
+            self._path = folder / f"{run_id}-{os.getpid()}.json"
+            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._tell()
+
+    def expect(self, device: Device, steps: int) -> None:
+        self._of(device).total += steps
+        self._tell()
+        self._inner.expect(device, steps)
+
+    def step(self, device: Device, stage: str, case: str) -> None:
+        now = self._of(device)
+        now.stage, now.case = stage, case
+        self._tell()
+        self._inner.step(device, stage, case)
+
+    def stepped(self, device: Device) -> None:
+        self._of(device).done += 1
+        self._tell()
+        self._inner.stepped(device)
+
+    def notify(self, text: str) -> None:
+        self._inner.notify(text)
+
+    def end(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            os.close(self._file)
+            self._file = None
+
+    def _of(self, device: Device) -> DeviceNow:
+        return self._now.setdefault(device.selector, DeviceNow(device=f"{device.selector} ({device.name})"))
+
+    def _tell(self) -> None:
+        if self._file is None:
+            return
+        with self._writing, contextlib.suppress(OSError):
+            run = LiveRun(run_id=self._run_id, store=self._store, began=self._since, devices=tuple(self._now.values()))
+            content = json.dumps(asdict(run)).encode()
+            os.pwrite(self._file, content, 0)
+            os.ftruncate(self._file, len(content))
+
+
+@contextlib.contextmanager
+def published(inner: PlainProgress, run_id: str, store: str) -> Iterator[PublishedProgress]:
+    """Give progress that is written to a file while the run goes on."""
+    progress = PublishedProgress(inner, run_id, store)
+    try:
+        yield progress
+    finally:
+        progress.end()
+
+
+def live_runs(store: str) -> tuple[LiveRun, ...]:
+    """Return this user's runs on this machine that write to a store now, the oldest first."""
+    try:
+        files = sorted(_folder().glob("*.json"))
+    except OSError:
+        return ()
+    runs = (run for file in files if (run := _read(file)) is not None)
+    return tuple(run for run in runs if run.store == store)
+
+
+def _read(path: Path) -> LiveRun | None:
+    """Return the run in a file; None for one that is over, or while the file is being written."""
+    try:
+        with path.open("rb") as file:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)  # nobody holds it: its process was killed
+                return None
+            content: dict[str, Any] = json.loads(file.read(_LARGEST))
+        devices = tuple(DeviceNow(**one) for one in content.pop("devices"))
+        return LiveRun(**content, devices=devices)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _folder() -> Path:
+    return make_own(temporary_folder(), "live")

@@ -1,17 +1,94 @@
-"""What a run was asked to measure: tells a case that has vanished from one that was not selected."""
+"""The request of a run: what was selected, so that a case that has vanished differs from one that was not selected.
+
+With `--changed-since` it is also what differs from a commit and what is left out.
+"""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from pairbench.model.environment import Device, Environment
-from pairbench.model.plan import PlannedCase
+from pairbench.model.environment import Environment
+from pairbench.model.plan import OperatorDescription, PlannedCase
 from pairbench.model.record import Record, Series
-from pairbench.model.settings import Settings
-from pairbench.plan import Selection, names_implementation, tiers_for
-from pairbench.workflow.setup import Chosen
+from pairbench.plan import Selection, names_implementation
+
+_NAMED = 40
+"""The most names of a line; JSON has all."""
+
+OperatorKey = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrowed:
+    """The operators that differ from a commit's, the untouched ones measured as a control, and those left out."""
+
+    ref: str
+    """The commit as the user named it."""
+    sha: str
+    changed: dict[OperatorKey, str]
+    """The difference of each changed operator."""
+    whole: frozenset[OperatorKey]
+    """Operators with all of their cases."""
+    control: dict[OperatorKey, str]
+    """The measured case of each untouched operator."""
+    left_out: tuple[OperatorKey, ...]
+    gone: tuple[tuple[str, str | None], ...] = ()
+    """Suite and name of operators that are gone; no name for a whole suite."""
+
+    def select(
+        self, operators: Iterable[OperatorDescription], tiers: Collection[str], named: Collection[str | None]
+    ) -> Iterator[tuple[str, str | None]]:
+        """Yield suite and pattern of everything that is asked for, with what is gone: that is missing, and not left out.
+
+        `tiers` are the measured tiers, and `named` the cases measured whatever their tier.
+        """
+        for operator in operators:
+            if (operator.suite, operator.name) in self.whole:
+                yield operator.suite, operator.name
+            else:
+                yield from (
+                    (operator.suite, case.key) for case in operator.cases if case.tier in tiers or case.key in named
+                )
+        yield from self.gone
+
+    def lines(self) -> list[str]:
+        """Return what is measured and what is left out, in words."""
+        since = f"{self.ref} ({self.sha[:7]})"
+        number, names = len(self.left_out), [name for _, name in self.left_out]
+        untouched = f"{number} operator{'' if number == 1 else 's'} untouched and left out: {_listed(names)}"
+        gone = [name if name is not None else suite for suite, name in self.gone]
+        lines = [f"Gone since {since}: {_listed(gone)}"] if gone else []
+        if not self.changed:
+            return [f"No operator differs from {since}", *lines, *([untouched] if self.left_out else [])]
+        changed = [f"{name} ({reason})" for (_, name), reason in self.changed.items()]
+        lines.insert(0, f"Changed since {since}: {_listed(changed)}")
+        if self.control:
+            lines.append(
+                f"Untouched, as a control that tells whether the machine moved: {_listed([*self.control.values()])}"
+            )
+        return [*lines, *([untouched] if self.left_out else [])]
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "ref": self.ref,
+            "commit": self.sha,
+            "changed": [{**_plain(key), "reason": reason} for key, reason in self.changed.items()],
+            "control": [{**_plain(key), "case": case} for key, case in self.control.items()],
+            "left_out": [_plain(key) for key in self.left_out],
+            "gone": [_plain(key) for key in self.gone],
+        }
+
+
+def _plain(key: tuple[str, str | None]) -> dict[str, str | None]:
+    return {"suite": key[0], "operator": key[1]}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _NAMED} more (--format json names all)" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
 
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 
@@ -21,21 +98,19 @@ _KEY = "asked"
 
 @dataclass(frozen=True, kw_only=True)
 class Requested:
-    """The selection of one run on one device; stored with what its environment observed, which is no part of its hash."""
+    """The selection of one run on one device. It is stored in the observed part of its environment, which has no hash."""
 
     select: tuple[tuple[str | None, str | None], ...]
-    """The suite and the pattern of each selection; empty for everything."""
+    """Suite and pattern of each selection; empty for everything."""
     suites: frozenset[str]
     """The suite files that were loaded, or should have been."""
     tiers: frozenset[str]
-    """The tiers of the cases."""
     modes: frozenset[str]
-    """The modes that implementations are called in."""
     implementations: frozenset[str] = frozenset()
-    """Names or globs of implementations, none for all. The baselines that are taken beside them are not named."""
+    """Names or globs, empty for all; baselines are taken anyway."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
-        """Return whether a series would have been measured, did it still exist."""
+        """Return whether a series would have been measured if it still existed."""
         if series.mode not in self.modes or not names_implementation(self.implementations, series.implementation):
             return False
         named = any(pattern == series.case and suite in (None, series.suite) for suite, pattern in self.select)
@@ -48,7 +123,6 @@ class Requested:
         return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
 
     def for_cases(self, cases: Iterable[PlannedCase]) -> "Requested":
-        """Return this request for no more than some cases."""
         return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
 
     def put_in(self, environment: Environment) -> Environment:
@@ -65,12 +139,7 @@ class Requested:
 
     @classmethod
     def read(cls, environment: str | None, moved: Mapping[str, str]) -> "Requested | None":
-        """Return what a record's environment says of it; None for runs that did not store it.
-
-        Args:
-            environment: The column of the record.
-            moved: For each old name of a suite the new one.
-        """
+        """Return the request in a record's environment; None for runs that did not store it."""
         try:
             stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
             return stored and cls(
@@ -84,34 +153,19 @@ class Requested:
             return None
 
 
-def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
-    """Return what a run is asked to measure on a device."""
-    survey, tiers = chosen.survey, frozenset(tiers_for(device, settings, edge=False))
-    select = tuple((selection.suite, selection.pattern) for selection in chosen.selections)
-    if chosen.narrowed is not None:
-        select = tuple(chosen.narrowed.select(chosen.operators(), tiers, {pattern for _, pattern in select}))
-    return Requested(
-        select=select,
-        suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
-        tiers=tiers,
-        modes=frozenset(settings.modes),
-        implementations=frozenset(chosen.implementations),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What some runs together were asked to measure, by device model."""
+    """The requests of several runs, by device model."""
 
     requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
-    """What each run was asked to measure, by device model."""
+    """The request of each run, by device model."""
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
-    """The device, suite, mode and tier of everything in runs that do not say what they were asked to measure."""
+    """Device, suite, mode and tier of everything in runs without a stored request."""
     broken: frozenset[tuple[str, str]] = frozenset()
-    """The device and the suite wherever a suite could not be loaded."""
+    """Device and suite of suites that could not be loaded."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
-        """Return whether one of the runs would hold the series, did it still exist."""
+        """Return whether one of the runs would hold the series if it still existed."""
         return (
             (series.device_name, series.suite, series.mode, tier) in self.held
             or (series.device_name, series.suite) in self.broken
@@ -120,12 +174,7 @@ class Scope:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], moved: Mapping[str, str]) -> "Scope":
-        """Return the scope of rows with the columns `SCOPE_COLUMNS`.
-
-        Args:
-            rows: As read, so that suites have their new names.
-            moved: For each old name of a suite the new one: what a run was asked for is stored as it was called then.
-        """
+        """Return the scope of rows with `SCOPE_COLUMNS`, whose suites have their new names; requests are stored with the old ones."""
         requested: dict[str, dict[Requested, None]] = {}
         held, broken = set(), set()
         known: dict[str | None, Requested | None] = {}
@@ -147,7 +196,7 @@ class Scope:
 
     @classmethod
     def of_records(cls, records: Iterable[Record], moved: Mapping[str, str]) -> "Scope":
-        """Return the scope of the runs that these are all records of."""
+        """Return the scope of the runs of these records."""
         # A run that measured suspects again was asked to measure no more than them.
         return cls.of(
             ({name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms),

@@ -1,35 +1,84 @@
-"""What every verb needs before it can start: settings, suites, devices, and a way to be interrupted.
-
-Where suites are: those of the settings, the files here, and the catalogue that comes with pairbench; how records name them.
-"""
+"""What a verb needs before it can start: settings, suites, devices, and an orderly end on Ctrl-C, SIGTERM and SIGHUP."""
 
 import contextlib
+import signal
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.model.plain import whole_text
+from pairbench.model.settings import Settings
 from pairbench.own_folders import held_folder, sweep_folders
-from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
+from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model, tiers_for
 from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
-from pairbench.workflow.interrupting import on_signals
-from pairbench.workflow.narrowed import Narrowed
+from pairbench.workflow.requested import Narrowed, Requested
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_S = 0.001
+
+
+class _Asked(SystemExit):
+    """Ends a command on a signal."""
+
+
+@contextlib.contextmanager
+def ends_on_signals() -> Iterator[None]:
+    """End a command at once on Ctrl-C, SIGTERM and SIGHUP, with its cleaning up and exit code 130.
+
+    Python drops exceptions in a few places, such as the callbacks of imports, with a traceback on stderr. There the exception is raised
+    again a moment later.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise _Asked(130)
+
+    def dropped(told: "sys.UnraisableHookArgs") -> None:
+        if isinstance(told.exc_value, _Asked):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        else:
+            before(told)
+
+    before: Callable[[Any], object] = sys.unraisablehook
+    with on_signals(end, more=(signal.SIGALRM,)):
+        sys.unraisablehook = dropped
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+
+
+@contextlib.contextmanager
+def on_signals(
+    handler: Callable[[int, FrameType | None], object], *, more: tuple[signal.Signals, ...] = ()
+) -> Iterator[None]:
+    """Handle the signals that end a process; SIGHUP stays ignored where it was, as under `nohup`."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (*_NUMBERS, *more)}
+    kept = {signal.SIGHUP} if before[signal.SIGHUP] == signal.SIG_IGN else set()
+    handled = {number: old for number, old in before.items() if number not in kept and old is not None}
+    for number in handled:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in handled.items():
+            signal.signal(number, old)
 
 
 def default_suites(config: Config) -> tuple[Path, ...]:
-    """Return the suite files that are meant when no SELECT argument names a file.
-
-    Raises:
-        SuiteError: there is none in the current folder, where the settings name no other.
-    """
+    """Return the suite files that are meant when no SELECT argument names a file."""
     files = find_suites(default_places(config))
     if not files and config.suites is None:
         raise SuiteError(
@@ -40,7 +89,7 @@ def default_suites(config: Config) -> tuple[Path, ...]:
 
 
 def default_places(config: Config) -> tuple[Path, ...]:
-    """Return the files and folders in which suites are looked for when no SELECT argument names a file."""
+    """Return the files and folders that are searched for suites when no SELECT argument names a file."""
     if config.catalogue:
         return (catalogue_folder("suites"),)
     if config.suites is not None:
@@ -49,17 +98,13 @@ def default_places(config: Config) -> tuple[Path, ...]:
 
 
 def moved_names(config: Config) -> dict[str, str]:
-    """Return where suites are now, by their old names: the catalogue's, unless the settings name suites of a project's own.
-
-    Raises:
-        SuiteError: a `moved.toml` is wrong.
-    """
+    """Return the new names of moved suites by their old names: the catalogue's, or those of the project's own suites."""
     own = config.suites is not None and not config.catalogue
     return moved_suites(default_places(config) if own else (catalogue_folder("suites"),))
 
 
 def moved_here(config: Config) -> dict[str, str]:
-    """Return where suites are now, by their old names, without names that a file here has: that one is the user's own."""
+    """Return the new names of moved suites by their old names, without old names that a file here has."""
     return {old: new for old, new in moved_names(config).items() if not (config.root / old).exists()}
 
 
@@ -71,7 +116,7 @@ def catalogue_folder(name: str) -> Path:
 
 
 def shown(file: Path, config: Config) -> str:
-    """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
+    """Return the name of a suite in records: the same wherever the checkout, pairbench or the user's current folder are."""
     path, catalogue = file.resolve(), catalogue_folder("suites")
     if config.written is not None and path.is_relative_to(config.written.resolve()):
         return path.relative_to(
@@ -96,11 +141,7 @@ FORMATS = ("table", "markdown", "json")
 
 
 def configure(output: str = "table", **options: Any) -> Config:
-    """Return the configuration under the current folder and the options of this command.
-
-    Raises:
-        UsageError: a setting, an option or the output format is wrong.
-    """
+    """Return the configuration of the current folder and of the options of this command."""
     if output not in FORMATS:
         raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     return load_config(Path.cwd(), **options)
@@ -115,15 +156,10 @@ def make_context(
     quick: bool = False,
     interrupted: threading.Event | None = None,
 ) -> "Iterator[WorkerContext]":
-    """Give workers a folder for what is compiled, of their own and removed at the end, so that first calls are first calls.
+    """Give a context with launchers and a cache folder that is removed in the end, so that first calls are first calls.
 
-    Args:
-        config: The settings.
-        suites: Suite files that workers are going to load: where these name torch's compiler, all get it loaded.
-        describes: Whether workers only tell what there is, so that they need less.
-        quick: Whether nothing is recorded, as with `try`: then what is compiled stays for the next time, and threads of forked workers wait
-            as those of an interpreter do. See `open_launchers`.
-        interrupted: Is set when the user interrupts; one of its own where nobody does.
+    `suites` are loaded later: where they name torch's compiler, all workers load it. Workers that only describe suites need less. A
+    `quick` context is for `try`: its compiled code stays for the next time, and threads of forked workers wait as an interpreter's do.
     """
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
@@ -155,7 +191,7 @@ def make_context(
 def open_context(
     config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False
 ) -> "Iterator[WorkerContext]":
-    """Give workers a folder of their own, and turn Ctrl-C, SIGTERM and SIGHUP into an orderly end. See `make_context`."""
+    """Give a context whose commands end in order on Ctrl-C, SIGTERM and SIGHUP. See `make_context`."""
     interrupted = threading.Event()
     with (
         on_signals(lambda *_: interrupted.set()),
@@ -166,19 +202,17 @@ def open_context(
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The suites that SELECT arguments call for, loaded, and the selections with paths as suites name themselves."""
+    """The loaded suites of SELECT arguments, and the selections with the suites' own names."""
 
     survey: "Survey"
-    """The devices of this machine, and everything that the suites declare."""
     selections: tuple[Selection, ...]
-    """The SELECT arguments; empty for everything."""
     implementations: tuple[str, ...] = ()
-    """Names or globs of implementations, none for all; the baseline is taken with any."""
+    """Names or globs, empty for all; the baseline is taken anyway."""
     narrowed: Narrowed | None = None
-    """What has changed since a commit, and what is left out; None unless `--changed-since` was given."""
+    """The restriction by `--changed-since`."""
 
     def operators(self) -> tuple["OperatorDescription", ...]:
-        """Return the operators that are selected, each with those of its cases that are."""
+        """Return the selected operators, each with its selected cases."""
         if not self.selections:
             return self.survey.operators
         narrowed = (
@@ -193,20 +227,30 @@ class Chosen:
         return tuple(operator for operator in narrowed if operator.cases)
 
 
+def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
+    """Return the request of a run on one device."""
+    survey, tiers = chosen.survey, frozenset(tiers_for(device, settings, edge=False))
+    select = tuple((selection.suite, selection.pattern) for selection in chosen.selections)
+    if chosen.narrowed is not None:
+        select = tuple(chosen.narrowed.select(chosen.operators(), tiers, {pattern for _, pattern in select}))
+    return Requested(
+        select=select,
+        suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
+        tiers=tiers,
+        modes=frozenset(settings.modes),
+        implementations=frozenset(chosen.implementations),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command that measures or verifies was asked to do, and what it does that with."""
+    """The arguments of a command that measures or verifies, and its context."""
 
     config: Config
-    """The settings, and where results belong."""
     context: "WorkerContext"
-    """What the workers share."""
     chosen: Chosen
-    """The suites and what is selected of them."""
     devices: tuple[Device, ...]
-    """The devices to use, all at the same time."""
     progress: "PlainProgress"
-    """What shows the user how far it is."""
 
 
 @contextlib.contextmanager
@@ -218,19 +262,7 @@ def open_request(
     *,
     meanwhile: Iterable[str] = (),
 ) -> "Iterator[Request]":
-    """Load the suites that are asked for and pick the devices; Ctrl-C and SIGTERM end it in order.
-
-    Args:
-        config: The settings.
-        select: SELECT arguments; None or empty for everything.
-        device: The value of `--device`.
-        implementations: Names or globs, none for all.
-        meanwhile: Modules that the command needs later, which are imported while its workers load torch.
-
-    Raises:
-        UsageError: a file or device does not exist.
-        SuiteError: no file that is asked for is Python.
-    """
+    """Load the selected suites and pick the devices; modules in `meanwhile` are imported while workers load torch."""
     from pairbench.workflow.progress import open_progress
 
     asked = ask(config, select)
@@ -246,26 +278,24 @@ def open_request(
 def choose(
     config: Config, context: "WorkerContext", select: list[str] | None, implementations: Iterable[str] = ()
 ) -> Chosen:
-    """Load the suites that are asked for. See `ask`."""
+    """Load the suites of SELECT arguments."""
     return load(context, ask(config, select), implementations)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What SELECT arguments call for, before any suite is loaded."""
+class SelectedSuites:
+    """The suites of SELECT arguments, before any is loaded."""
 
     suites: tuple[tuple[str, Path], ...]
-    """The name of each suite, and its file."""
     selections: tuple[Selection, ...]
-    """The arguments, with paths as suites name themselves; empty for everything."""
+    """The arguments with the suites' own names; empty for everything."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of the suites."""
         return tuple(file for _, file in self.suites)
 
 
-def load(context: "WorkerContext", asked: Asked, implementations: Iterable[str] = ()) -> Chosen:
+def load(context: "WorkerContext", asked: SelectedSuites, implementations: Iterable[str] = ()) -> Chosen:
     """Load suites in a worker, which also finds the devices."""
     from pairbench.execute.parent.scout import survey
 
@@ -274,12 +304,8 @@ def load(context: "WorkerContext", asked: Asked, implementations: Iterable[str] 
     )
 
 
-def ask(config: Config, select: list[str] | None) -> Asked:
-    """Find the suites that are asked for: those that are named, and all of the settings' for a name without a file.
-
-    Raises:
-        UsageError: a file does not exist, or there is no suite where nobody says which.
-    """
+def ask(config: Config, select: list[str] | None) -> SelectedSuites:
+    """Find the suites that SELECT arguments name; a name without a file is looked for in all of the settings' suites."""
     selections: list[Selection] = []
     files: list[Path] = []
     for text in select or []:
@@ -300,15 +326,10 @@ def ask(config: Config, select: list[str] | None) -> Asked:
         files += default_suites(config)
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
-    return Asked(suites=suites, selections=narrowed)
+    return SelectedSuites(suites=suites, selections=narrowed)
 
 
 def _there(name: str, config: Config) -> Path:
-    """Return the file or folder that a user named, under the name that it has now.
-
-    Raises:
-        SuiteError: it was moved, and so is not there.
-    """
     path = Path(name)
     new = None if path.exists() else moved_here(config).get(name)
     if new is not None:
@@ -317,28 +338,19 @@ def _there(name: str, config: Config) -> Path:
 
 
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
-    """Return a device with what implementations find beside it on this machine."""
+    """Return a device with the GPUs beside it and Triton's presence."""
     return Equipment(device=device, gpus=len(same_model(device, devices)), triton=find_spec("triton") is not None)
 
 
 def store_of(config: Config) -> "StoreLocation":
-    """Return where results are, with the suites that have moved since earlier runs.
-
-    Raises:
-        StoreError: the URL cannot be resolved.
-        SuiteError: a `moved.toml` is wrong.
-    """
+    """Return the store's location, with the names of moved suites."""
     from pairbench.store.location import StoreLocation
 
     return StoreLocation.of(config.store, moved=moved_here(config))
 
 
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return the devices that `--device` names.
-
-    Raises:
-        UsageError: there is no such device.
-    """
+    """Return the devices that `--device` names."""
     gpus = tuple(device for device in devices if device.kind == "cuda")
     cpu = devices[-1]
     if wanted == "auto":
@@ -353,9 +365,9 @@ def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]
 
 
 def stamp(at: "dt.datetime") -> str:
-    """Return a name that nothing else has, even if it was made at the same time elsewhere, and that sorts by the millisecond.
+    """Return a unique name that sorts by the millisecond.
 
-    Runs are in the order of their names, and what measures a run's suspects again may begin in the same second.
+    Runs are in the order of their names, and a run that confirms another may begin in the same second.
     """
     import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
 

@@ -9,7 +9,7 @@ import pytest
 from pairbench.config import load_config
 from pairbench.model.comparison import GateOutcome
 from pairbench.store.reader import read_run, read_series, runs
-from pairbench.workflow.compare.comparer import Comparer
+from pairbench.workflow.comparer import Comparer
 from tests.builders import DEVICE
 from tests.commands import ROOT
 from tests.lab.scale.big_store import first_variant, write_store

@@ -12,7 +12,7 @@ import pytest
 
 from pairbench.site.live import EVENTS, Board, LiveHandler
 from pairbench.site.serve import make_server
-from pairbench.workflow.live import DeviceNow, LiveRun
+from pairbench.workflow.progress import DeviceNow, LiveRun
 
 RUN = LiveRun(
     run_id="run", store="/store", began=0.0, devices=(DeviceNow(device="cpu", stage="time", case="silu[n=1]", total=4),)

@@ -1,4 +1,4 @@
-"""What `pairbench ab` takes from its arguments: which repository, which commits, and the same selection of both."""
+"""The arguments of `pairbench ab`: the repository, two of its commits, and the same selection of both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,52 +12,43 @@ from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
 from pairbench.plan import names_implementation, parse_selection
 from pairbench.suite.load import find_suites
-from pairbench.workflow.git.worktrees import Checkout, find_commit, repository_of
-from pairbench.workflow.run.devices import plan_for
+from pairbench.workflow.devices import plan_for
+from pairbench.workflow.git import Checkout, find_commit, repository_of
 from pairbench.workflow.setup import Chosen, choose, default_places, moved_names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The arguments of `pairbench ab`, told apart."""
+    """The repository, the two commits and the selection that `pairbench ab` was given."""
 
     repository: Path
-    """The top folder of the checkout that holds the suites."""
     base: str
-    """The commit, branch or tag to compare with."""
     head: str | None
-    """The commit, branch or tag that is judged; None for the working tree."""
+    """The commit that is judged; None for the working tree."""
     select: tuple[str, ...]
-    """The SELECT arguments as the user wrote them."""
     implementations: tuple[str, ...]
-    """Names or globs of implementations; none for all."""
+    """Names or globs; empty for all."""
 
     def suites(self, config: Config) -> tuple[Path, ...]:
-        """Return the suite files of the working tree that may be loaded; a commit may have others."""
+        """Return the suite files of the working tree; a commit may have others."""
         named = tuple(path for text in self.select if (path := _path_of(text)) is not None)
         return find_suites(tuple(path for path in named or _defaults(config) if path.exists()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSide:
-    """One side of the comparison, its suites loaded."""
+    """One commit of the comparison, with its suites loaded."""
 
     checkout: Checkout
-    """The commit and its files."""
     context: WorkerContext
-    """What the side's workers share."""
     chosen: Chosen
-    """The side's suites, and what is selected of them."""
+    """The side's suites and selection."""
     nothing: UsageError | None = None
-    """Why nothing of what was asked for is on this side, if so."""
+    """The error, if the side has nothing of the selection."""
 
 
 def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:
-    """Tell HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name.
-
-    Raises:
-        UsageError: the suites are in no git checkout, or not all in one.
-    """
+    """Split HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name."""
     named = [path for text in rest if (path := _path_of(text)) is not None]
     repository = repository_of(named[0] if named else Path.cwd())
     for path in named or _defaults(config):
@@ -72,15 +63,14 @@ def read_arguments(config: Config, base: str, rest: list[str], implementations: 
 
 
 def load_side(config: Config, context: WorkerContext, arguments: Arguments, checkout: Checkout) -> LoadedSide:
-    """Load what is selected of one side's suites."""
     context = replace(context, cache=context.cache / checkout.name, stand_in=checkout.stand_in)
     root = config.root.resolve()
     inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
-    folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config) if _is_inside(path, arguments)]
+    folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config)]
     ours = replace(
         config,
         root=checkout.root / inside,
-        suites=tuple(str(folder) for folder in folders if folder.exists()),
+        suites=tuple(str(folder) for folder in folders if folder and folder.exists()),
         catalogue=False,
     )
     moved = moved_names(config)
@@ -90,18 +80,19 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
         # Names without a file are looked for in these files, so that on this side there is nothing to look in.
         here = {text: found for text, found in here.items() if "::" in text}
     select = [text for text in here.values() if text is not None]
+    nothing = Chosen(survey=Survey(devices=(), operators=(), broken=()), selections=())
     if arguments.select and not select:
         missing = SuiteError(f"there is no {' and no '.join(arguments.select)}, expected suites of the repository")
-        return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=missing)
+        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=missing)
     try:
         chosen = choose(ours, context, select, arguments.implementations)
     except (SuiteError, SelectionError) as error:
-        return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=error)
+        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=error)
     return LoadedSide(checkout=checkout, context=context, chosen=_under_new_names(chosen, moved))
 
 
 def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None]:
-    """Return what a side is to do, and why that is nothing, if so: another commit need not have all that is selected."""
+    """Return a side's plan, and the error that explains an empty plan: another commit need not have all that is selected."""
     if side.nothing:
         return Plan(cases=()), side.nothing
     survey, selections = side.chosen.survey, side.chosen.selections
@@ -127,34 +118,31 @@ def _defaults(config: Config) -> tuple[Path, ...]:
 
 
 def _path_of(text: str) -> Path | None:
-    """Return the file or folder that a SELECT argument names, or None."""
+    """Return the file or folder in a SELECT argument, or None."""
     selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
     return Path(selection.suite).resolve() if selection.suite is not None else None
 
 
-def _is_inside(path: Path, arguments: Arguments) -> bool:
-    return path.is_relative_to(arguments.repository)
-
-
-def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path:
-    return checkout.root / path.relative_to(arguments.repository)
+def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path | None:
+    """Return a path of the repository in a checkout of it; None for one outside."""
+    inside = path.is_relative_to(arguments.repository)
+    return checkout.root / path.relative_to(arguments.repository) if inside else None
 
 
 def _text_on_side(
     text: str, arguments: Arguments, checkout: Checkout, root: Path, moved: Mapping[str, str]
 ) -> str | None:
-    """Return a SELECT argument as it is on one side, where a suite may lie elsewhere; None where that side has no such file."""
     path = _path_of(text)
     if path is None:
         return text
     olds = [root / old for old, new in moved.items() if root / new == path]
-    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds) if _is_inside(one, arguments)]
+    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds)]
     _, separator, pattern = text.partition("::")
-    return next((f"{side}{separator}{pattern}" for side in sides if side.exists()), None)
+    return next((f"{side}{separator}{pattern}" for side in sides if side and side.exists()), None)
 
 
 def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
-    """Return the suites of an earlier commit under the names that they have now, so that both sides have the same series."""
+    """Return an earlier commit's suites under their present names, so that both sides have the same series."""
 
     def new(name: str) -> str:
         return moved.get(name, name)
@@ -169,7 +157,3 @@ def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
         ),
         selections=tuple(replace(one, suite=one.suite and new(one.suite)) for one in chosen.selections),
     )
-
-
-def _empty() -> Chosen:
-    return Chosen(survey=Survey(devices=(), operators=(), broken=()), selections=())

@@ -1,16 +1,12 @@
-"""Two commits measured in turns, block by block: from their suites to a comparison. Nothing is put in the store of runs.
+"""Two commits measured in turns, block by block: from their suites to a comparison.
 
-Rows of a run are paired within that run, and these are paired across two commits; in a series they would pass for
-something that they are not.
-
-Both sides of a comparison go into a store of its own, if one is named: the records and raw samples that its verdicts rest on.
-
-Two commits that were measured interleaved: the changes of their series, what they compute among them.
+Nothing is put into the store of runs: rows of a run are paired within that run, and these are paired across two commits. Both sides go
+into a store of their own, if one is named.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +41,10 @@ from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
-from pairbench.workflow.git.worktrees import open_checkouts
+from pairbench.workflow.devices import Reporter, on_devices
+from pairbench.workflow.git import open_checkouts
 from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.devices import Reporter, on_devices
 from pairbench.workflow.setup import open_context, pick_devices, stamp
 
 _OUTCOMES = {
@@ -66,27 +62,13 @@ def compare_interleaved(
     outputs: Mapping[Series, OutputsCompared] | None = None,
     policy: Policy = DEFAULT,
 ) -> tuple[Change, ...]:
-    """Return what became of each series.
-
-    Args:
-        reference: Records of the one commit.
-        current: Records of the other; the same round of both is a pair.
-        outputs: Whether both compute the same, where both are right by themselves.
-        policy: The thresholds.
-    """
+    """Return the change of each series; the same round of both commits is a pair, and `outputs` says whether both compute the same."""
     changes = compare(reference, current, policy=policy, interleaved=True)
     return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
 
 
 def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> frozenset[Series]:
-    """Return the series that are slower, or look slower where chance is not ruled out: further rounds tell.
-
-    Counts need none, for they are exact.
-
-    Args:
-        changes: What the first rounds say.
-        policy: The thresholds.
-    """
+    """Return the series that are slower or may be: further rounds tell. Counts are exact and need none."""
     worse = set(suspects(changes))
     return frozenset(
         change.series
@@ -101,20 +83,16 @@ def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> fro
 def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
     if compared is None or change.outcome is GateOutcome.INCOMPARABLE:
         return change
-    judgement = Judgement(
-        metric="outputs",
-        outcome=_OUTCOMES[compared.agreement],
-        current=compared.agreement.value,
-        reason=_reason(compared),
-    )
-    if SEVERITY.index(judgement.outcome) >= SEVERITY.index(change.outcome):
+    outcome, reason = _OUTCOMES[compared.agreement], _reason(compared)
+    judgement = Judgement(metric="outputs", outcome=outcome, current=compared.agreement.value, reason=reason)
+    if SEVERITY.index(outcome) >= SEVERITY.index(change.outcome):
         return replace(change, judgements=(*change.judgements, judgement))
     # What it computes comes first: a latency of something else is no news of this.
-    failed = judgement.outcome is GateOutcome.FAILED
+    failed = outcome is GateOutcome.FAILED
     return replace(
         change,
-        outcome=judgement.outcome,
-        reason=judgement.reason if failed else f"{judgement.reason}; {change.reason}",
+        outcome=outcome,
+        reason=reason if failed else f"{reason}; {change.reason}",
         attribution=Attribution.CODE if failed else change.attribution,
         judgements=(judgement, *change.judgements),
     )
@@ -135,32 +113,29 @@ def _reason(compared: OutputsCompared) -> str:
 
 
 SIDES = ("reference", "current")
-"""What the two sides are called, also in the ids of their runs."""
+"""The names of the two sides, which are also in the ids of their runs."""
 Parts = list[tuple[Run, list[Outcome]]]
-"""What was measured of one side: the outcomes of each case, and the run that they belong to."""
+"""The outcomes of each case of one side, and the run that they belong to."""
 _ROUNDS = 5
-"""Rounds where nobody says how many: a round is one pair of ratios, and few tell little of how far pairs spread."""
+"""The default: a round is one pair of ratios, and few tell little of the spread of pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """What measuring two commits in turns has shown."""
+    """The result of measuring two commits in turns."""
 
     comparison: Comparison
-    """Verdicts of all series that either side has."""
+    """The changes of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
-    """The reference's and the current side's rows: one for each series, and another where it was measured again."""
+    """The rows of both sides: one for each series, and a second where it was measured again."""
     parts: tuple[Parts, Parts]
-    """What these rows are made of, raw samples included."""
+    """The outcomes behind these rows, with raw samples."""
     environment: Environment
-    """The device and the versions that both sides were measured with."""
     outputs: dict[Series, OutputsCompared]
-    """How far the outputs of the two sides agree, by series."""
     broken: tuple[str, ...] = ()
-    """Why suites of the current side cannot be loaded, as far as no series of theirs is compared."""
+    """The errors of suites of the current side that cannot be loaded and have no compared series."""
 
     def plain(self, *, strict: bool) -> dict[str, Any]:
-        """Return the comparison and what it rests on as one JSON document."""
         reference, current = ([expanded(record) for record in side] for side in self.records)
         return {
             **document(self.comparison),
@@ -173,7 +148,7 @@ class SideBySide:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """Two commits, loaded, and how they are to be measured in turns."""
+    """Two loaded commits, and the settings by which they are measured in turns."""
 
     context: WorkerContext
     sides: tuple[LoadedSide, LoadedSide]
@@ -181,24 +156,12 @@ class Turns:
     device: str
     """The value of `--device`."""
     scratch: Path
-    """A folder for outputs on their way from side to side."""
+    """A folder for outputs that one side passes to the other."""
     progress: PlainProgress
     policy: Policy
 
 
 def compare_commits(config: Config, arguments: Arguments, device: str, policy: Policy) -> SideBySide:
-    """Measure two commits in turns on one device, what looks slower twice, and compare.
-
-    Args:
-        config: The settings; without rounds of their own they have more than a run has.
-        arguments: Which commits, and which part of their suites.
-        device: The value of `--device`.
-        policy: The thresholds.
-
-    Raises:
-        UsageError: a commit is unknown, neither side has anything of what was asked for, or the device is not one.
-        InterruptedRunError: the user interrupted; half a comparison is none.
-    """
     if config.settings.timer != "auto":
         raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
     if "rounds" not in config.given:
@@ -217,29 +180,26 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
 
 
 def measure(loaded: Turns) -> SideBySide:
-    """Measure two loaded commits in turns, what looks slower twice, and compare. See `compare_commits`."""
-    device = _one_device(loaded.device, loaded.sides)
+    """Measure two loaded commits in turns and compare them; cases that look slower are measured twice."""
+    if loaded.device == "all":
+        raise UsageError("--device 'all' is for runs; ab has two commits take turns on one device, so name it: cuda:0")
+    known = [side.chosen.survey.devices for side in loaded.sides if not side.nothing]
+    if not known and (why := loaded.sides[1].nothing):
+        raise why
+    device = pick_devices(loaded.device, known[-1])[0]
     plans = _plans(loaded.sides, device)
     devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
     device = equipped(device, devices, [case for plan in plans for case in plan.cases])
     done: list[SideBySide] = []
-
-    def work(device: Device) -> None:
-        done.append(_Measurement.of(loaded, plans, device).run())
-
-    on_devices(loaded.context, (device,), loaded.progress, work)
+    on_devices(
+        loaded.context,
+        (device,),
+        loaded.progress,
+        lambda device: done.append(_Measurement(loaded, plans, device).run()),
+    )
     if loaded.context.interrupted.is_set():
         raise InterruptedRunError
     return done[0]
-
-
-def _one_device(wanted: str, sides: tuple[LoadedSide, LoadedSide]) -> Device:
-    if wanted == "all":
-        raise UsageError("--device 'all' is for runs; ab has two commits take turns on one device, so name it: cuda:0")
-    devices = [side.chosen.survey.devices for side in sides if not side.nothing]
-    if not devices and (why := sides[1].nothing):
-        raise why
-    return pick_devices(wanted, devices[-1])[0]
 
 
 def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, Plan]:
@@ -254,38 +214,22 @@ def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, 
     return reference, current
 
 
-@dataclass(kw_only=True)
 class _Measurement:
-    loaded: Turns
-    plans: tuple[Plan, Plan]
-    device: Device
-    environment: Environment
-    watch: HostWatch
-    alternation: Interleaving
-    runs: tuple[Run, Run]
-    again: list[SharedCase] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, loaded: Turns, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
+    def __init__(self, loaded: Turns, plans: tuple[Plan, Plan], device: Device) -> None:
+        self.loaded, self.plans, self.device = loaded, plans, device
+        self.again: list[SharedCase] = []
         began = dt.datetime.now(dt.UTC)
         stem, started = stamp(began), began.isoformat(timespec="milliseconds")
-        reference, current = (
+        self.runs = [
             Run(run_id=f"{stem}-{name}", started_at=started, commit=side.checkout.commit)
             for name, side in zip(SIDES, loaded.sides, strict=True)
-        )
-        reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
-        watch = HostWatch(device, loaded.progress.notify)
-        environment, load = probe_device(loaded.context, device, watch)
+        ]
+        self.watch = HostWatch(device, loaded.progress.notify)
+        environment, load = probe_device(loaded.context, device, self.watch)
+        self.environment = load.put_in(environment)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
-        return cls(
-            loaded=loaded,
-            plans=plans,
-            device=device,
-            environment=load.put_in(environment),
-            watch=watch,
-            alternation=Interleaving(contexts, device, plans, reporter, loaded.scratch),
-            runs=(reference, current),
-        )
+        reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
+        self.alternation = Interleaving(contexts, device, plans, reporter, loaded.scratch)
 
     def run(self) -> SideBySide:
         rounds = self.loaded.context.settings.rounds
@@ -298,7 +242,11 @@ class _Measurement:
         alternation.profile()
         self._take_in_load()
         first = self._compare()
-        self.again = self._suspected(first.comparison.changes)
+        again = to_measure_again(first.comparison.changes, self.loaded.policy)
+        slower = {(series.suite, series.case) for series in again}
+        self.again = [
+            shared for shared in alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
+        ]
         if not self.again:
             return first
         self.loaded.progress.notify(
@@ -315,13 +263,6 @@ class _Measurement:
         load = self.watch.during(states, self.alternation.foreign_cores)
         self.environment = load.put_in(self.environment)
         self.watch.end(load)
-
-    def _suspected(self, changes: tuple[Change, ...]) -> list[SharedCase]:
-        again = to_measure_again(changes, self.loaded.policy)
-        slower = {(series.suite, series.case) for series in again}
-        return [
-            shared for shared in self.alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
-        ]
 
     def _compare(self) -> SideBySide:
         parts = (self._parts(0), self._parts(1))
@@ -364,7 +305,7 @@ class _Measurement:
         return tuple(problems), broken
 
     def _parts(self, index: int) -> Parts:
-        """Return what was measured of a side; a case that was measured again is in it twice, the second time as a part of another run."""
+        """Return the outcomes of a side; a case that was measured again is there twice, the second time in a run that confirms the first."""
         run, plan = self.runs[index], self.plans[index]
         states = {id(state): state for state in self.alternation.sessions[index].states}
         rounds = self.loaded.context.settings.rounds
@@ -383,7 +324,11 @@ class _Measurement:
     def _records(self, index: int, parts: Parts) -> tuple[Record, ...]:
         rows = [broken_record(self.runs[index], self.environment, suite) for suite in self.plans[index].broken]
         for run, outcomes in parts:
-            rows += _rows(run, self.environment, outcomes)
+            # Not timed for want of the other side: nothing that the implementation did.
+            rows += [
+                replace(row, status=Status.MEASURED.value, reason=None) if row.status == Status.VERIFIED else row
+                for row in to_records(run, self.environment, outcomes)
+            ]
         return tuple(rows)
 
     def _series(self, state: CaseState, entry: Entry) -> Series:
@@ -396,36 +341,19 @@ class _Measurement:
         )
 
 
-def _rows(run: Run, environment: Environment, outcomes: list[Outcome]) -> Iterator[Record]:
-    """Yield the rows of a case."""
-    for row in to_records(run, environment, outcomes):
-        # Not timed for want of the other side: nothing that the implementation did.
-        yield replace(row, status=Status.MEASURED.value, reason=None) if row.status == Status.VERIFIED else row
-
-
 def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
-    """Return the outcomes of a case by some of its rounds."""
-    return [_restricted(state.outcome(entry), rounds) for entry in state.planned.entries]
-
-
-def _restricted(outcome: Outcome, rounds: range) -> Outcome:
-    return replace(outcome, rounds=tuple(timed for timed in outcome.rounds if timed.round in rounds))
+    outcomes = (state.outcome(entry) for entry in state.planned.entries)
+    return [
+        replace(outcome, rounds=tuple(timed for timed in outcome.rounds if timed.round in rounds))
+        for outcome in outcomes
+    ]
 
 
 def open_store(config: Config, history: Config) -> StoreLocation:
-    """Return a store for sides of comparisons, which can be written and is no history.
-
-    Args:
-        config: The settings with that store.
-        history: The settings without it, whose store is the history.
-
-    Raises:
-        UsageError: it is the history's, or holds runs of one.
-        StoreError: it cannot be written.
-        StoreFailedError: it is elsewhere, and takes nothing or cannot be listed.
-    """
+    """Return a store for the sides of comparisons: it can be written, and it is not the history's."""
     location = StoreLocation.of(config.store)
-    others = [file.run_id for file in stored_files(location, "records").files if not _is_side(file.run_id)]
+    run_ids = [file.run_id for file in stored_files(location, "records").files]
+    others = [run_id for run_id in run_ids if not any(f"-{side}" in run_id for side in SIDES)]
     if others or location.root == StoreLocation.of(history.store).root:
         what = f"holds run {others[0]}" if others else "is where runs go"
         raise UsageError(
@@ -436,17 +364,8 @@ def open_store(config: Config, history: Config) -> StoreLocation:
     return location
 
 
-def _is_side(run_id: str) -> bool:
-    return any(f"-{side}" in run_id for side in SIDES)
-
-
 def keep(found: SideBySide, location: StoreLocation) -> None:
-    """Write both sides, each as a run, and as another one what was measured again.
-
-    Raises:
-        StoreError: its folders cannot be made.
-        StoreFailedError: there is no space or permission.
-    """
+    """Write both sides, each as a run, with a second run for cases that were measured again."""
     for records, parts in zip(found.records, found.parts, strict=True):
         samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
         for run_id in dict.fromkeys(record.run_id for record in records):

@@ -1,10 +1,6 @@
-"""Tries what was selected, again and again with everything kept warm between: the server that forks workers, devices, what is stored.
+"""`pairbench try`: a selection is tried once, or after every change of a file, with everything that takes time to load kept between.
 
-Whether a quick look shows a change: two medians of one process each, so this is no verdict.
-
-The last try of each series of a project, in the user's cache folder: what `pairbench try` compares with, and no history.
-
-The newest run of each series, found by opening as few files as that takes.
+A result is compared with the series' last try and its newest stored run by two medians of one process each, so this is no verdict.
 """
 
 import contextlib
@@ -12,7 +8,9 @@ import datetime as dt
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,19 +18,18 @@ from typing import Any, Protocol, get_args, get_type_hints
 
 from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
-from pairbench.errors import InterruptedRunError, StoreError, StoreFailedError
+from pairbench.errors import InterruptedRunError, PairbenchError, StoreError, StoreFailedError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import count_cores
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.quick_look import QuickLook
 from pairbench.execute.parent.scout import Scout, Survey
-from pairbench.features.attempt.values import Attempt, Beside, Tried
 from pairbench.model.comparison import DEFAULT
 from pairbench.model.environment import Device, Environment, HostLoad, withheld
 from pairbench.model.latency import RESULT_COLUMNS, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
-from pairbench.model.plan import PlannedCase
+from pairbench.model.plan import BrokenSuite, PlannedCase
 from pairbench.model.record import COLUMNS as SERIES
 from pairbench.model.record import Record, Series
 from pairbench.plan import equipped, one_of_each
@@ -42,21 +39,82 @@ from pairbench.store.reader import TREND_COLUMNS, read_series
 from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptCeilings, KeptValues, user_folder
 from pairbench.suite.load import refuse_syntax_errors
+from pairbench.suite.reached import forget, reached_files, sources_beside
+from pairbench.workflow.devices import plan_for
+from pairbench.workflow.git import git
 from pairbench.workflow.one_case import one_device
-from pairbench.workflow.run.devices import plan_for
-from pairbench.workflow.run.record import context_for
-from pairbench.workflow.setup import Asked, Chosen, ask, store_of
+from pairbench.workflow.record import context_for
+from pairbench.workflow.setup import Chosen, SelectedSuites, ask, store_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """An earlier result of a series, beside the present one."""
+
+    record: Record
+    """The earlier result; an earlier try has some of the columns only."""
+    change: float | None = None
+    """The present median latency over the earlier one; None where they cannot be compared."""
+    clear: bool = False
+    """Whether the change exceeds the usual difference between two processes."""
+    shared: bool = False
+    """Whether the baseline changed alike, which points to the machine."""
+    elsewhere: bool = False
+    """Whether versions or machine were different."""
+    why_not: str = ""
+    """Why they cannot be compared; empty where they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The result of one implementation of one case in one mode."""
+
+    record: Record
+    last: Beside | None = None
+    """The last try of the series."""
+    stored: Beside | None = None
+    """The newest stored run of the series."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One invocation of `pairbench try`, or one repetition of `try --watch`."""
+
+    cases: tuple[tuple[Tried, ...], ...]
+    left_out: tuple[str, ...] = ()
+    """Keys of selected cases that were not taken: one case of each operator is enough."""
+    untried: tuple[str, ...] = ()
+    """Keys of taken cases that were not tried, because an earlier case was wrong."""
+    broken: tuple[BrokenSuite, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        if self.broken:
+            return 2
+        return int(any(Status(one.record.status).bad for one in self.tried))
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        return tuple(one for case in self.cases for one in case)
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "left_out": list(self.left_out),
+            "untried": list(self.untried),
+            "broken_suites": [{"suite": one.suite, "reason": one.reason} for one in self.broken],
+        }
+
 
 _BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
-"""Part of a latency by which it may differ between two processes of the same code, by device kind. On a CPU addresses play a part."""
+"""Relative difference of latencies between two processes of the same code, by device kind; on a CPU it includes the addresses of memory."""
 _BETWEEN_PROCESSES_NS = 200.0
-"""Time in ns by which a short latency may differ so: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
+"""The same in ns, for short latencies: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
 
 
 def beside(record: Record, earlier: Record) -> Beside:
     """Compare a result with an earlier one of the same series.
 
-    A change is clear where it is larger than processes differ anyway, and the two intervals, which know nothing of that, lie apart.
+    A change is clear where it exceeds the usual difference between two processes and the two intervals do not overlap.
     """
     elsewhere = record.environment_hash != earlier.environment_hash
     if why := _why_not(record, earlier):
@@ -64,11 +122,14 @@ def beside(record: Record, earlier: Record) -> Beside:
     now, then = p50_of(record), p50_of(earlier)
     if now is None or then is None or withheld(record.device_kind, record.environment):
         return Beside(record=earlier, elsewhere=elsewhere)
-    ratio = now.estimate / then.estimate
     least = math.log1p(max(_BETWEEN_PROCESSES[record.device_kind], _BETWEEN_PROCESSES_NS / then.estimate))
     clear = _differ(now, then, least)
-    shared = clear and _shared(record, earlier, least)
-    return Beside(record=earlier, change=ratio, clear=clear, shared=shared, elsewhere=elsewhere)
+    speedup, before = speedup_of(record), speedup_of(earlier)
+    shared = False
+    if clear and record.role != "baseline" and speedup is not None and before is not None:
+        # Where the speedup stayed although the latency changed, the baseline changed alike.
+        shared = not _differ(speedup, before, least)
+    return Beside(record=earlier, change=now.estimate / then.estimate, clear=clear, shared=shared, elsewhere=elsewhere)
 
 
 def _why_not(record: Record, earlier: Record) -> str:
@@ -81,25 +142,11 @@ def _why_not(record: Record, earlier: Record) -> str:
     return ""
 
 
-def _shared(record: Record, earlier: Record, least: float) -> bool:
-    """Tell whether the speedup stayed although the latency changed: then the baseline changed alike."""
-    now, then = speedup_of(record), speedup_of(earlier)
-    return record.role != "baseline" and now is not None and then is not None and not _differ(now, then, least)
-
-
 def _differ(one: Interval, other: Interval, least: float) -> bool:
-    return abs(math.log(one.estimate / other.estimate)) >= least and _apart(one, other)
-
-
-def _apart(one: Interval, other: Interval) -> bool:
-    """Tell whether two intervals have no value in common; where the ends are not known the estimate stands for them."""
-    (low, high), (least, most) = (_ends(interval) for interval in (one, other))
-    return low > most or high < least
-
-
-def _ends(interval: Interval) -> tuple[float, float]:
-    low, high = (interval.estimate if math.isnan(end) else end for end in interval[1:])
-    return low, high
+    """Return whether the estimates differ by `least` in log units and the intervals are disjoint; an unknown end is the estimate."""
+    ends = ([item.estimate if math.isnan(end) else end for end in item[1:]] for item in (one, other))
+    (low, high), (lowest, highest) = ends
+    return abs(math.log(one.estimate / other.estimate)) >= least and (low > highest or high < lowest)
 
 
 _KEPT = (
@@ -108,32 +155,20 @@ _KEPT = (
     *RESULT_COLUMNS,
     *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
 )
-"""The columns that are kept of a record."""
 _MOST = 2000
-"""Series of one project; a file of so many has some 2 MB."""
 
 
 class LastTries:
-    """The last tries of one project."""
+    """The last try of each series of one project, in the user's cache folder."""
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
-        """Read nothing yet.
-
-        Args:
-            root: The project's folder.
-            folder: Where such things are kept; the user's cache folder where it is not given.
-        """
         name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
         self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=_MOST)
 
     def read(self) -> dict[Series, Record]:
-        """Return the last try of each series; what is damaged is left out."""
-        found = {}
-        for values in self._values.read().values():
-            record = _record(values)
-            if record is not None and (series := Series.of(record)) is not None:
-                found[series] = record
-        return found
+        """Return the last try of each series, without damaged entries."""
+        records = (_record(values) for values in self._values.read().values())
+        return {series: record for record in records if record and (series := Series.of(record))}
 
     def keep(self, records: Iterable[Record]) -> None:
         """Keep results as the last tries of their series."""
@@ -146,7 +181,7 @@ class LastTries:
 
 
 def _record(values: dict[str, Any]) -> Record | None:
-    """Return kept values as a record that lacks all other columns; nothing where one is not what it should be."""
+    """Return cached values as a record that lacks all other columns; None where a value has the wrong type."""
     if set(values) != set(_KEPT) or not all(isinstance(values[name], kinds) for name, kinds in _types().items()):
         return None
     return Record(**values)
@@ -154,7 +189,7 @@ def _record(values: dict[str, Any]) -> Record | None:
 
 @cache
 def _types() -> dict[str, tuple[type, ...]]:
-    """Return the types that each kept column may have; a whole number may stand for any."""
+    """Return the types that each cached column may have; JSON may hold a whole number for a float."""
     hints = get_type_hints(Record)
     found = {}
     for name in _KEPT:
@@ -165,20 +200,18 @@ def _types() -> dict[str, tuple[type, ...]]:
 
 _COLUMNS = (*TREND_COLUMNS, "environment")
 _STEPS = (4, 28, 168)
-"""Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
+"""Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
 
 
 class NewestRuns:
-    """The newest run of each series. What was found once is found again at once, until the store has another file."""
+    """The newest run of each series, found by opening few files and remembered until the store has another file."""
 
     def __init__(self, place: StoreLocation) -> None:
-        """Read nothing yet."""
         self._place = place
         self._newest_first: tuple[str, ...] = ()
         self._found: dict[Series, Record | None] = {}
 
     def of(self, wanted: Collection[Series]) -> dict[Series, Record]:
-        """Return the newest measured record of each series that has one; a store that cannot be read has none."""
         try:
             newest_first = tuple(stored_files(self._place, "records").run_ids[::-1])
             if newest_first != self._newest_first:
@@ -186,8 +219,7 @@ class NewestRuns:
             self._find({series for series in wanted if series not in self._found})
         except (StoreError, StoreFailedError, OSError):
             return {}
-        known = ((series, self._found.get(series)) for series in wanted)
-        return {series: record for series, record in known if record is not None}
+        return {series: record for series in wanted if (record := self._found.get(series)) is not None}
 
     def _find(self, missing: set[Series]) -> None:
         begin = 0
@@ -207,74 +239,53 @@ class NewestRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedTry:
-    """What the user wants to have tried."""
+    """The arguments of `pairbench try`."""
 
     select: tuple[str, ...]
     """SELECT arguments; empty for everything."""
     implementations: tuple[str, ...]
     """Names or globs of implementations; empty for all."""
     device: str
-    """The value of `--device`, which must name one device."""
     every_case: bool
-    """Whether to take all selected cases, and not one of each operator."""
+    """Whether to take all selected cases instead of one for each operator."""
 
 
-class Telling(Protocol):
-    """What shows the user how it goes."""
+class TryListener(Protocol):
+    """The callbacks of a try: what begins, messages, and finished cases."""
 
-    def doing(self, what: str) -> None:
-        """Say what is under way."""
-
-    def notify(self, text: str) -> None:
-        """Say what the user has to know at once."""
-
+    def doing(self, what: str) -> None: ...
+    def notify(self, text: str) -> None: ...
     def case(self, tried: tuple[Tried, ...]) -> None:
-        """Take a case of which all is known."""
+        """Take a finished case."""
 
 
 class Attempts:
-    """Tries of one selection on one device, one after the other."""
+    """Repeated tries of one selection on one device."""
 
-    def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, telling: Telling) -> None:
-        """Find the suites; no worker is started yet.
-
-        Args:
-            config: The settings, and where results are.
-            context: What workers share.
-            wanted: What to try.
-            telling: What shows the user how it goes.
-
-        Raises:
-            UsageError: a file does not exist, or there is no suite.
-        """
-        self._config, self._context, self._wanted, self._telling = config, context, wanted, telling
+    def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, listener: TryListener) -> None:
+        """Find the suites; no worker is started yet."""
+        self._config, self._context, self._wanted, self._listener = config, context, wanted, listener
         self._stored, self._tries, self._ceilings = NewestRuns(store_of(config)), LastTries(config.root), KeptCeilings()
         self._devices: tuple[Device, ...] = ()
         self._look: QuickLook | None = None
         self._environment: Environment | None = None
-        self.asked: Asked = ask(config, list(wanted.select))
+        self.asked: SelectedSuites = ask(config, list(wanted.select))
         """The suites of the last try, or of the first one to come."""
 
     def close(self) -> None:
-        """End the worker that waits for the next try."""
         if self._look is not None:
             self._look.close()
 
     def park(self) -> None:
-        """Have a process ready for the next try. Nothing of the project's is loaded in it."""
+        """Start a process for the next try, in which nothing of the project is loaded."""
         if self._look is not None:
             self._look.renew(one_device(self._wanted.device, self._devices))
 
     def once(self) -> Attempt:
-        """Try everything that is selected, up to the first case with something wrong.
-
-        Raises:
-            UsageError: what is selected is not there, or no suite is Python.
-            InterruptedRunError: the user interrupted.
-        """
+        """Try everything that is selected, up to the first case in which an implementation is wrong."""
         self.asked = ask(self._config, list(self._wanted.select))
         refuse_syntax_errors(self.asked.files)
-        self._telling.doing("loading torch" if self._look is None else "loading suites")
+        self._listener.doing("loading torch" if self._look is None else "loading suites")
         look, device = self._ready()
         operators, broken = look.describe(self.asked.suites)
         chosen = Chosen(
@@ -289,7 +300,7 @@ class Attempts:
         if using.beside:
             look.renew(using)
         tried: list[tuple[Tried, ...]] = []
-        lock = device_lock(using, self._telling.notify, self._context.interrupted.is_set)
+        lock = device_lock(using, self._listener.notify, self._context.interrupted.is_set)
         with lock if cases else contextlib.nullcontext(True) as held:
             if not held:
                 raise InterruptedRunError
@@ -297,7 +308,7 @@ class Attempts:
                 if tried:
                     look.renew(using)
                 tried.append(self._case(look, planned, device))
-                self._telling.case(tried[-1])
+                self._listener.case(tried[-1])
                 if any(Status(one.record.status).bad for one in tried[-1]):
                     break
         untried = tuple(planned.case.key for planned in cases[len(tried) :])
@@ -315,12 +326,12 @@ class Attempts:
 
     def _case(self, look: QuickLook, planned: PlannedCase, device: Device) -> tuple[Tried, ...]:
         state, key = CaseState(planned=planned), planned.case.key
-        self._telling.doing(f"verifying {key}")
+        self._listener.doing(f"verifying {key}")
         look.verify(state)
-        self._telling.doing(f"timing {key}")
+        self._listener.doing(f"timing {key}")
         load = HostLoad(cores=count_cores(), before=None, rounds=(look.time(state),))
         environment = self._environment_of(look, state, device, load)
-        self._telling.doing(f"counting what {key} launches")
+        self._listener.doing(f"counting what {key} launches")
         look.profile(state)
         run = Run(run_id="", started_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), commit=None)
         outcomes = [state.outcome(entry) for entry in planned.entries]
@@ -329,9 +340,11 @@ class Attempts:
         return self._compared([replace(record, implementation_hash=None) for record in records])
 
     def _environment_of(self, look: QuickLook, state: CaseState, device: Device, load: HostLoad) -> Environment:
-        """Return the environment, with ceilings where a case has a roof; what was never timed needs no more than the device."""
+        """Return the environment, with measured ceilings where a case declares its cost; a case that was not timed needs the device only."""
         if not state.rounds:
-            return self._environment or _bare(device)
+            unknown: dict[str, Any] = dict.fromkeys(("driver", "cuda", "cudnn", "triton"))
+            bare = Environment(device=device, torch="", python="", hostname="", cpu="", **unknown)
+            return self._environment or bare
         if self._environment is None:
             self._environment = look.probe(ceilings=False)
         if state.planned.operator.costs and not self._environment.rest["observed"]["ceilings"]:
@@ -361,6 +374,97 @@ class Attempts:
         return tuple(map(tried, records))
 
 
-def _bare(device: Device) -> Environment:
-    unknown: dict[str, Any] = {"driver": None, "cuda": None, "cudnn": None, "triton": None}
-    return Environment(device=device, torch="", python="", hostname="", cpu="", **unknown)
+_EVERY_S = 0.2
+_SETTLE_S, _SETTLED_AFTER = 0.03, 30
+"""Seconds between two looks at files that are being written, and the number of looks after which they count as written."""
+
+_Stamps = dict[Path, tuple[int, int, int] | None]
+"""Time of the last change, size and inode of each file; None for an absent one."""
+
+
+class SuiteFiles:
+    """The files that suites depend on: the suites, what they import of the project, and sources beside these."""
+
+    def __init__(self, suites: Callable[[], tuple[Path, ...]]) -> None:
+        self._suites = suites
+        self._files: set[Path] = set()
+        self._known: tuple[tuple[Path, ...], _Stamps, _Stamps] = ((), {}, {})
+        self._repositories: dict[Path, Path] = {}
+        self.seen = self._look()
+        """The files as of the last change."""
+
+    def changed(self) -> tuple[Path, ...]:
+        """Return the files that changed since the last call, once no editor writes to them any more."""
+        now = self._look()
+        if now == self.seen:
+            return ()
+        for _ in range(_SETTLED_AFTER):
+            time.sleep(_SETTLE_S)
+            before, now = now, self._look()
+            # An editor may take a file away for a moment, to put another one in its place.
+            if before == now and all(now.get(suite) for suite in self._suites()):
+                break
+        changed = tuple(sorted(file for file in now if now[file] != self.seen.get(file)))
+        self.seen = now
+        return changed
+
+    def _look(self) -> _Stamps:
+        suites = self._suites()
+        folders, stamps = self._stamps()
+        if (suites, folders, stamps) == self._known:
+            return stamps  # and nobody imports anything else
+        if folders != self._known[1]:
+            forget()
+        for suite in suites:
+            reached = reached_files(suite, self._repository_of(suite.parent))
+            # What was reached once stays: while a file is no Python, nobody can tell what it imports.
+            self._files |= reached.tree | reached.packages
+        self._files |= sources_beside(file for file in self._files if file.parent.is_dir())
+        # What has changed since the first look at it is read again at the next one.
+        more_folders, more = self._stamps()
+        self._known = (suites, more_folders | folders, more | stamps)
+        return self._known[2]
+
+    def _stamps(self) -> tuple[_Stamps, _Stamps]:
+        """Return the stamps of folders, in which files come and go, and of files."""
+        return {file.parent: _stamp(file.parent) for file in self._files}, {file: _stamp(file) for file in self._files}
+
+    def _repository_of(self, folder: Path) -> Path:
+        if folder not in self._repositories:
+            top = git(folder, "rev-parse", "--show-toplevel")
+            self._repositories[folder] = Path(top).resolve() if top else Path.cwd().resolve()
+        return self._repositories[folder]
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
+
+
+def try_on_changes(
+    attempts: Attempts,
+    interrupted: threading.Event,
+    *,
+    begin: Callable[[tuple[Path, ...]], None],
+    failed: Callable[[PairbenchError], None],
+) -> Iterator[Attempt]:
+    """Yield a try now and after every change of a file, until the user interrupts; an error of the user's code goes to `failed`."""
+    files = SuiteFiles(lambda: attempts.asked.files)
+    changed: tuple[Path, ...] = ()
+    while True:
+        begin(changed)
+        try:
+            attempt = attempts.once()
+        except PairbenchError as error:
+            failed(error)
+        else:
+            yield attempt
+        attempts.park()
+        changed = ()
+        while not changed:
+            if interrupted.wait(_EVERY_S):
+                raise InterruptedRunError
+            changed = files.changed()

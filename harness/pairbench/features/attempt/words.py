@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pairbench.features.attempt.values import Attempt, Beside, Tried
+from pairbench.features.attempt.attempts import Attempt, Beside, Tried
 from pairbench.model.environment import load_of, withheld
 from pairbench.model.latency import p50_of, speedup_of
 from pairbench.model.outcome import NOT_TRIED, Status
@@ -16,7 +16,6 @@ LABEL = (
     "A quick look: one round in one process, compared with the last one, and nothing stored. `pairbench run` measures."
 )
 _SHOWN = 3
-"""Cases that a line names."""
 
 
 def case_lines(case: Sequence[Tried]) -> list[str]:
@@ -26,7 +25,11 @@ def case_lines(case: Sequence[Tried]) -> list[str]:
     if shared := _shared_reason(case):
         return [heading, f"  {clean(shared)}"]
     # Of a baseline that only served to tell right from wrong there is nothing to say.
-    said = [one for one in case if one.record.reason != NOT_TRIED and not _is_silent(one.record)]
+    said = [
+        one
+        for one in case
+        if one.record.reason != NOT_TRIED and (one.record.role, one.record.status) != ("baseline", Status.VERIFIED)
+    ]
     width = max((len(_name(one.record)) for one in said), default=0)
     lines = [heading]
     for one in said:
@@ -41,17 +44,7 @@ def case_lines(case: Sequence[Tried]) -> list[str]:
     return [*lines, f"  {why}"] if why else lines
 
 
-def _is_silent(record: Record) -> bool:
-    return record.role == "baseline" and record.status == Status.VERIFIED
-
-
 def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
-    """Return what was not tried, and how to have it tried.
-
-    Args:
-        attempt: What came out.
-        with_left_out: Whether to name the cases that were left out on purpose, and the precision.
-    """
     lines = []
     if attempt.untried:
         lines.append(f"Not tried, for something before is wrong: {_named(attempt.untried)}")
@@ -66,7 +59,6 @@ def _named(keys: Sequence[str]) -> str:
 
 
 def as_markdown(attempt: Attempt) -> str:
-    """Return an attempt as Markdown: a list for each case."""
     parts = []
     for case in attempt.cases:
         heading, *lines = case_lines(case)
@@ -75,13 +67,9 @@ def as_markdown(attempt: Attempt) -> str:
 
 
 def as_plain(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as JSON values: records as `pairbench run` gives them, each with what it is compared with."""
+    """Return an attempt as JSON values: records as `pairbench run` gives them, with their comparisons."""
     tries = [
-        {
-            **expanded(one.record),
-            "last_try": _plain_beside(one.last),
-            "stored_run": _plain_beside(one.stored),
-        }
+        {**expanded(one.record), "last_try": _plain_beside(one.last), "stored_run": _plain_beside(one.stored)}
         for one in attempt.tried
     ]
     return {"tries": tries, **attempt.plain(), "notes": precision_remark(one.record for one in attempt.tried)}
@@ -108,7 +96,7 @@ def _name(record: Record) -> str:
 
 
 def _shared_reason(case: Sequence[Tried]) -> str:
-    """Return why the whole case ended, where all of it did for one reason."""
+    """Return why the whole case ended, where all its implementations ended for one reason."""
     reasons = {one.record.reason for one in case}
     (reason, *more) = reasons
     whole = not more and reason is not None and all(Status(one.record.status).bad for one in case)
@@ -125,30 +113,18 @@ _VERBS = {
 
 
 def _words(one: Tried) -> list[str]:
-    """Return what is said of one implementation, a line each."""
+    """Return the lines about one implementation."""
     record = one.record
     if p50_of(record) is None:
         return [_without_time(record)]
-    parts = [
-        _latency(record, one.last),
-        "right" if record.role == "variant" else "",
-        _work(record),
-        _speedup(record),
-    ]
+    right = "right" if record.role == "variant" else ""
+    parts = [_latency(record, one.last), right, _work(record), _speedup(record)]
+    rate, part = rows.rate(record), rows.part_of_roof(record)
     further = [
-        _rate(record),
-        latency_words.remark(record),
-        latency_words.same_memory(record),
-        record.reason or "",
-        autotuned(record),
-        *_remarks(one),
+        *(f"{rate}, {part} of the roof" if part else rate, latency_words.remark(record)),
+        *(latency_words.same_memory(record), record.reason or "", autotuned(record), *_remarks(one)),
     ]
-    return [", ".join(filter(None, parts)), *_joined(filter(None, further))]
-
-
-def _joined(parts: Iterator[str]) -> list[str]:
-    text = "; ".join(parts)
-    return [text] if text else []
+    return list(filter(None, [", ".join(filter(None, parts)), "; ".join(filter(None, further))]))
 
 
 def _without_time(record: Record) -> str:
@@ -181,12 +157,8 @@ def _change(one: Beside | None) -> str:
 
 
 def _work(record: Record) -> str:
-    """Return like `1 launch`, or what a CPU can count: `2 operators`."""
-    for number, name in ((record.launches_per_call, "launch"), (record.ops_per_call, "operator")):
-        if number is not None:
-            plural = "es" if name == "launch" else "s"
-            return f"{number} {name}{'' if number == 1 else plural}"
-    return ""
+    counts = ((record.launches_per_call, "launch", "launches"), (record.ops_per_call, "operator", "operators"))
+    return next((f"{number} {one if number == 1 else more}" for number, one, more in counts if number is not None), "")
 
 
 def _speedup(record: Record) -> str:
@@ -201,13 +173,8 @@ def _speedup(record: Record) -> str:
     return f"speedup {units.ratio(known.estimate)}{f' ({ends})' if ends else ''}"
 
 
-def _rate(record: Record) -> str:
-    rate, part = rows.rate(record), rows.part_of_roof(record)
-    return f"{rate}, {part} of the roof" if part else rate
-
-
 def _remarks(one: Tried) -> Iterator[str]:
-    """Yield what the last try and the newest stored run add to the latency."""
+    """Yield remarks on the comparisons with the last try and the newest stored run."""
     if one.last and one.last.why_not:
         yield f"not compared with the last try: {one.last.why_not}"
     elif one.last and one.last.elsewhere:

@@ -17,46 +17,53 @@ from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, pl
 from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import DEVICE, Latency
 from pairbench.model.plan import BASELINE, Entry, Plan
-from pairbench.model.record import Record
+from pairbench.model.record import Record, Series
 from pairbench.plan import equipped, names_implementation
 from pairbench.stats import percentile
 from pairbench.suite.reached import reached_files
-from pairbench.workflow.git.worktrees import Worktrees
+from pairbench.workflow.devices import Reporter
+from pairbench.workflow.git import Worktrees
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.run.devices import Reporter
 from pairbench.workflow.setup import pick_devices
 
 
 class UnmeasurableError(Exception):
-    """A commit cannot be measured: its suite cannot be loaded, has no such case, or is wrong."""
+    """A commit cannot be measured: its suite cannot be loaded, lacks the case, or is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The series that is looked at."""
+    """The series to search for."""
 
     suite: str
     case: str
     entry: Entry
     device: Device
 
+    @property
+    def series(self) -> Series:
+        return Series(
+            device_name=self.device.name,
+            suite=self.suite,
+            case=self.case,
+            implementation=self.entry.implementation,
+            mode=self.entry.mode,
+        )
+
 
 @dataclass(kw_only=True)
 class LoadedCommit:
-    """A commit that was loaded."""
-
     loaded: LoadedSide
     plan: Plan
     """The one case, with the implementation and the baseline."""
     interleaving: Interleaving | None = None
-    """The turns that it takes with the good end; None before the first."""
+    """Its turns with the good end; None before the first."""
 
     def hash(self, wanted: Wanted) -> str:
-        """Return the hash of the implementation."""
         return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash
 
     def reached(self) -> frozenset[str]:
-        """Return the paths of the files that the suite is made of."""
+        """Return the paths of the files that the suite depends on."""
         root = self.loaded.checkout.root.resolve()
         reached = reached_files(Path(self.plan.cases[0].operator.path).resolve(), root)
         files = (*reached.tree, *reached.packages)
@@ -64,11 +71,7 @@ class LoadedCommit:
 
 
 def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | None) -> tuple[Wanted, str]:
-    """Return the one series that is asked for, and the path of its suite in the repository.
-
-    Raises:
-        UsageError: nothing is asked for, or more than one series.
-    """
+    """Return the one series that is selected, and the path of its suite in the repository."""
     if loaded.nothing:
         raise loaded.nothing
     survey = loaded.chosen.survey
@@ -85,11 +88,12 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
         listed = "".join(f"\n  {one.operator.suite}::{one.case.key}" for one in plan.cases[:20])
         raise SelectionError(f"SELECT takes {len(plan.cases)} cases, expected one; name one of{listed}")
     planned = plan.cases[0]
-    names = [entry for entry in planned.entries if (entry.implementation == BASELINE) == (implementation == BASELINE)]
+    patterns = () if implementation is None else (implementation,)
     names = [
         entry
-        for entry in names
-        if implementation is None or names_implementation((implementation,), entry.implementation)
+        for entry in planned.entries
+        if (entry.implementation == BASELINE) == (implementation == BASELINE)
+        and names_implementation(patterns, entry.implementation)
     ]
     if len(names) != 1:
         listed = ", ".join(map(str, names or planned.entries))
@@ -116,22 +120,13 @@ class LoadedCommits:
     known: dict[str, LoadedCommit] = field(default_factory=dict)
 
     def commit(self, sha: str) -> LoadedCommit:
-        """Return a commit, which is loaded where it is not yet.
-
-        Raises:
-            UnmeasurableError: it cannot be.
-        """
         if sha not in self.known:
             checkout = self.worktrees.add(sha[:16], sha)
             self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
         return self.known[sha]
 
     def take(self, loaded: LoadedSide) -> LoadedCommit:
-        """Return a loaded commit with the plan of the one series.
-
-        Raises:
-            UnmeasurableError: the series is not there.
-        """
+        """Return a loaded commit with the plan of the one series."""
         if loaded.chosen.survey.broken:
             raise UnmeasurableError(loaded.chosen.survey.broken[0].reason)
         plan, why = plan_side(loaded, self.wanted.device)
@@ -149,11 +144,7 @@ class LoadedCommits:
         return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
 
     def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
-        """Return the logarithm of a commit's latency over that of the good end, from one more round of both in turns.
-
-        Raises:
-            UnmeasurableError: there is none.
-        """
+        """Return log(latency of a commit / latency of the good end) of one more round of both in turns."""
         commit, wanted = self.commit(sha), self.wanted
         first = commit.interleaving is None
         if commit.interleaving is None:
@@ -179,11 +170,6 @@ class LoadedCommits:
         return math.log(own_ns / good_ns)
 
     def record(self, sha: str, environment: Environment) -> Record:
-        """Return a commit's counts: it is verified and profiled, and not timed.
-
-        Raises:
-            UnmeasurableError: it is wrong, or cannot be called.
-        """
         commit, wanted = self.commit(sha), self.wanted
         session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, self._reporter())
         session.verify(impostors=False)
@@ -200,18 +186,13 @@ class LoadedCommits:
 
 
 class Quiet(PlainProgress):
-    """Says nothing of single steps: a search says what each round has shown."""
+    """Progress without single steps: the search reports each round."""
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        """Leave it unsaid."""
+        """Print nothing."""
 
 
 def count_of(record: Record, metric: str) -> float:
-    """Return a count.
-
-    Raises:
-        UnmeasurableError: it is not known for sure.
-    """
     count = number(record, metric)
     if count is None or (metric in LAUNCHES and record.launch_status != "exact"):
         raise UnmeasurableError(f"{metric} is not known: launches are {record.launch_status or 'not counted'}")

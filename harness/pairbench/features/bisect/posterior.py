@@ -5,11 +5,9 @@ log ratio: noise alone before the culprit, noise around one unknown step from th
 known beforehand. The step has a flat prior and the variance an inverse gamma one, so that both are integrated out in closed
 form, and few rounds make no one surer than they should (Gelman et al., Bayesian Data Analysis, section 3.2).
 
-Which commit to probe next, and when enough is known: the commit whose round is expected to leave the least entropy.
-
-Two commits that no round can tell apart, for none between them can be measured, are one candidate: `Candidates`.
-
-Bisection of what is counted: no statistics, and commits that cannot be counted are gone around.
+The next round is of the commit whose round is expected to leave the least entropy. Commits that no round can tell apart, for none
+between them can be measured, are one candidate: `Candidate`. A count needs no statistics: it is bisected, around commits that
+cannot be counted.
 """
 
 import itertools
@@ -25,10 +23,10 @@ from pairbench.model.comparison import DEFAULT, Policy
 Floats = NDArray[np.float64]
 
 UNTOUCHED = 0.05
-"""The prior weight of a commit with the implementation's hash of the one before it, where one with another hash has 1.
+"""The prior weight of a commit that leaves the implementation's hash unchanged; one that changes it has 1.
 
-Code that no hash covers moves latencies too: an imported library, a build, a setting. It is a guess, and a wrong one costs rounds, not
-the result: log2(1 / 0.05) is 4.3 bits of evidence.
+Code that no hash covers moves latencies too: an imported library, a build, a setting. The weight is a guess, and a wrong one costs rounds,
+not the result: log2(1 / 0.05) is 4.3 bits of evidence.
 """
 
 
@@ -37,67 +35,50 @@ class Round:
     """One round of a commit beside the good end."""
 
     commit: int
-    """The number of the commit."""
     log_ratio: float
-    """The logarithm of its latency over that of the good end."""
+    """log(its latency / that of the good end)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """What is known of how far log ratios of rounds spread before any round: a scaled inverse chi-squared distribution of the variance."""
+    """The prior of how far log ratios of rounds spread: a scaled inverse chi-squared distribution of the variance."""
 
     deviation: float
-    """The standard deviation to expect."""
     weight: float
-    """How many rounds that is worth."""
 
     @classmethod
     def least(cls, policy: Policy = DEFAULT) -> "Spread":
-        """Return what is known where nothing was measured: two processes differ by something, and the confirming rounds say by how much."""
+        """Return the prior without a calibration: the least difference between two processes, with the weight of one round."""
         return cls(deviation=float(np.sqrt(2) * policy.least_spread), weight=1.0)
 
     @classmethod
     def of_floor(cls, floor: float, rounds: int) -> "Spread":
-        """Return what a noise floor says.
+        """Return the prior that a noise floor implies.
 
-        Args:
-            floor: What 95 % of the changes between two runs stay below, in log units.
-            rounds: Of each run. A change between runs has the variance of two means of so many rounds, a log ratio that of two rounds.
+        The floor exceeds 95 % of the changes between two runs of `rounds` rounds each, in log units. Such a change has the variance of
+        two means of that many rounds, and a log ratio has the variance of two rounds.
         """
         return cls(deviation=float(floor / 1.959963984540054 * np.sqrt(rounds)), weight=4.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """What the rounds say of the commits, and of the step."""
+    """The posterior of the culprit, with the step and the noise at its mode."""
 
     probability: Floats
-    """The probability of each commit; the first is that of commit 1."""
+    """Of each commit, beginning with commit 1."""
     step: float
-    """The step in log units, given the most probable commit."""
     deviation: float
-    """The standard deviation of a round's log ratio, likewise."""
 
 
 def prior_of(changed: Sequence[bool | None]) -> Floats:
-    """Return the prior probability of each commit.
-
-    Args:
-        changed: For each commit whether the implementation's hash is another than before it; None where that is not known.
-    """
     weight = np.array([UNTOUCHED if one is False else 1.0 for one in changed])
     normed: Floats = weight / weight.sum()
     return normed
 
 
 def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
-    """Return what is known after some rounds, of which one at least is of the bad end.
-
-    Args:
-        prior: The prior probability of each commit.
-        rounds: All of them, those that confirmed the bad end included.
-        spread: What is known of the noise besides.
-    """
+    """Return the posterior after some rounds, of which at least one is of the bad end."""
     number = np.array([one.commit for one in rounds])
     ratios = np.array([one.log_ratio for one in rounds])
     size = len(prior)
@@ -119,28 +100,23 @@ def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posteri
 
 
 ENOUGH = 0.99
-"""The probability at which it stops."""
+"""The probability at which the search stops."""
 _REACH, _POINTS = 5.0, 101
-"""How many deviations beyond both means the ratios of the next round are looked at, and how many of them."""
+"""The range of log ratios to integrate over, in deviations beyond both means, and its number of points."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """The commits that cannot be told apart; one, unless some cannot be measured."""
+    """A range of commits that no round can tell apart; one commit, unless some cannot be measured."""
 
     first: int
     last: int
-    """The numbers of the first and the last; only the last can be measured."""
+    """Only the last commit can be measured."""
     probability: float
 
 
 def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate, ...]:
-    """Return the candidates, the most probable first.
-
-    Args:
-        probability: Of each commit.
-        skipped: The numbers of those that cannot be measured.
-    """
+    """Return the candidates, the most probable first."""
     ends = [number for number in range(1, len(probability) + 1) if number not in skipped]
     found = (
         Candidate(first=before + 1, last=end, probability=float(probability[before:end].sum()))
@@ -150,12 +126,6 @@ def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate
 
 
 def next_probe(known: Posterior, skipped: Collection[int]) -> int:
-    """Return the number of the commit to probe next.
-
-    Args:
-        known: What is known so far.
-        skipped: The numbers of commits that cannot be measured.
-    """
     open_ = np.array([number for number in range(1, len(known.probability) + 1) if number not in skipped])
     moved = np.cumsum(known.probability)[open_ - 1]
     fall = expected_fall(moved, abs(known.step) / known.deviation)
@@ -163,11 +133,9 @@ def next_probe(known: Posterior, skipped: Collection[int]) -> int:
 
 
 def expected_fall(moved: Floats, step: float) -> Floats:
-    """Return by how many nats a round is expected to lower the entropy over the commits: what it tells of one question, has it moved yet.
+    """Return by how many nats a round of each commit is expected to lower the entropy over the commits.
 
-    Args:
-        moved: For each commit the probability that the step is at or before it.
-        step: The step in units of the noise.
+    `moved` is the probability that the step is at or before each commit, and `step` is in units of the noise.
     """
     ratio = np.linspace(-_REACH, step + _REACH, _POINTS)
     width = ratio[1] - ratio[0]
@@ -186,26 +154,20 @@ def _entropy(part: Floats) -> Floats:
 
 
 class Open(NamedTuple):
-    """The commits in question: the last one that still has the good count, and the first one that has not."""
+    """The last commit known to have the good count, and the first known to have another."""
 
     good: int
     bad: int
 
 
 def still_open(counts: Mapping[int, float], last: int) -> Open:
-    """Return which commits are in question.
-
-    Args:
-        counts: By the number of the commit; 0 is the good end, whose count is the good one.
-        last: The number of the bad end.
-    """
     bad = min((number for number, count in counts.items() if count != counts[0]), default=last)
     good = max(number for number, count in counts.items() if count == counts[0] and number < bad)
     return Open(good, bad)
 
 
 def next_count(open_: Open, skipped: Collection[int]) -> int | None:
-    """Return the number of the commit to count next: the nearest to the middle that can be; None where there is none."""
+    """Return the index of the countable commit nearest to the middle, or None."""
     middle = (open_.good + open_.bad) / 2
     able = [number for number in range(open_.good + 1, open_.bad) if number not in skipped]
     return min(able, key=lambda number: (abs(number - middle), number), default=None)

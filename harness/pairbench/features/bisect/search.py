@@ -1,7 +1,4 @@
-"""A search for the commit that moved a series, from its ends to its culprit. Nothing is put in the store.
-
-What `pairbench bisect` prints: the commit that it was, or those that it may be.
-"""
+"""`pairbench bisect`: a search for the commit that moved a series, from its ends to its culprit. Nothing is put in the store."""
 
 import functools
 import math
@@ -37,19 +34,17 @@ from pairbench.model.record import Series
 from pairbench.report.comparison.render import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations
-from pairbench.workflow.compare.noise import newest_calibrations
-from pairbench.workflow.git.worktrees import commits_between, keep_reason, open_worktrees, touched_files
+from pairbench.workflow.devices import on_devices
+from pairbench.workflow.git import commits_between, keep_reason, open_worktrees, touched_files
 from pairbench.workflow.machine import HostWatch, probe_device
+from pairbench.workflow.noise import newest_calibrations
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.devices import on_devices
 from pairbench.workflow.setup import open_context, store_of
 
 _SHOWN = 10
-"""Commits that a table has."""
 
 
 def render_bisection(found: Bisection, output: str) -> str:
-    """Return a search in one of the formats."""
     if output == "json":
         return to_json(plain_bisection(found))
     parts = [f"{clean(f'{found.series.name}: {found.ends}')}\n"]
@@ -66,14 +61,9 @@ def render_bisection(found: Bisection, output: str) -> str:
 
 
 def plain_bisection(found: Bisection) -> dict[str, Any]:
-    """Return a search as JSON has it."""
     values = {name: plain(value) for name, value in vars(found).items() if name != "last"}
-    return {
-        **values,
-        "exit_code": found.exit_code,
-        "probability": found.probability,
-        "last": document(found.last) if found.last else None,
-    }
+    last = document(found.last) if found.last else None
+    return {**values, "exit_code": found.exit_code, "probability": found.probability, "last": last}
 
 
 def _sentence(found: Bisection) -> str:
@@ -119,38 +109,28 @@ def _percent(probability: float) -> str:
 
 
 _MORE = 3
-"""How many times as many rounds confirm the ends where the first ones leave it open."""
+"""The factor of rounds for ends that the first rounds leave undecided."""
 _FLOOR_ROUNDS = 3
-"""The rounds of a calibration's runs, which its floors do not tell: the default of `run`."""
+"""The rounds of a calibration's runs, which its floors do not record: the default of `run`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a search was asked for."""
+class SearchOptions:
+    """The arguments of `pairbench bisect`."""
 
     arguments: Arguments
     """The good end as base, the bad end as head, and SELECT."""
     device: str
     implementation: str | None
     metric: str | None
-    """The count that is looked at; None for the latency."""
+    """The count to search by; None for the latency."""
     most: int
-    """Rounds after which it gives up."""
+    """The most rounds."""
     policy: Policy
 
 
-def bisect_commits(config: Config, asked: Asked) -> Bisection:
-    """Find the commit that moved one series between two commits.
-
-    Args:
-        config: The settings; `rounds` are those that confirm the ends.
-        asked: What is looked for.
-
-    Raises:
-        UsageError: a commit is unknown, or SELECT does not name one series.
-        InterruptedRunError: the user interrupted before anything was known.
-    """
-    arguments = asked.arguments
+def bisect_commits(config: Config, options: SearchOptions) -> Bisection:
+    arguments = options.arguments
     assert arguments.head is not None
     history = commits_between(arguments.repository, arguments.base, arguments.head)
     with (
@@ -159,7 +139,7 @@ def bisect_commits(config: Config, asked: Asked) -> Bisection:
         open_progress() as progress,
     ):
         bad = load_side(config, context, arguments, worktrees.add("bad", arguments.head))
-        wanted, path = choose_series(bad, asked.device, asked.implementation)
+        wanted, path = choose_series(bad, options.device, options.implementation)
         select = (f"{arguments.repository / path}::{wanted.case}",)
         arguments = replace(arguments, select=select, implementations=(wanted.entry.implementation,))
         commits = LoadedCommits(
@@ -171,17 +151,17 @@ def bisect_commits(config: Config, asked: Asked) -> Bisection:
             wanted=wanted,
         )
         commits.known[history[-1].sha] = commits.take(bad)
-        search = _Search(config=config, asked=asked, loaded=commits, history=history, progress=progress)
-        return search.latency() if asked.metric is None else search.count(asked.metric)
+        search = _Search(config=config, options=options, loaded=commits, history=history, progress=progress)
+        return search.latency() if options.metric is None else search.count(options.metric)
 
 
 @dataclass(kw_only=True)
 class _Search:
     config: Config
-    asked: Asked
+    options: SearchOptions
     loaded: LoadedCommits
     history: tuple[HistoryCommit, ...]
-    """The good end first, the bad end last: a commit's number is its place."""
+    """The good end first, the bad end last: a commit's number is its index."""
     progress: PlainProgress
     skipped: dict[int, Skipped] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
@@ -192,7 +172,6 @@ class _Search:
         return len(self.history) - 1
 
     def latency(self) -> Bisection:
-        """Look for the commit that moved the latency."""
         good = self._end(0)
         self.progress.notify(f"pairbench: {self.last} commits; the two ends are measured in turns first")
         ends = self._turns(0, self.last, self.config.settings.rounds)
@@ -217,15 +196,15 @@ class _Search:
             self._probe(good, spread, latency)
         except InterruptedRunError:
             interrupted = True
-        prior = self._prior()
-        known = posterior(prior, self.rounds, spread)
+        known = posterior(self._prior(), self.rounds, spread)
         best = candidates(known.probability, self.skipped)[0]
         sure = best.probability >= ENOUGH
+        suspects = (self._suspect(number, float(part)) for number, part in enumerate(known.probability, start=1))
         result = replace(
             result,
             moved=True,
             change=judged.change,
-            suspects=self._suspects(known.probability),
+            suspects=tuple(sorted(suspects, key=lambda one: -one.probability)),
             found=self.history[best.first : best.last + 1] if sure else (),
             parent=self.history[best.first - 1] if sure else None,
             rounds=len(self.rounds) - confirming,
@@ -236,7 +215,6 @@ class _Search:
         return self._with_last(result, best.first - 1, best.last) if sure and not interrupted else result
 
     def count(self, metric: str) -> Bisection:
-        """Look for the commit that moved a count."""
         device = self.loaded.wanted.device
         environment, _ = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
         counts: dict[int, float] = {}
@@ -271,16 +249,8 @@ class _Search:
         result = replace(
             self._nothing(words, metric),
             moved=True,
-            suspects=tuple(
-                Suspect(
-                    commit=self.history[number],
-                    probability=1 / len(inside),
-                    changed=None,
-                    skipped=number in self.skipped,
-                )
-                for number in inside
-            ),
-            found=() if interrupted else tuple(self.history[number] for number in inside),
+            suspects=tuple(self._suspect(number, 1 / len(inside)) for number in inside),
+            found=() if interrupted else self.history[inside.start : inside.stop],
             parent=None if interrupted else self.history[open_.good],
             rounds=len(counts) - 2,
             skipped=tuple(self.skipped.values()),
@@ -289,10 +259,10 @@ class _Search:
         return result if interrupted else self._with_last(result, open_.good, open_.bad)
 
     def _probe(self, good: LoadedCommit, spread: Spread, latency: Latency) -> None:
-        """Measure commits until one is sure enough, or the rounds are used up."""
+        """Measure commits until one is probable enough, or the rounds are used up."""
         started = len(self.rounds)
         known = posterior(self._prior(), self.rounds, spread)
-        while len(self.rounds) - started < self.asked.most:
+        while len(self.rounds) - started < self.options.most:
             if candidates(known.probability, self.skipped)[0].probability >= ENOUGH:
                 return
             number = next_probe(known, self.skipped)
@@ -314,7 +284,7 @@ class _Search:
         return prior_of(self.changed or [None] * self.last)
 
     def _read_hashes(self) -> None:
-        """Read which commits have another implementation than the one before: those that touch a file of its suite are loaded."""
+        """Compare each commit's implementation hash with the one before; only commits that touch a file of its suite are loaded."""
         files = frozenset[str]().union(
             *(self.loaded.known[self.history[number].sha].reached() for number in (0, self.last))
         )
@@ -352,7 +322,6 @@ class _Search:
             raise UsageError(f"{name} {self.history[number].sha[:10]} cannot be measured: {error}") from error
 
     def _turns(self, base: int, head: int, rounds: int) -> SideBySide:
-        """Measure two commits in turns, as `pairbench ab` does."""
         context = self.loaded.context
         settings = replace(context.settings, rounds=rounds)
         loaded = [self._end(number).loaded for number in (base, head)]
@@ -366,26 +335,16 @@ class _Search:
                 device=self.loaded.wanted.device.selector,
                 scratch=scratch,
                 progress=self.progress,
-                policy=self.asked.policy,
+                policy=self.options.policy,
             )
         )
 
     def _change(self, comparison: Comparison) -> Change:
-        series = self._series()
+        series = self.loaded.wanted.series
         return next(change for change in comparison.changes if change.series == series)
 
-    def _series(self) -> Series:
-        wanted = self.loaded.wanted
-        return Series(
-            device_name=wanted.device.name,
-            suite=wanted.suite,
-            case=wanted.case,
-            implementation=wanted.entry.implementation,
-            mode=wanted.entry.mode,
-        )
-
     def _ratios(self, ends: SideBySide, latency: Latency) -> list[float]:
-        series = self._series()
+        series = self.loaded.wanted.series
         of_side = [
             [value for record in side if Series.of(record) == series for value in round_values(record, latency.p50)]
             for side in ends.records
@@ -393,32 +352,25 @@ class _Search:
         return [math.log(now / before) for before, now in zip(*of_side, strict=True)]
 
     def _spread(self, ends: SideBySide, latency: Latency) -> Spread:
-        """Return what a calibration says of how far rounds spread, or the least there is."""
+        """Return the prior of the spread: from a calibration, else the least spread."""
         try:
             calibrations = read_calibrations(store_of(self.config)).value
         except StoreError:
             calibrations = ()
         _, floors = newest_calibrations(calibrations, ends.records[1])
-        floor = floors.get(self._series())
+        floor = floors.get(self.loaded.wanted.series)
         if floor is None or floor.latency != latency.name:
-            return Spread.least(self.asked.policy)
+            return Spread.least(self.options.policy)
         return Spread.of_floor(floor.p50, _FLOOR_ROUNDS)
 
-    def _suspects(self, probability: Floats) -> tuple[Suspect, ...]:
-        suspects = (
-            Suspect(
-                commit=self.history[number],
-                probability=float(probability[number - 1]),
-                changed=self.changed[number - 1] if self.changed else None,
-                skipped=number in self.skipped,
-            )
-            for number in range(1, self.last + 1)
-        )
-        return tuple(sorted(suspects, key=lambda one: -one.probability))
+    def _suspect(self, number: int, probability: float) -> Suspect:
+        changed = self.changed[number - 1] if self.changed else None
+        skipped = number in self.skipped
+        return Suspect(commit=self.history[number], probability=probability, changed=changed, skipped=skipped)
 
     def _nothing(self, ends: str, metric: str) -> Bisection:
         return Bisection(
-            series=self._series(),
+            series=self.loaded.wanted.series,
             metric=metric,
             good=self.history[0],
             bad=self.history[-1],
@@ -436,12 +388,7 @@ class _Search:
             return replace(result, interrupted=True)
 
     def _locked(self, work: Callable[[], float]) -> float:
-        """Return what work gives on the device, under its lock.
-
-        Raises:
-            UnmeasurableError: it gives none.
-            InterruptedRunError: the user interrupted.
-        """
+        """Return the result of `work` under the device's lock."""
         context = self.loaded.context
         found: list[float | UnmeasurableError] = []
 

@@ -1,6 +1,6 @@
-"""Where one call spends its time: each implementation of a case in a worker that profiles and never times.
+"""`pairbench breakdown`: each implementation of a case is profiled in a worker that never times, and its time is shown.
 
-A breakdown as text: the tree of modules, kinds of work, kernels, and the lines that copy, cast and wait.
+The text is a tree of modules, kinds of work, kernels, and the lines that copy, cast and wait.
 """
 
 import datetime as dt
@@ -35,7 +35,7 @@ from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import percent, size
 from pairbench.store.documents import write_breakdown
-from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.git import read_commit
 from pairbench.workflow.one_case import Wanted, open_case
 from pairbench.workflow.setup import stamp
 
@@ -43,19 +43,12 @@ PROFILED = "Times are those of a profiled run: their shares count, and none of t
 _KERNELS = 12
 _CODE = 80
 _SMALL = 0.001
-"""Part of a call's time below which modules are left out of the table; JSON has them."""
+"""The part of a call's time below which modules are left out of the table; JSON has them."""
 
 Rows = list[dict[str, Any]]
 
 
 def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
-    """Return the breakdown of a case in one of the formats.
-
-    Args:
-        breakdown: the case's breakdowns, of one or more implementations.
-        output: table, markdown or json.
-        expand: each module of a list for itself.
-    """
     if output == "json":
         return to_json({"breakdown": plain_breakdown(breakdown)})
     escape = markdown_text if output == "markdown" else clean
@@ -74,7 +67,7 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
 
 
 def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
-    """Yield the tables below that of the modules, each with its title."""
+    """Yield the tables below the tree of modules, each with its title."""
     yield "kinds of work", _kind_rows(part)
     kernels = by_kernel(part)
     shown = f", {_KERNELS} of {len(kernels)}" if len(kernels) > _KERNELS else ""
@@ -195,7 +188,7 @@ def line_rows(part: Breakdown) -> Rows:
 
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
-    """Return the time that each kind of work takes in several implementations, in microseconds."""
+    """Return the microseconds of each kind of work in several implementations."""
     tables = {str(part.entry): {row.kind: row.ns for row in by_kind(part)} for part in parts}
     kinds = sorted(
         {kind for table in tables.values() for kind in table},
@@ -209,7 +202,6 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
 
 
 def plain_breakdown(breakdown: CaseBreakdown) -> dict[str, Any]:
-    """Return the JSON document of a case's breakdowns."""
     return {
         "suite": breakdown.operator.suite,
         "operator": breakdown.operator.name,
@@ -252,28 +244,22 @@ def _us(ns: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedBreakdown(Wanted):
-    """Which call to break down, and what to keep of it."""
+    """The arguments of `pairbench breakdown`."""
 
     implementations: tuple[str, ...] = ("baseline",)
-    """Names of implementations, or `all`."""
     trace: Path | None = None
-    """The file that the profiler's trace is written to; None for no trace."""
+    """The file for the profiler's trace."""
     keep: bool = False
-    """Whether the breakdowns are kept in the store."""
 
 
 def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, str | None]:
-    """Return the breakdowns of a case's implementations, and where they are kept, if they are.
-
-    Raises:
-        UsageError: what is wanted is not there, or several.
-        StoreError: they cannot be kept.
-        InterruptedRunError: the user interrupted.
-    """
     with open_case(config, wanted) as whole:
         names = _names(whole.planned, wanted.implementations)
         one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))
-        _check_trace(wanted.trace, names)
+        if wanted.trace and len(names) > 1:
+            raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
+        if wanted.trace and not wanted.trace.resolve().parent.is_dir():
+            raise UsageError(f"--trace {str(wanted.trace)!r}: its folder does not exist")
         parts = one.work("breakdown", lambda device: _break_down(one.context, device, one.planned, wanted.trace))
         found = CaseBreakdown(
             operator=one.planned.operator, case=one.planned.case, device=one.device, parts=tuple(parts)
@@ -297,17 +283,8 @@ def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
-def _check_trace(trace: Path | None, names: tuple[str, ...]) -> None:
-    if trace is None:
-        return
-    if len(names) > 1:
-        raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
-    if not trace.resolve().parent.is_dir():
-        raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
-
-
 def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:
-    """Return what is stored of a case's breakdowns that were made now."""
+    """Return the stored form of a case's breakdowns, made now."""
     now = dt.datetime.now(dt.UTC)
     known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
     return KeptBreakdown(
@@ -327,7 +304,6 @@ def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | Non
 def _break_down(
     context: WorkerContext, device: Device, planned: PlannedCase, trace: Path | None
 ) -> list[Breakdown | NoBreakdown]:
-    """Break down each implementation in a worker that never times."""
     entries = planned.entries
     left_out = {**planned.skipped, **planned.untimed}
     jobs = [

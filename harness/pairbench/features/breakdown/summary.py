@@ -1,10 +1,10 @@
-"""A breakdown added up: as a tree of modules, by kind of work, by kernel and by line of code. Values in, values out.
+"""A breakdown added up by module, by kind of work, by kernel and by line of code.
 
-What kind of work a piece of a breakdown is, by its operators, its kernel and its module: names in, a word out.
+The kind of a piece follows from the names of its operators, its kernel and its module.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -23,9 +23,8 @@ KINDS = (
     "host",
     "unknown",
 )
-"""The kinds that the time of a call is split into: `copy` holds casts too; `compiled` is what a compiler made for a
-CPU, where no kernel's name says of what; `host` is a CPU's time between operators, in Python; `unknown` is what
-nothing is known to have launched, and whose kernel's name says nothing."""
+"""The kinds of work: `copy` includes casts; `compiled` is compiled for a CPU, where kernels have no telling names; `host` is a CPU's time
+between operators, in Python; `unknown` has no known operator and no telling kernel name."""
 
 _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
@@ -51,8 +50,7 @@ _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-"""The kind of each operator. Operators are asked from the outermost inward: what a convolution or an einsum copies
-is its own work."""
+"""The kind of each operator. The outermost operator decides: a copy within a convolution or an einsum belongs to it."""
 
 _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -69,34 +67,27 @@ _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("elementwise", r"elementwise|pointwise|memset|fill|rope|modulat|gate|reduce_kernel"),
     )
 )
-"""The kind of each kernel by its name. It is asked where no operator tells: for kernels that Python launches itself,
-and for those in a graph."""
+"""The kind of each kernel by its name, for kernels without an operator: launched by Python, or in a graph."""
 
 _COMPILED = re.compile(r"^(Torch-Compiled Region|CompiledFunction|## )")
 _COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")
-"""The names of what a compiler puts around what it has compiled, and of what it does itself."""
+"""The names of compiled regions, and of the compiler's own work."""
 
 _NORM = re.compile(r"norm", re.IGNORECASE)
 _ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
 _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
-"""The operators that attention written by hand consists of; its projections are `linear` and `mm`."""
+"""The operators of attention written by hand; its projections are `linear` and `mm`."""
 
 
 def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
-    """Return the kind of a piece.
-
-    Args:
-        piece: of a breakdown.
-        spots: that its `spot` is an index of.
-        classes: the class of each module by its name.
-    """
+    """Return the kind of a piece of a breakdown; `spots` are the source lines that `piece.spot` indexes, `classes` the class of each module."""
     if piece.spot is not None and spots[piece.spot].what != "sync":
         return "cache" if spots[piece.spot].what == "cache" else "copy"
     ops = [name for name in piece.ops if not _COMPILED.search(name) and not _COMPILER.search(name)]
     if not ops:
         compiled = piece.kernel is None and piece.ops and _COMPILED.search(piece.ops[-1])
         return "compiled" if compiled else _kind_of_kernel(piece)
-    by_operator = next((kind for name in ops for kind, told in _OPERATORS if told.search(name)), None)
+    by_operator = next((kind for name in ops for kind, pattern in _OPERATORS if pattern.search(name)), None)
     if by_operator in ("attention", "norm", "convolution", "cache", "copy"):
         return by_operator
     own = (piece.module.rpartition(".")[2], classes.get(piece.module, ""))
@@ -119,12 +110,12 @@ def _kind_of_kernel(piece: WorkTotal) -> str:
 
 
 def _named(name: str) -> str | None:
-    return next((kind for kind, told in _KERNELS if told.search(name)), None)
+    return next((kind for kind, pattern in _KERNELS if pattern.search(name)), None)
 
 
 _AGREES = 0.05
 _AGREES_NS = 20_000.0
-"""Parts and whole may be this far apart before the breakdown itself is in doubt; reading a CPU's clock takes time, too."""
+"""The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too."""
 
 
 @dataclass(kw_only=True)
@@ -133,26 +124,22 @@ class Node:
 
     label: str
     class_name: str = ""
-    """The module's class. It is empty for what is never called itself: the whole call, and lists of modules."""
+    """The module's class; empty for the whole call and for lists of modules, which are never called themselves."""
     calls: int = 0
     ns: float = 0.0
     own_ns: float = 0.0
-    """The time in this module and in none below it."""
     count: int = 0
     launches: int = 0
     kinds: dict[str, float] = field(default_factory=dict)
-    """The nanoseconds of each kind."""
     children: "list[Node]" = field(default_factory=list)
 
     def add(self, piece: WorkTotal, kind: str) -> None:
-        """Add the work of this module or of one below."""
         self.ns += piece.ns
         self.count += piece.count
         self.launches += piece.launches
         self.kinds[kind] = self.kinds.get(kind, 0.0) + piece.ns
 
     def child(self, label: str) -> "Node":
-        """Return the child of that label, made if need be."""
         for node in self.children:
             if node.label == label:
                 return node
@@ -162,8 +149,6 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class BreakdownRow:
-    """What one kind, kernel or operator adds up to."""
-
     name: str
     kind: str
     count: int
@@ -173,32 +158,31 @@ class BreakdownRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SpotTime:
-    """What a line adds up to."""
+    """The total of one source line."""
 
     spot: SourceLine
     ns: float | None
-    """The time of it; None where it is not known which of the work is its own."""
+    """None where the share of the work is unknown."""
     waits: int
-    """How often the host waits for the device, as the trace has it."""
+    """The number of waits for the device in the trace."""
 
 
 def parts_ns(breakdown: Breakdown) -> float:
-    """Return what the pieces add up to."""
     return sum(piece.ns for piece in breakdown.pieces)
 
 
 def off_by(breakdown: Breakdown) -> float | None:
-    """Return how far the parts are from the whole, as a part of it."""
+    """Return the relative difference between the sum of the parts and the whole."""
     return abs(parts_ns(breakdown) / breakdown.whole_ns - 1) if breakdown.whole_ns else None
 
 
 def agrees(breakdown: Breakdown) -> bool:
-    """Return whether the parts are the whole."""
+    """Return whether the parts add up to the whole."""
     return abs(parts_ns(breakdown) - breakdown.whole_ns) <= max(_AGREES * breakdown.whole_ns, _AGREES_NS)
 
 
 def unknown_part(breakdown: Breakdown) -> float:
-    """Return the part of the time of which is not known what launched it."""
+    """Return the part of the time whose launching module is unknown."""
     return sum(piece.ns for piece in breakdown.pieces if not piece.known) / (parts_ns(breakdown) or 1.0)
 
 
@@ -208,7 +192,6 @@ def _kinds(breakdown: Breakdown) -> Callable[[WorkTotal], str]:
 
 
 def by_kind(breakdown: Breakdown) -> list[BreakdownRow]:
-    """Return the kinds of work, the longest first."""
     kind = _kinds(breakdown)
     rows = _rows(breakdown.pieces, kind, kind)
     return sorted(rows, key=lambda row: (-row.ns, KINDS.index(row.kind)))
@@ -241,33 +224,21 @@ def _rows(
 
 def by_line(breakdown: Breakdown) -> list[SpotTime]:
     """Return the lines that copy, cast and wait: waits first, then the longest."""
-    times: dict[int, float] = {}
-    for piece in breakdown.pieces:
-        if piece.spot is not None:
-            times[piece.spot] = times.get(piece.spot, 0.0) + piece.ns
-    waits: dict[int, int] = {}
-    for wait in breakdown.waits:
-        if wait.spot is not None:
-            waits[wait.spot] = waits.get(wait.spot, 0) + wait.count
-    spots = [
-        SpotTime(spot=spot, ns=times.get(index), waits=waits.get(index, 0))
-        for index, spot in enumerate(breakdown.spots)
-    ]
+    spots = []
+    for index, spot in enumerate(breakdown.spots):
+        times = [piece.ns for piece in breakdown.pieces if piece.spot == index]
+        waits = sum(wait.count for wait in breakdown.waits if wait.spot == index)
+        spots.append(SpotTime(spot=spot, ns=sum(times) if times else None, waits=waits))
     return sorted(spots, key=lambda item: (item.spot.what != "sync" and not item.waits, -(item.ns or 0.0)))
 
 
 def unexplained_waits(breakdown: Breakdown) -> int:
-    """Return the waits in the trace that no line is known of."""
+    """Return the number of waits in the trace that belong to no known line."""
     return sum(wait.count for wait in breakdown.waits if wait.spot is None)
 
 
 def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
-    """Return the tree of modules, the whole call as its root.
-
-    Args:
-        breakdown: of one implementation.
-        alike_together: Add up neighbours of one class in a list of modules, as the blocks of a network are.
-    """
+    """Return the tree of modules below the whole call; neighbours of one class in a list, as the blocks of a network, are added up."""
     root = Node(label="the whole call", calls=1)
     for module in breakdown.modules:
         node = root
@@ -288,27 +259,22 @@ def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
 def _shortened(node: Node, alike_together: bool) -> Node:
     children = [_shortened(child, alike_together) for child in node.children]
     if alike_together:
-        children = _together(children)
-    # A list of modules that holds one thing needs no line of its own.
-    node.children = [
-        _below(child) if not child.class_name and not child.own_ns and len(child.children) == 1 else child
-        for child in children
-    ]
+        children = list(_alike_together(children))
+    node.children = []
+    for child in children:
+        # A list of modules that holds one module needs no line of its own.
+        if not child.class_name and not child.own_ns and len(child.children) == 1:
+            (only,) = child.children
+            only.label = f"{child.label}.{only.label}"
+            child = only  # noqa: PLW2901 (it takes the list's place)
+        node.children.append(child)
     return node
 
 
-def _below(node: Node) -> Node:
-    (child,) = node.children
-    child.label = f"{node.label}.{child.label}"
-    return child
-
-
-def _together(nodes: list[Node]) -> list[Node]:
-    shown: list[Node] = []
+def _alike_together(nodes: list[Node]) -> Iterator[Node]:
     for (listed, _), group in groupby(nodes, key=lambda node: (node.label.isdecimal(), node.class_name)):
         alike = list(group)
-        shown += [_sum(alike)] if listed and len(alike) > 1 else alike
-    return shown
+        yield from [_sum(alike)] if listed and len(alike) > 1 else alike
 
 
 def _sum(nodes: list[Node], label: str | None = None) -> Node:

@@ -1,13 +1,10 @@
-"""Reads a folder of results that `asv run` wrote: one run for each commit, machine and environment.
-
-One benchmark of asv with all values of its parameters, as it stands in a result file; and what that is to us.
-"""
+"""Reads a folder of results that `asv run` wrote: one run for each commit, machine and environment."""
 
 import datetime as dt
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +39,7 @@ _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 @dataclass(frozen=True, kw_only=True)
 class AsvTable:
-    """One benchmark with all values of its parameters."""
+    """One benchmark of asv with all values of its parameters."""
 
     name: str
     kind: str
@@ -57,18 +54,7 @@ class AsvTable:
 
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
-        """Return a row of the file's table.
-
-        Args:
-            name: The benchmark's.
-            row: Its cells.
-            columns: Their names.
-            benchmarks: What is known of each benchmark, by name.
-            where: The file, for messages.
-
-        Raises:
-            ImportFailedError: it is not as asv writes it.
-        """
+        """Return the benchmark in a row of the file's table, with its description in `benchmarks`."""
         if not isinstance(row, list):
             raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
         cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
@@ -92,12 +78,16 @@ class AsvTable:
                 )
             return tuple(values)
 
+        def axes(point: tuple[str, ...]) -> Axes:
+            pairs = zip(names, point, strict=True)
+            return tuple(sorted(((word(str(name)), literal(text)) for name, text in pairs), key=str))
+
         return cls(
             name=name,
             kind=str(kind),
             version=optional(cells, "version", str),
             started_at=cells.get("started_at"),
-            points=tuple((_axes(names, point), ", ".join(point)) for point in points),
+            points=tuple((axes(point), ", ".join(point)) for point in points),
             values=each("result"),
             samples=each("samples"),
             calls=each("stats_number"),
@@ -106,13 +96,12 @@ class AsvTable:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The module as a file, and what is in it: classes are what begins with a capital, as everywhere in Python."""
+        """The module as a file, and the function in it with its class: names that begin with a capital are classes."""
         *parts, function = self.name.split(".")
         modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
         return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
 
     def results(self) -> Iterator[Result]:
-        """Yield a result for each value of the parameters."""
         suite, operator = self.place
         for index, (axes, label) in enumerate(self.points):
             value = self.values[index]
@@ -141,10 +130,6 @@ class AsvTable:
         )
 
 
-def _axes(names: list[Any], point: tuple[str, ...]) -> Axes:
-    return tuple(sorted(((word(str(name)), literal(text)) for name, text in zip(names, point, strict=True)), key=str))
-
-
 def _status(value: object, kind: str) -> tuple[str, str | None]:
     if value is None:
         return "failed", "asv has no result for it: it failed, or took too long"
@@ -157,7 +142,7 @@ def _status(value: object, kind: str) -> tuple[str, str | None]:
 
 
 def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
-    """Yield the results, the peak memory of `peakmem_x` with the latency of `time_x` where both are there."""
+    """Yield the results; the peak memory of `peakmem_x` joins the latency of `time_x` where both exist."""
     tables = list(tables)
     peaks = {
         (result.suite, _stem(result.operator), result.axes): result
@@ -177,14 +162,14 @@ def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
 
 
 def _stem(operator: str) -> str:
-    """Return what `Norm.time_rms` and `Norm.peakmem_rms` have in common."""
+    """Return the common part of `Norm.time_rms` and `Norm.peakmem_rms`."""
     owner, dot, function = operator.rpartition(".")
     prefix, _, rest = function.partition("_")
     return f"{owner}{dot}{rest}" if prefix in _PREFIXES else operator
 
 
 def foreign(tables: Iterable[AsvTable]) -> Iterator[str]:
-    """Yield the benchmark's name for each value that is neither a latency nor a peak of memory."""
+    """Yield a benchmark's name for each value that is neither a latency nor a peak of memory."""
     for table in tables:
         if table.kind not in (_TIME, _PEAK):
             yield from [table.name] * len(table.points)
@@ -196,24 +181,11 @@ _VERSION = 2
 _NOT_RESULTS = ("machine.json", "benchmarks.json")
 _MS = 1e-3
 _EXISTING = "existing"
-"""Environments whose code asv did not check out itself, so that nothing tells whether it was that of the commit."""
+"""The environments in which asv did not check the code out, so that it may differ from the commit's."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsvFolder:
-    """A folder of results: the files, and what the benchmarks in them are."""
-
-    files: tuple[Path, ...]
-    benchmarks: Mapping[str, Any] = field(default_factory=dict)
-    """Descriptions of benchmarks by name; empty where `benchmarks.json` is not there."""
-
-
-def find_results(folder: str | Path) -> AsvFolder:
-    """Return the result files in a folder: what asv calls `results_dir`, or one machine's folder in it.
-
-    Raises:
-        ImportFailedError: there are none, or what the benchmarks are cannot be read.
-    """
+def find_results(folder: str | Path) -> tuple[tuple[Path, ...], Mapping[str, Any]]:
+    """Return the result files in asv's `results_dir`, or in one machine's folder of it, and descriptions of benchmarks by name."""
     root = Path(folder)
     files = tuple(
         sorted(
@@ -230,21 +202,12 @@ def find_results(folder: str | Path) -> AsvFolder:
     for place in (root, root.parent):
         if (place / "benchmarks.json").is_file():
             document, _ = read_document(place / "benchmarks.json", "the list of benchmarks that asv writes")
-            return AsvFolder(files=files, benchmarks=document)
-    return AsvFolder(files=files)
+            return files, document
+    return files, {}
 
 
 def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool = False) -> ForeignRun:
-    """Return what one result file holds.
-
-    Args:
-        path: The file.
-        benchmarks: What is known of the benchmarks, by name.
-        at_commit: Whether the run counts as made when its commit was, for a history that was measured afterwards.
-
-    Raises:
-        ImportFailedError: it is not what was expected.
-    """
+    """Return the run in one result file; with `at_commit` its time is that of its commit, for a history that was measured afterwards."""
     document, content = read_document(path, EXPECTED)
     where = f"{path}:"
     if document.get("version") != _VERSION or not isinstance(document.get("result_columns"), list):

@@ -1,6 +1,6 @@
-"""A run as a JSON document that pytest-benchmark reads as its own, and that `pairbench import` restores.
+"""`pairbench export`: runs of a store as CSV with every column, or a run as a file of pytest-benchmark.
 
-Runs of a store for other tools: as a file of pytest-benchmark, or as CSV with every column.
+pytest-benchmark reads that file as its own, and `pairbench import` restores the records from it.
 """
 
 import json
@@ -29,35 +29,28 @@ from pairbench.model.plain import plain
 from pairbench.model.record import Record, Samples, Series, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_samples
-from pairbench.workflow.compare.selectors import Picked, RunSelector
+from pairbench.workflow.selectors import Picked, RunSelector
 from pairbench.workflow.setup import store_of
 
 FORMAT_VERSION = "5.0.0"
-"""Version of pytest-benchmark whose format is written."""
 STATS_OF = "stats_of"
-"""Name in extra_info of what the stats are of: `samples` are single calls, and `round_p50_ns` medians of whole rounds."""
+"""Name in extra_info of the kind of values behind the stats: `samples`, or `round_p50_ns` for medians of rounds."""
 
 _S = 1e-9
 
 _Place = tuple[Series | None, str | None]
-"""A series, and on which of several devices of a model."""
+"""A series and a device."""
 
 
 class Exported(NamedTuple):
-    """A document, and what it has no stats of."""
+    """A document, and the records it has no stats of."""
 
     document: dict[str, Any]
     not_measured: tuple[str, ...]
-    """Names of records without a latency; they are in the document where only `pairbench import` looks."""
+    """Names of records without a latency; they are in the document for `pairbench import` only."""
 
 
 def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> Exported:
-    """Return a run as a document.
-
-    Args:
-        records: Of one run; at least one.
-        samples: Of the same run; those that have been pruned are made up for by the medians of rounds.
-    """
     first = records[0]
     rounds = _by_place(samples)
     machine = machine_info_of(first)
@@ -73,7 +66,13 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
         else:
             benchmarks.append(_benchmark(record, timed, extra, several=several))
     document = {
-        "machine_info": _machine(first, steady(machine)),
+        "machine_info": {
+            "node": first.hostname,
+            "processor": first.cpu,
+            "python_version": first.python,
+            "cpu": {"brand_raw": first.cpu},
+            KEY: steady(machine),
+        },
         "commit_info": {
             "id": first.commit or "unversioned",
             "time": first.commit_at,
@@ -95,7 +94,7 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
 
 
 def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
-    """Return the statistics of pytest-benchmark, as it defines them, of at least one latency in s."""
+    """Return pytest-benchmark's statistics, as it defines them, of at least one latency in s."""
     ordered = sorted(seconds)
     mean = statistics.fmean(ordered)
     squares = math.fsum((value - mean) ** 2 for value in ordered)  # statistics.stdev takes a second for a large run
@@ -127,7 +126,7 @@ def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
 
 
 def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
-    """Return both quartiles: medians of the halves, and for odd numbers the mean of both ways to halve."""
+    """Return both quartiles: medians of the halves; for odd numbers the mean of both ways to halve."""
     count = len(ordered)
     if count == 1:
         return ordered[0], ordered[0]
@@ -140,9 +139,9 @@ def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
 
 
 def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Return the stats of a record's result, of its samples or else of what it knows itself; None where it has no latency.
+    """Return the stats of a record's samples, else of its medians of rounds; None where it has no latency.
 
-    `STATS_OF`, `SAMPLES_OF` and `ROUND_SIZES` are not for pytest-benchmark: they say what the others are of.
+    `STATS_OF`, `SAMPLES_OF` and `ROUND_SIZES` say what the stats are of; pytest-benchmark does not read them.
     """
     if record.status != "measured":
         return None
@@ -163,11 +162,16 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     how = {name: timed.pop(name) for name in (STATS_OF, SAMPLES_OF, ROUND_SIZES) if name in timed}
     where = f" ({record.device_uuid or record.device_name})" if several else ""
     axes = (record.case or "").partition("[")[2].removesuffix("]")
+    params = json.loads(record.axes or "{}")
     return {
         "group": record.case,
         "name": f"{_name(record)}{where}",
         "fullname": f"{record.suite}::{_name(record)}{where}",
-        "params": {**_axes(record), "implementation": record.implementation, "mode": record.mode},
+        "params": {
+            **(params if isinstance(params, dict) else {}),
+            "implementation": record.implementation,
+            "mode": record.mode,
+        },
         "param": f"{axes}-{record.implementation}-{record.mode}{where}",
         "extra_info": extra | how,
         "options": {"timer": record.timer},
@@ -175,35 +179,20 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     }
 
 
-def _axes(record: Record) -> dict[str, Any]:
-    axes = json.loads(record.axes or "{}")
-    return axes if isinstance(axes, dict) else {}
-
-
 def _name(record: Record) -> str:
     return f"{record.case}-{record.implementation}-{record.mode}" if record.case else record.suite
 
 
-def _machine(record: Record, ours: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "node": record.hostname,
-        "processor": record.cpu,
-        "python_version": record.python,
-        "cpu": {"brand_raw": record.cpu},
-        KEY: ours,
-    }
-
-
 def _differing(record: Record, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment's columns in which a record differs from the first one's: it ran on another device."""
+    """Return the environment's columns in which a record differs from the first one's, for it ran on another device."""
     own = machine_info_of(record)
     return {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
 
 
 def _by_place(samples: Sequence[Samples]) -> dict[_Place, dict[str, list[tuple[float, ...]]]]:
-    """Return the latencies in ns that the statistics rest on, of each round, by the name of the latency.
+    """Return the latencies in ns of each round that the statistics rest on, by the name of the latency.
 
-    What was taken while the GPU throttled is left out of a round where it was measured again, as in the statistics.
+    Samples taken while the GPU throttled are left out of a round where it was measured again, as in the statistics.
     """
     latencies: dict[_Place, dict[str, list[tuple[float, ...]]]] = {}
     for row in sorted(samples, key=lambda row: row.round):
@@ -234,19 +223,11 @@ class PickedRuns:
     """The runs to export, with their records."""
 
     picked: Picked
-    """Which runs these are, and where they lie."""
     records: tuple[Record, ...]
-    """All records of the runs."""
     problems: tuple[str, ...]
-    """What could not be read."""
 
 
 def pick_runs(config: Config, name: str) -> PickedRuns:
-    """Return the runs that a name stands for, as `pairbench compare` understands names.
-
-    Raises:
-        StoreError: there is no such run, or nothing of it can be read.
-    """
     selector = RunSelector.of_store(store_of(config), config.root)
     picked = selector.pick(name)
     read, problems = picked.index.records(picked.heads)
@@ -259,11 +240,7 @@ def pick_runs(config: Config, name: str) -> PickedRuns:
 
 
 def benchmarks_of(runs: PickedRuns) -> tuple[str, tuple[str, ...]]:
-    """Return a run as a file of pytest-benchmark, and the names of what has no latency and so no part in it.
-
-    Raises:
-        UsageError: the runs are several.
-    """
+    """Return a run as a file of pytest-benchmark, and the names of its records without a latency."""
     picked = runs.picked
     # What measured a run's suspects again is a run of its own; it is exported by its own id.
     own = [head.run_id for head in picked.heads if head.confirms is None] or [head.run_id for head in picked.heads]
@@ -278,13 +255,10 @@ def benchmarks_of(runs: PickedRuns) -> tuple[str, tuple[str, ...]]:
 
 
 def csv_of(records: Sequence[Record]) -> str:
-    """Return records as CSV with a header; what is null is empty."""
+    """Return records as CSV with a header; null is empty."""
     names = list(columns(Record))
-    rows = [[_cell(getattr(record, name)) for name in names] for record in records]
+    cells = ([getattr(record, name) for name in names] for record in records)
+    rows = [[json.dumps(plain(cell)) if isinstance(cell, tuple) else cell for cell in row] for row in cells]
     # Objects, so that counts beside nulls stay whole numbers.
     text: str = pd.DataFrame(rows, columns=names, dtype=object).to_csv(index=False, lineterminator="\n")
     return text
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(plain(value)) if isinstance(value, tuple) else value

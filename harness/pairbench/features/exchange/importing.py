@@ -1,26 +1,237 @@
-"""Imports files of other tools as runs of the store, each once.
+"""`pairbench import`: files of other tools become runs of a store, each once.
 
-Puts imported runs into a store, each once.
+One file is one process, so one round: the independent unit, whatever number of samples it holds. The intervals say
+how well the process knows its own median, by order statistics, and nothing of other processes. Those tools measure one
+benchmark after the other, so there are no pairs of samples, and a speedup's interval is that of two independent medians.
 """
 
+import itertools
+import json
+import math
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pairbench.analyze.latencies import interval_columns
+from pairbench.analyze.records import environment_columns
 from pairbench.errors import StoreFailedError, UsageError
 from pairbench.features.exchange.asv import find_results, read_asv_file
 from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
-from pairbench.features.exchange.records import ImportedRun, Pairing, rows_of
-from pairbench.features.exchange.values import ForeignRun, ImportFailedError, Origin, Result, inversions
+from pairbench.features.exchange.values import (
+    Axes,
+    ForeignRun,
+    ImportFailedError,
+    Origin,
+    Result,
+    Timing,
+    inversions,
+    word,
+)
+from pairbench.model.case import Case, format_value
 from pairbench.model.environment import device_slug
+from pairbench.model.latency import CALL, p50_of
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Samples
+from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile, ratio_interval
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """The parameter whose values are implementations of one operator."""
+
+    axis: str
+    baseline: str = BASELINE
+
+    @classmethod
+    def parse(cls, text: str) -> "Pairing":
+        axis, colon, baseline = text.partition(":")
+        if not axis or (colon and not baseline):
+            raise UsageError(
+                f"--implementation {text!r}: expected AXIS or AXIS:BASELINE, such as implementation:reference"
+            )
+        return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
+
+    def split(self, result: Result) -> tuple[str, Axes]:
+        """Return the implementation of a result, and the remaining axes."""
+        axes = dict(result.axes)
+        if self.axis not in axes:
+            return BASELINE, result.axes
+        value = format_value(axes.pop(self.axis))
+        return BASELINE if value == self.baseline else value, tuple(axes.items())
+
+    def check(self, results: Iterable[Result]) -> None:
+        """Raise where the pairing pairs nothing."""
+        values: set[str] = set()
+        axes: set[str] = set()
+        empty = True
+        for result in results:  # once through: a history is long
+            empty = False
+            axes.update(axis for axis, _ in result.axes)
+            values.update(format_value(value) for axis, value in result.axes if axis == self.axis)
+        if empty:
+            return  # nothing could be read, and that is what has to be said
+        if not values:
+            raise UsageError(
+                f"--implementation {self.axis!r}: no benchmark has such a parameter, expected one of "
+                f"{', '.join(sorted(axes)) or 'none, for none has any'}"
+            )
+        if self.baseline not in values:
+            raise UsageError(
+                f"--implementation {self.axis}: it never is {self.baseline!r}, so there is no baseline; expected "
+                f"{self.axis}:BASELINE with one of {', '.join(sorted(values))}"
+            )
+        if self.baseline != BASELINE and BASELINE in values:
+            raise UsageError(
+                f"--implementation {self.axis}:{self.baseline}: another of its values is called {BASELINE!r}, which is what "
+                "the baseline is called here; leave BASELINE out, or rename that value"
+            )
+
+
+def split(result: Result, pairing: Pairing | None) -> tuple[str, Axes]:
+    """Return the implementation of a result and the axes of its case; without a pairing all results are baselines."""
+    return pairing.split(result) if pairing else (BASELINE, result.axes)
+
+
+MODE = "eager"
+_Z = 1.959964
+"""Standard normal quantile of a 95 % interval."""
+_UNKNOWN_STOP = "unknown"
+_LATEST_NS = 2**63 - 1
+"""The largest value of a column: a file may have means over any number of calls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRun:
+    """One imported file as rows."""
+
+    source: str
+    run_id: str
+    records: tuple[Record, ...]
+    samples: tuple[Samples, ...]
+    left_out: tuple[str, ...]
+
+
+def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
+    """Return a file's results as rows, with speedups where the pairing finds a baseline."""
+    shared = {**asdict(run.origin), **environment_columns(run.environment)}
+    pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
+    own = list(_with_speedups(pairs))
+    samples = [
+        _samples(record, [timing.samples_ns], timing.calls_per_sample)
+        for record, timing in zip(own, (timing for _, timing in pairs), strict=True)
+        if timing and timing.samples_ns
+    ]
+    samples += [_samples(record, rounds) for record, rounds in run.restored if rounds]
+    return ImportedRun(
+        source=run.source,
+        run_id=run.origin.run_id,
+        records=(*own, *(record for record, _ in run.restored)),
+        samples=tuple(itertools.chain.from_iterable(samples)),
+        left_out=run.left_out,
+    )
+
+
+def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> Record:
+    implementation, axes = split(result, pairing)
+    case = Case(operator=result.operator, axes=axes, tier="")
+    return Record(
+        **shared,
+        suite=result.suite,
+        operator=result.operator,
+        definition_hash=result.definition_hash,
+        case=case.key,
+        axes=json.dumps(dict(axes)),
+        dtype=case.dtype,
+        implementation=implementation,
+        role=BASELINE if implementation == BASELINE else "variant",
+        mode=MODE,
+        status=result.status,
+        reason=result.reason,
+        peak_bytes=result.peak_bytes,
+        **(_latency_columns(result.timing) if result.timing else {}),
+    )
+
+
+def _latency_columns(timing: Timing) -> dict[str, Any]:
+    columns: dict[str, Any] = {"timer": timing.timer, "n_samples": timing.n_samples, "n_rounds": 1}
+    columns |= {"call_p50_ns": timing.p50_ns, "round_p50_ns": (timing.p50_ns,)}
+    if timing.samples_ns:
+        p50 = order_interval(timing.samples_ns, 50)
+        columns |= interval_columns("call_p50_ns", p50) | {"round_p50_ns": (p50.estimate,)}
+        if timing.calls_per_sample == 1:
+            p95 = order_interval(timing.samples_ns, 95)
+            columns |= interval_columns("call_p95_ns", p95) | {"round_p95_ns": (p95.estimate,)}
+    return columns
+
+
+def order_interval(samples: Sequence[float], q: float) -> Interval:
+    """Return a percentile of one process' samples with its 95 % interval between two order statistics.
+
+    The interval never exceeds the samples; fewer than six samples have none.
+    """
+    if len(samples) < FEWEST_ALONE:
+        return Interval(percentile(samples, q), math.nan, math.nan)
+    ordered = sorted(samples)
+    last, part = len(ordered) - 1, q / 100
+    reach = _Z * math.sqrt(len(ordered) * part * (1 - part))
+    low = max(0, math.floor(len(ordered) * part - reach))
+    high = min(last, math.ceil(len(ordered) * part + reach))
+    return Interval(percentile(ordered, q), ordered[low], ordered[high])
+
+
+def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> Iterator[Record]:
+    controls = {_case(record): p50_of(record, CALL) for record, _ in pairs if record.role == BASELINE}
+    for record, _ in pairs:
+        ours, theirs = p50_of(record, CALL), controls.get(_case(record))
+        if record.role == BASELINE or ours is None or theirs is None:
+            yield record
+        else:
+            columns: dict[str, Any] = interval_columns(CALL.speedup, ratio_interval(theirs, ours))
+            yield replace(record, **columns)
+
+
+def _case(record: Record) -> tuple[str, str | None]:
+    return record.suite, record.case
+
+
+def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
+    """Return raw samples as rows. Other tools do not say when each was taken, so `at_ns` is the sum of the samples before."""
+    names = (record.operator, record.case, record.implementation, record.mode, record.timer)
+    operator, case, implementation, mode, timer = (name or "" for name in names)
+    return [
+        Samples(
+            run_id=record.run_id,
+            device_name=record.device_name,
+            device_uuid=record.device_uuid,
+            suite=record.suite,
+            operator=operator,
+            case=case,
+            implementation=implementation,
+            mode=mode,
+            timer=timer,
+            round=number,
+            stop_reason=record.stop_reason or _UNKNOWN_STOP,
+            block=tuple(range(len(values))),
+            position=(0,) * len(values),
+            at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate(values, initial=0.0))[
+                :-1
+            ],
+            call_ns=tuple(values),
+            host_ns=None,
+            device_ns=None,
+            throttled=(False,) * len(values),
+            outlier=tuple(bool(label) for label in outliers(values)),
+        )
+        for number, values in enumerate(rounds)
+    ]
+
 
 Row = TypeVar("Row", Record, Samples)
 
@@ -28,14 +239,9 @@ _IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
 
 
 class Intake:
-    """A store that takes runs in."""
+    """A store that takes imported runs."""
 
     def __init__(self, store: str | Path) -> None:
-        """Find out which runs are there.
-
-        Raises:
-            StoreError: it cannot be listed.
-        """
         self._place = StoreLocation.of(store)
         self._known: dict[str, str] = {}
         self._slugs: defaultdict[str, set[str]] = defaultdict(set)
@@ -44,15 +250,7 @@ class Intake:
                 self._add(run_id, file.device_slug)
 
     def take(self, run: ImportedRun) -> str | None:
-        """Store what the store has not of a run, which may have been interrupted as it was imported.
-
-        Returns:
-            The id that the run has in the store where all of it is there already, else None.
-
-        Raises:
-            ImportFailedError: a value fits no column.
-            StoreFailedError: it cannot be written.
-        """
+        """Write the part of a run that the store lacks; return the run's id if the store has all of it already."""
         run_id = self.run_id_of(run)
         kinds = {record.device_name: record.device_kind for record in run.records}
         slugs = {name: device_slug(name, kind) for name, kind in kinds.items()}
@@ -75,7 +273,7 @@ class Intake:
         return None if missing else run_id
 
     def run_id_of(self, run: ImportedRun) -> str:
-        """Return the id that a run has in the store: another one where its file was imported with another time."""
+        """Return the id of a run in the store; it differs where the same file was imported with another time."""
         return self._known.get(run.run_id) or self._known.get(_content(run.run_id)) or run.run_id
 
     def _add(self, run_id: str, slug: str) -> None:
@@ -86,13 +284,12 @@ class Intake:
 
 
 def _content(run_id: str) -> str:
-    """Return what an id says of the file that a run was imported from: the same file at another time is the same run."""
+    """Return the hash of the imported file in a run id: the same file imported with another time is the same run."""
     match = _IMPORTED.fullmatch(run_id)
     return match[1] if match else ""
 
 
 def _own(rows: Sequence[Row], device_names: set[str], run_id: str) -> list[Row]:
-    """Return the rows of some devices, under the id that the run has in the store."""
     return [replace(row, run_id=run_id) for row in rows if row.device_name in device_names]
 
 
@@ -104,27 +301,21 @@ NOT_IMPORTED = "not imported"
 
 @dataclass(frozen=True, kw_only=True)
 class WantedImport:
-    """What to import, and how to read it."""
+    """The arguments of `pairbench import`."""
 
     tool: str
-    """`asv` or `pytest-benchmark`."""
     paths: tuple[str, ...]
     """Files of pytest-benchmark, or results folders of asv."""
     implementation: str | None = None
     """`AXIS[:BASELINE]`: the parameter whose values are implementations; None where every benchmark stands alone."""
     when: str | None = None
-    """`committed` or `measured`: what a run's time is; None for when it was measured, if that is the commits' order."""
+    """`committed` or `measured`: the time of a run; None for when it was measured, if that is the commits' order."""
     device_name: str | None = None
-    """The GPU that was measured; None for the CPU that the files name."""
+    """The GPU that was measured; None for the CPU in the files."""
 
 
 def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
-    """Take runs into a store and return a row for each file: what became of it, and what was left out of it.
-
-    Raises:
-        UsageError: the pairing pairs nothing, or the order of the runs is not clear; nothing is stored then.
-        StoreError: the store cannot be listed.
-    """
+    """Import runs, and return a row for each file: its outcome, and what was left out."""
     pairing = Pairing.parse(wanted.implementation) if wanted.implementation else None
     sources = list(_sources(wanted))
     _look(sources, pairing, order=wanted.tool == ASV and wanted.when is None)
@@ -134,10 +325,7 @@ def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """A file, and how to read it."""
-
     name: str
-    """The path as messages show it."""
     read: Callable[[], ForeignRun]
 
 
@@ -148,12 +336,12 @@ def _sources(wanted: WantedImport) -> Iterator[_Source]:
             yield _Source(name=path, read=partial(_on_device, read, wanted.device_name))
             continue
         try:
-            folder = find_results(path)
+            files, benchmarks = find_results(path)
         except ImportFailedError as error:
             yield _Source(name=path, read=partial(_fail, error))
             continue
-        for file in folder.files:
-            read = partial(read_asv_file, file, folder.benchmarks, at_commit=wanted.when == COMMITTED)
+        for file in files:
+            read = partial(read_asv_file, file, benchmarks, at_commit=wanted.when == COMMITTED)
             yield _Source(name=str(file), read=partial(_on_device, read, wanted.device_name))
 
 
@@ -167,11 +355,7 @@ def _fail(error: Exception) -> ForeignRun:
 
 
 def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -> None:
-    """Find out before anything is stored whether the options fit the files.
-
-    Raises:
-        UsageError: the pairing pairs nothing, or the order of the runs is not clear.
-    """
+    """Raise before anything is stored where the options do not fit the files."""
     if pairing is None and not order:
         return
     series: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)

@@ -12,8 +12,9 @@ Null columns are left out. A benchmark is taken for ours if its extra_info has `
 """
 
 import datetime as dt
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from pairbench.store.location import is_run_id
 from pairbench.store.schema import UnsoundError, check_table, from_rows, to_table
 
 KEY = "pairbench"
-"""Name under which pairbench's own fields stand in `machine_info`, and in the document."""
+"""Name of pairbench's own fields in `machine_info`, and in the document."""
 
 RUN_COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
@@ -58,20 +59,19 @@ ENVIRONMENT_COLUMNS = (
     *("hostname", "cpu", "environment_hash", "environment"),
 )
 IDENTITY = ("suite", "operator", "case", "implementation", "mode", "status")
-"""Columns that every benchmark of ours has."""
 
 ROUND_SIZES = "samples_by_round"
-"""Name in extra_info of how many of `stats.data` came from each round, in order; where it is not there, all are one round's."""
+"""Name in extra_info of the number of samples in each round; without it all are of one round."""
 
 SAMPLES_OF = "samples_of"
-"""Name in extra_info of the latency that `stats` are of, `device` or `call`; where it is not there, it is the call's."""
+"""Name in extra_info of the latency behind `stats`, `device` or `call`; without it, the call's."""
 
 _COLUMNS = tuple(item.name for item in fields(Record))
 _OF_BENCHMARK = tuple(name for name in _COLUMNS if name not in (*RUN_COLUMNS, *ENVIRONMENT_COLUMNS))
 
 
 def extra_info_of(record: Record) -> dict[str, Any]:
-    """Return the columns of a record that are neither the run's nor the environment's, as JSON values without nulls."""
+    """Return the columns of a record that belong neither to the run nor to the environment, as JSON values without nulls."""
     return _present({name: getattr(record, name) for name in _OF_BENCHMARK})
 
 
@@ -85,33 +85,23 @@ def machine_info_of(source: Record | Environment | Mapping[str, Any]) -> dict[st
 
 
 def steady(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of `machine_info_of` is the same in every run on a machine as it is: what `machine_info[KEY]` holds."""
+    """Return the columns of `machine_info_of` that are equal in all runs on a machine: the content of `machine_info[KEY]`."""
     return {name: value for name, value in machine.items() if name != "environment"}
 
 
 def run_info_of(record: Record) -> dict[str, Any]:
-    """Return the run's columns as JSON values without nulls; they belong into `run` of the document's `KEY`."""
+    """Return the run's columns as JSON values without nulls: the content of `run` in the document's `KEY`."""
     return _present({name: getattr(record, name) for name in RUN_COLUMNS})
 
 
 def is_ours(extra_info: Mapping[str, Any], machine_info: Mapping[str, Any]) -> bool:
-    """Return whether a benchmark's record can be restored: its own columns, and those of the environment, are there."""
+    """Return whether a benchmark's record can be restored: its identity and the environment's columns are present."""
     ours = machine_info.get(KEY)
     return isinstance(ours, dict) and all(extra_info.get(name) for name in IDENTITY)
 
 
 def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Mapping[str, Any]) -> Record:
-    """Return the record that an extra_info was made of.
-
-    Args:
-        extra_info: As from `extra_info_of`; keys that are no column are ignored. Columns of the environment in it go
-            before the machine's: a run on several devices has one `machine_info`.
-        machine: As from `machine_info_of`.
-        run: The run's columns; `run_id` and `started_at` must be there.
-
-    Raises:
-        ValueError: a column that every record has is missing, or a value is not of its column's type.
-    """
+    """Return the record behind an extra_info; columns of the environment in it go before the machine's, for a run may have several devices."""
     extra_info = {name: value for name, value in extra_info.items() if name not in RUN_COLUMNS}
     row = {name: {**machine, **extra_info, **run}.get(name) for name in _COLUMNS}
     missing = [name for name in _REQUIRED if row[name] is None]
@@ -121,7 +111,10 @@ def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Ma
         (record,) = from_rows([row], Record)
     except (TypeError, AttributeError, KeyError) as error:
         raise ValueError(f"has a value that does not fit its column: {error}") from error
-    _check(record)
+    try:
+        check_table(to_table([record], Record), "records")  # which refuses what the store would refuse
+    except (TypeError, UnsoundError) as error:
+        raise ValueError(f"has a value that does not fit its column: {error}") from error
     return record
 
 
@@ -129,18 +122,6 @@ _REQUIRED = (
     *("run_id", "started_at", "device_kind", "device_name", "torch", "python", "hostname", "cpu"),
     *("environment_hash", "environment", "suite", "status"),  # and no more where the suite could not be loaded
 )
-
-
-def _check(record: Record) -> None:
-    """Refuse what the store would refuse, with the column's name.
-
-    Raises:
-        ValueError: a value is not of its column's type.
-    """
-    try:
-        check_table(to_table([record], Record), "records")
-    except (TypeError, UnsoundError) as error:
-        raise ValueError(f"has a value that does not fit its column: {error}") from error
 
 
 def _present(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,15 +138,7 @@ _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 
 
 def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> ForeignRun:
-    """Return what one file holds.
-
-    Args:
-        path: The file.
-        at_commit: Whether the run counts as made when its commit was.
-
-    Raises:
-        ImportFailedError: it is not what was expected.
-    """
+    """Return the run in one file; with `at_commit` its time is that of its commit."""
     document, content = read_document(path, EXPECTED)
     if not isinstance(document.get("benchmarks"), list) or not isinstance(document.get("machine_info"), dict):
         raise ImportFailedError(f"{path}: has no 'benchmarks' and 'machine_info', expected {EXPECTED}")
@@ -203,7 +176,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> Foreign
 
 
 def _machine(machine_info: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file says of the machine with the column of ours that stands elsewhere."""
+    """Return machine_info with the environment's column, which is elsewhere in the document."""
     columns, environment = optional(machine_info, KEY, dict), optional(ours, "environment", str)
     return machine_info | {KEY: {"environment": environment, **columns}} if columns and environment else machine_info
 
@@ -233,9 +206,9 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
     run_id = run.get("run_id")
     if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
         names = ("commit", "commit_at", "branch", "confirms", "commit_subject", "commit_author")
-        told: dict[str, Any] = {name: optional(run, name, str) for name in names}
-        told |= {name: optional(run, name, int) for name in ("commit_number", "pull_request")}
-        columns |= told | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
+        restored_run: dict[str, Any] = {name: optional(run, name, str) for name in names}
+        restored_run |= {name: optional(run, name, int) for name in ("commit_number", "pull_request")}
+        columns |= restored_run | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
         columns["started_at"] = optional(run, "started_at", str) or columns["started_at"]
     return Origin(**columns)
 
@@ -291,7 +264,7 @@ def _axes(params: dict[str, Any], label: str | None) -> Axes:
 
 
 def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) -> Timing:
-    samples = _samples_ns(stats)
+    samples = latencies_ns(stats.get("data"))
     return Timing(
         timer=f"pytest-benchmark {optional(options, 'timer', str) or 'perf_counter'}",
         p50_ns=median_ns,
@@ -301,14 +274,9 @@ def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) ->
     )
 
 
-def _samples_ns(stats: dict[str, Any]) -> tuple[float, ...]:
-    """Return the raw samples; none where the file does not keep them, or one is no latency at all."""
-    return latencies_ns(stats.get("data"))
-
-
 def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin, where: str) -> _Restored:
     record = _record(benchmark["extra_info"], machine, origin, where)
-    data = _samples_ns(optional(benchmark, "stats", dict) or {})
+    data = latencies_ns((optional(benchmark, "stats", dict) or {}).get("data"))
     sizes = optional(benchmark["extra_info"], ROUND_SIZES, list) or [len(data)]
     if not data or not record.timer or not all(type(size) is int and size > 0 for size in sizes):
         return record, ()
@@ -316,12 +284,8 @@ def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin
         return record, ()  # nothing tells which round a sample is of
     if optional(benchmark["extra_info"], SAMPLES_OF, str) == DEVICE.name:
         return record, ()  # the store keeps samples of the device beside those of the call, which are not in the file
-    return record, _in_rounds(data, sizes)
-
-
-def _in_rounds(data: Sequence[float], sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
-    return tuple(tuple(data[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+    ends = itertools.accumulate(sizes)
+    return record, tuple(tuple(data[end - size : end]) for size, end in zip(sizes, ends, strict=True))
 
 
 def _record(extra_info: object, machine: dict[str, Any], origin: Origin, where: str) -> Record:

@@ -1,11 +1,7 @@
-"""What another tool measured, as values: a run of results, before anybody says which of them are a pair.
+"""The measurements of another tool as values, read from JSON that anybody may have written.
 
-Reads values out of JSON that anybody may have written: each is of the type that is asked for, or there is a sentence.
-
-Names from other tools as ours: values of parameters as they can stand in a case key, the same in every run.
-
-What a key cannot hold is replaced, and a digest of the whole text keeps apart what then looks the same. Addresses in
-memory, which differ from run to run, are left out.
+Values of parameters become words that a case key can hold, the same in every run: a digest of the whole text keeps apart texts that look
+equal once other characters are replaced, and addresses in memory, which differ from run to run, are left out.
 """
 
 import ast
@@ -30,7 +26,6 @@ _LONGEST = 60
 _SHOWN = 40
 _LETTERS = re.compile(r"[^A-Za-z0-9_.+-]+")
 _UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]", re.DOTALL)
-"""What pytest-benchmark makes of a value that JSON does not have."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _OBJECTS = tuple(
@@ -44,7 +39,7 @@ _OBJECTS = tuple(
 
 
 def axis_value(value: object) -> AxisValue:
-    """Return a parameter's value as a JSON file gives it, fit for a case key: numbers and tuples of integers as they are."""
+    """Return a parameter's JSON value as it can be in a case key: numbers and tuples of integers unchanged."""
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, tuple | list) and value and all(type(item) is int for item in value):
@@ -53,7 +48,7 @@ def axis_value(value: object) -> AxisValue:
 
 
 def literal(text: str) -> AxisValue:
-    """Return a parameter's value that is given as its `repr`."""
+    """Return the value of a parameter that is given as its `repr`."""
     try:
         return axis_value(ast.literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -79,11 +74,11 @@ def word(text: str) -> str:
 Axes = tuple[tuple[str, AxisValue], ...]
 
 UNKNOWN = ""
-"""Value of what every record has and another tool does not say, such as the version of torch."""
+"""Value of a required column that another tool does not record, such as the version of torch."""
 
 
 class ImportFailedError(UsageError):
-    """A file cannot be imported; the message names it, says what is wrong with it and what was expected."""
+    """A file cannot be imported; the message names it, the problem, and what was expected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +89,9 @@ class Timing:
     p50_ns: float
     n_samples: int | None
     samples_ns: tuple[float, ...] = ()
-    """Latencies of single samples in ns, in the order they were taken; empty where the file does not keep them."""
+    """Latencies of single samples in order; empty where the file does not keep them."""
     calls_per_sample: int = 1
-    """More than one: a sample is the mean of so many calls, and its tail says nothing of a single call's."""
+    """With more than one, a sample is the mean of so many calls, and its tail is not that of single calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +101,8 @@ class Result:
     suite: str
     operator: str
     axes: Axes
-    """Parameter and value, sorted by parameter."""
     label: str
-    """How its own tool tells it apart: what `axes` are made of where they are the same for two."""
+    """The tool's own name of the parameters, which tells apart results with equal `axes`."""
     status: str = "measured"
     reason: str | None = None
     timing: Timing | None = None
@@ -118,7 +112,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The columns of a run; those that other tools do not tell are null."""
+    """The columns of a run; null where the other tool does not have them."""
 
     run_id: str
     started_at: str
@@ -135,44 +129,42 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignRun:
-    """One file of another tool: what it measured, and what of it has no place here."""
+    """One file of another tool."""
 
     source: str
-    """The file, as it was named."""
     origin: Origin
     environment: Environment
     results: tuple[Result, ...]
     restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
-    """Records that pairbench wrote into the file, each with its call latencies in ns by round where they are there."""
+    """Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them."""
     left_out: tuple[str, ...] = ()
-    """A benchmark's name for each of its values that was left out."""
+    """The benchmark's name for each value that was left out."""
 
     def on_gpu(self, name: str) -> "ForeignRun":
-        """Return the run as one on a GPU of that model; what was restored knows its own device."""
+        """Return the run as on a GPU of that model; restored records keep their own device."""
         device = Device(selector="cuda", kind="cuda", name=name)
         return replace(self, environment=replace(self.environment, device=device))
 
 
 def run_id_of(started: dt.datetime, content: bytes) -> str:
-    """Return the id of a run, the same whenever the file is read: runs sort by time, and the file's content tells it."""
+    """Return the id of a run: its time, by which runs sort, and a hash of the file's content, so that a second import gives the same id."""
     return f"{started.astimezone(dt.UTC):%Y%m%dT%H%M%S}-{hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def moment_of(started: dt.datetime) -> str:
-    """Return a time as records have it."""
     return started.astimezone(dt.UTC).isoformat(timespec="milliseconds")
 
 
 def inversions(runs: Iterable[Origin]) -> int:
-    """Return how many runs of one machine and environment were measured right before one of an earlier commit."""
+    """Return how many runs of one machine and environment were measured right before a run of an earlier commit."""
     known = sorted((run.started_at, run.commit_at) for run in runs if run.commit_at)
     return sum(before > now for (_, before), (_, now) in itertools.pairwise(known))
 
 
 def told_apart(results: Sequence[Result]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
-    """Return results with different cases, and the names of those that are there twice and so are left out.
+    """Return results with different cases, and the names of duplicates, which are left out.
 
-    Two whose parameters look the same here, such as two lambdas, are told apart by what their own tool calls them.
+    Two results whose parameters look equal here, such as two lambdas, are told apart by their tool's own label.
     """
     counts = Counter(_case(result) for result in results)
     kept: dict[tuple[str, str, Axes], Result] = {}
@@ -196,11 +188,7 @@ _WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number
 
 
 def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], bytes]:
-    """Return a JSON document and the bytes it was read from.
-
-    Raises:
-        ImportFailedError: there is no such file, or it holds no JSON object.
-    """
+    """Return a JSON document and the bytes it was read from."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -223,11 +211,7 @@ def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], byte
 
 
 def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Kind:
-    """Return a value that must be there.
-
-    Raises:
-        ImportFailedError: it is not, or is of another type.
-    """
+    """Return a required value of the given type."""
     value = holder.get(name)
     if not isinstance(value, kind):
         what = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"
@@ -236,30 +220,30 @@ def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Ki
 
 
 def optional(holder: dict[str, Any], name: str, kind: type[Kind]) -> Kind | None:
-    """Return a value of that type, or None."""
+    """Return a value if it has the given type, else None."""
     value = holder.get(name)
     return value if isinstance(value, kind) else None
 
 
 LONGEST_NS = 1e18
-"""Some thirty years: what takes longer is no latency, and many of it do not fit a column."""
+"""Some thirty years: a longer time is no latency, and many of them exceed a column."""
 
 
 def latency_ns(value: object) -> float | None:
-    """Return seconds as a latency in ns; None for what is none."""
+    """Return seconds as a latency in ns, or None."""
     taken = number(value) * 1e9
     return taken if 0 <= taken < LONGEST_NS else None
 
 
 def latencies_ns(values: object) -> tuple[float, ...]:
-    """Return a list of seconds as latencies in ns; none at all where one of them is none, or they took longer than a column holds."""
+    """Return a list of seconds as latencies in ns; empty where one is invalid or their sum exceeds a column."""
     found = [latency_ns(value) for value in values] if isinstance(values, list) else []
     kept = tuple(taken for taken in found if taken is not None)
     return kept if len(kept) == len(found) and sum(kept) < LONGEST_NS else ()
 
 
 def number(value: object) -> float:
-    """Return a number; NaN for what is none, or is too large for one."""
+    """Return a number as float, else NaN."""
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -267,5 +251,5 @@ def number(value: object) -> float:
 
 
 def count(value: object) -> int | None:
-    """Return a number of things; None for what is none, or does not fit a column."""
+    """Return a positive integer that fits a column, else None."""
     return value if type(value) is int and 0 < value < 2**63 else None

@@ -1,47 +1,40 @@
-"""What `pairbench fleet run` does: units are asked for, taken through the fleet, shown as they come back, and added up.
-
-The units that a command asks for: those of a plan's file, or one for each operator, commit and device model.
-
-Certificates for a fleet: an authority of its own, and one certificate a role, without which nobody connects.
-"""
+"""`pairbench fleet run`: units are selected, taken through the fleet, shown as they come back, and added up."""
 
 import contextlib
-import datetime as dt
 import json
-import os
 import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import UsageError
-from pairbench.features.fleet.dask import AUTHORITY, ROLES, checked_address, is_loopback, need_dask
-from pairbench.features.fleet.drive import Drive, Progress, run_units
-from pairbench.features.fleet.queue import host_rows
+from pairbench.features.fleet.dask import checked_address, is_loopback, need_dask
+from pairbench.features.fleet.drive import Drive, Progress
 from pairbench.model.outcome import Status
+from pairbench.model.plain import plain
 from pairbench.model.text import safe
 from pairbench.model.unit import Host, Unit, UnitEnd, UnitResult
-from pairbench.workflow.git.repository import git
-from pairbench.workflow.git.worktrees import repository_of, resolve
-from pairbench.workflow.interrupting import on_signals
-from pairbench.workflow.setup import choose, open_context, store_of
+from pairbench.report.render import render_rows, to_json
+from pairbench.workflow.git import git, repository_of, resolve
+from pairbench.workflow.setup import choose, on_signals, open_context, store_of
 
 _ENDINGS = (".json", ".toml")
 ANY = "any"
-"""Stands for each device model of the fleet, GPUs before CPUs."""
+"""The device of units that are measured on each device model of the fleet, GPUs before CPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which units a command asks for, apart from what they measure."""
+    """The options of `pairbench fleet run` that apply to all units."""
 
     commits: tuple[str, ...]
-    """Commits, branches or tags; none for the one that is checked out."""
+    """Commits, branches or tags; empty for the commit that is checked out."""
     devices: tuple[str, ...]
     tier: tuple[str, ...]
     mode: tuple[str, ...]
@@ -49,18 +42,18 @@ class Wanted:
 
 
 def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit, ...]:
-    """Return the units of a plan's file, or of SELECT arguments. Those for `any` device are for the fleet to say.
-
-    Raises:
-        UsageError: the file is no plan, or a commit, a file or an operator is not there.
-    """
+    """Return the units of a plan's file, or of SELECT arguments; `on_models` replaces the device `any`."""
     if len(arguments) == 1 and arguments[0].endswith(_ENDINGS):
         if wanted != Wanted(commits=(), devices=(), tier=(), mode=(), rounds=None):
             raise UsageError(
                 f"plan {arguments[0]!r} says all of its units: it goes with none of --commit, --device, --tier, --mode, --rounds"
             )
-        return tuple(_resolved(config, unit) for unit in read_plan(Path(arguments[0])))
-    plain = _of_operators(_operators(config, arguments), wanted)
+        units = read_plan(Path(arguments[0]))
+        return tuple(replace(unit, commit=unit.commit and resolve(_repository(config), unit.commit)) for unit in units)
+    plain = [
+        Unit(operators=names, device=ANY, tier=wanted.tier, mode=wanted.mode, rounds=wanted.rounds)
+        for names in _operators(config, arguments)
+    ]
     commits: list[str | None] = [*(resolve(_repository(config), name) for name in wanted.commits)]
     commits = commits or [git(config.root, "rev-parse", "HEAD")]
     return tuple(
@@ -71,20 +64,8 @@ def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit
     )
 
 
-def _of_operators(operators: Iterable[tuple[str, ...]], wanted: Wanted) -> tuple[Unit, ...]:
-    """Return a unit for each operator, on no device yet."""
-    return tuple(
-        Unit(operators=names, device=ANY, tier=wanted.tier, mode=wanted.mode, rounds=wanted.rounds)
-        for names in operators
-    )
-
-
 def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
-    """Return units with those for `any` device made into one for each GPU model of the fleet, or each CPU model where it has no GPU.
-
-    Raises:
-        UsageError: there is no host to ask.
-    """
+    """Return units with `any` replaced by each GPU model of the fleet, or by each CPU model where it has no GPU."""
     offers = [offer for host in hosts for offer in host.offers]
     models = sorted({offer.model for offer in offers if offer.kind == "cuda"} or {offer.model for offer in offers})
     units = tuple(units)
@@ -100,11 +81,7 @@ def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
 
 
 def read_plan(file: Path) -> tuple[Unit, ...]:
-    """Return the units in a file of JSON or TOML: a list of tables under `units`.
-
-    Raises:
-        UsageError: it cannot be read, or is none.
-    """
+    """Return the units in a JSON or TOML file: a list of tables under `units`."""
     try:
         text = file.read_text(encoding="utf-8")
         content = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
@@ -120,20 +97,12 @@ def read_plan(file: Path) -> tuple[Unit, ...]:
     return tuple(Unit.of(values, f"plan {str(file)!r}, unit {number}") for number, values in enumerate(units, 1))
 
 
-def _resolved(config: Config, unit: Unit) -> Unit:
-    return unit if unit.commit is None else replace(unit, commit=resolve(_repository(config), unit.commit))
-
-
 def _repository(config: Config) -> Path:
     return repository_of(config.root, "a unit names a commit of it")
 
 
 def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
-    """Return the SELECT arguments of each operator that is asked for: itself, or those of its cases that are.
-
-    Raises:
-        UsageError: a suite cannot be loaded.
-    """
+    """Return the SELECT arguments of each selected operator: the operator, or its selected cases."""
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     if chosen.survey.broken:
@@ -151,125 +120,8 @@ def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
     return found
 
 
-_DAYS = 365
-
-
-def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]]:
-    """Make an authority and a key and a certificate for the scheduler, the workers and the clients, and return a row for each file.
-
-    The authority's key signs these three and is written nowhere: a fleet that needs others makes new ones for all.
-
-    Args:
-        folder: A folder that is not there, or empty.
-        days: How long they are good for.
-
-    Raises:
-        UsageError: something is there already, or it cannot be written.
-    """
-    need_dask()
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = sorted(file.name for file in folder.iterdir())
-    except OSError as error:
-        raise UsageError(f"folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
-    if there:
-        raise UsageError(
-            f"folder {str(folder)!r} holds {there[0]!r} already, expected a new folder: a fleet in use needs its own"
-        )
-    begins = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)  # clocks of hosts differ
-    ends = begins + dt.timedelta(days=days)
-
-    def name(role: str) -> Any:
-        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"pairbench fleet {role}")])
-
-    def certificate(role: str, key: Any, signer: Any) -> Any:
-        authority = role == AUTHORITY
-        builder = x509.CertificateBuilder().subject_name(name(role)).issuer_name(name(AUTHORITY))
-        builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
-        builder = builder.not_valid_before(begins).not_valid_after(ends)
-        builder = builder.add_extension(
-            x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True
-        )
-        usages = dict.fromkeys(
-            (
-                "content_commitment",
-                "key_encipherment",
-                "data_encipherment",
-                "key_agreement",
-                "encipher_only",
-                "decipher_only",
-            ),
-            False,
-        )
-        usage = x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usages)
-        builder = builder.add_extension(usage, critical=True)
-        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-        return builder.add_extension(issuer, critical=False).sign(signer, hashes.SHA256())
-
-    signer = ec.generate_private_key(ec.SECP256R1())
-    rows = [_write(folder / f"{AUTHORITY}.pem", _pem(certificate(AUTHORITY, signer, signer)), "every host")]
-    for role in ROLES:
-        key = ec.generate_private_key(ec.SECP256R1())
-        where = {
-            "scheduler": "the scheduler's host",
-            "worker": "every worker's host",
-            "client": "whoever calls `fleet run`",
-        }[role]
-        rows.append(_write(folder / f"{role}.key", _key(key), where))
-        rows.append(_write(folder / f"{role}.pem", _pem(certificate(role, key, signer)), where))
-    return rows
-
-
-def _pem(certificate: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return bytes(certificate.public_bytes(Encoding.PEM))
-
-
-def _key(key: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-
-
-def _write(file: Path, content: bytes, where: str) -> dict[str, str]:
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as stream:  # noqa: PTH123 (an open file)
-            stream.write(content)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
-    return {"file": str(file), "belongs to": where}
-
-
 _LINE_EVERY_S = 10.0
 _HOSTS = 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoneFleet:
-    """What a fleet has done."""
-
-    hosts: tuple[Host, ...]
-    results: tuple[UnitResult, ...]
-    interrupted: bool
-    seconds: float
-    """Seconds from the first unit to the last."""
-
-    @property
-    def exit_code(self) -> int:
-        """Return the contract's exit code."""
-        ends = {result.end for result in self.results}
-        if self.interrupted:
-            return 130
-        if ends & {UnitEnd.FAILED, UnitEnd.NOT_DONE}:
-            return 4
-        return int(any(Status(name).bad for result in self.results for name in result.statuses or ()))
 
 
 def run_fleet(
@@ -280,20 +132,7 @@ def run_fleet(
     certificates: Path | None,
     insecure: bool,
     patience_s: float,
-) -> DoneFleet:
-    """Have units measured by a fleet.
-
-    Args:
-        config: The settings, whose store every host writes to.
-        units: Gives the units; loading suites takes some seconds, and wrong options are found before.
-        address: The scheduler.
-        certificates: The folder with `client.pem`; None without TLS.
-        insecure: Whether to go without TLS beyond this machine.
-        patience_s: Seconds to wait for a device or a scheduler.
-
-    Raises:
-        PairbenchError: the scheduler does not answer, or the store cannot be read.
-    """
+) -> Progress:
     need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     store = store_of(config)
@@ -318,15 +157,12 @@ def run_fleet(
             notify("pairbench: uncommitted changes are not measured: a unit is of its commit")
         named = [unit for unit in asked if unit.device != ANY]
         left = [unit for unit in asked if unit.device == ANY]
-        done = run_units(named, drive, lambda hosts: on_models(left, hosts))
-    return DoneFleet(
-        hosts=done.hosts, results=tuple(done.results), interrupted=interrupted.is_set(), seconds=done.seconds
-    )
+        return drive.run(named, lambda hosts: on_models(left, hosts))
 
 
 @contextlib.contextmanager
 def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """Give what shows progress and what prints a message, both to stderr."""
+    """Give a function that shows progress and one that prints a message, both on stderr."""
     if not sys.stderr.isatty():
         yield _Lines().show, _say
         return
@@ -367,3 +203,74 @@ class _Lines:
         if now - self._at >= _LINE_EVERY_S:
             self._at = now
             _say(f"pairbench: {_head(progress)}")
+
+
+_LISTED = 20
+
+
+def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
+    """Return a row for each host that is present or has measured a unit."""
+    done: dict[str, list[UnitResult]] = {}
+    for result in results:
+        if result.host:
+            done.setdefault(result.host, []).append(result)
+    here: dict[str, list[Host]] = {}
+    for host in hosts:
+        here.setdefault(host.name, []).append(host)
+    rows = []
+    for name in sorted({*here, *done}):
+        ends = Counter(result.end for result in done.get(name, ()))
+        now = [flying[host.address].name for host in here.get(name, ()) if host.address in flying]
+        held_up = next((host.held_up for host in here.get(name, ()) if host.held_up), None)
+        rows.append(
+            {
+                "host": name,
+                "workers": len(here.get(name, ())),
+                "devices": ", ".join(sorted({offer.model for host in here.get(name, ()) for offer in host.offers})),
+                "done": ends[UnitEnd.DONE] + ends[UnitEnd.STORED],
+                "other": sum(ends.values()) - ends[UnitEnd.DONE] - ends[UnitEnd.STORED],
+                "now": held_up or "; ".join(now) or ("idle" if name in here else "gone"),
+            }
+        )
+    return rows
+
+
+def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
+    """Return the result of all units in one of the formats."""
+    ends = Counter(result.end for result in results)
+    if output == "json":
+        units = [{**plain(result), "key": result.unit.key} for result in results]
+        return to_json(
+            {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units}
+        )
+    host_totals = [{name: row[name] for name in row if name != "now"} for row in host_rows(hosts, {}, results)]
+    parts = [render_rows("hosts", host_totals, output)]
+    rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
+    if rest:
+        rows = [
+            {"unit": result.unit.name, "end": result.end.value, "host": result.host, "reason": result.reason}
+            for result in rest
+        ]
+        parts.append(render_rows("not measured", rows[:_LISTED], output))
+        if len(rest) > _LISTED:
+            parts.append(f"and {len(rest) - _LISTED} more\n")
+    bad = Counter[str]()
+    for result in results:
+        statuses = result.statuses or {}
+        bad.update({name: count for name, count in statuses.items() if Status(name).bad})
+    words = ", ".join(f"{ends[end]} {_WORDS[end]}" for end in UnitEnd if ends[end]) or "nothing to do"
+    parts.append(f"{len(results)} unit{'' if len(results) == 1 else 's'}: {words}; store {store}\n")
+    if bad:
+        parts.append(
+            "Among what was measured: " + ", ".join(f"{count} {status}" for status, count in sorted(bad.items())) + "\n"
+        )
+    return "\n".join(parts)
+
+
+_WORDS = {
+    UnitEnd.DONE: "measured",
+    UnitEnd.STORED: "in the store already",
+    UnitEnd.SKIPPED: "skipped",
+    UnitEnd.FAILED: "failed",
+    UnitEnd.NOT_DONE: "not done; the same command goes on with them",
+}

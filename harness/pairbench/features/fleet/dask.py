@@ -1,12 +1,14 @@
-"""How pairbench sets Dask up: as a queue that measures nothing, steals nothing, retries nothing, and listens where it has to.
+"""Dask as the queue of a fleet: it measures nothing, steals nothing, retries nothing, and listens on the given address only.
 
-The scheduler of a fleet: Dask's, with settings under which it is a queue.
+The scheduler is Dask's, with these settings. A fleet has an authority and certificates of its own, without which nobody connects.
 """
 
 import asyncio
 import contextlib
+import datetime as dt
 import importlib.util
 import logging
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -20,10 +22,15 @@ PORT = 8786
 _ADDRESS = re.compile(r"(?P<scheme>tcp|tls)://(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 AUTHORITY = "ca"
-ROLES = ("scheduler", "worker", "client")
+ROLES = {
+    "scheduler": "the scheduler's host",
+    "worker": "every worker's host",
+    "client": "whoever calls `fleet run`",
+}
+"""The roles of certificates, and where the files of each belong."""
 
 NO_HTTP = "127.0.0.1:0"
-"""Where Dask's HTTP servers listen, which cannot be switched off and know no TLS of ours: no other host reaches them."""
+"""The address of Dask's HTTP servers, which cannot be switched off and have no TLS: no other host reaches them."""
 
 QUIET: dict[str, Any] = {
     # What would disturb a measurement beside it.
@@ -52,26 +59,12 @@ QUIET: dict[str, Any] = {
 
 
 def need_dask() -> None:
-    """Make sure that the extra is installed.
-
-    Raises:
-        UsageError: it is not.
-    """
     if importlib.util.find_spec("distributed") is None:
         raise UsageError("a fleet needs Dask distributed, which is not installed: pip install 'pairbench[fleet]'")
 
 
 def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> str:
-    """Return the address of a scheduler, with its port.
-
-    Args:
-        text: As the user gave it.
-        certificates: The folder of `pairbench fleet certificates`; None without TLS.
-        insecure: Whether anybody who reaches the port may run code as this user.
-
-    Raises:
-        UsageError: it is none, or others could use it.
-    """
+    """Return the address of a scheduler with its port; refuse one that others could use without TLS."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"] or PORT) > 65535:
         raise UsageError(
@@ -90,17 +83,13 @@ def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> 
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is one that other machines cannot reach."""
+    """Return whether other machines cannot reach an address."""
     found = _ADDRESS.fullmatch(address)
     return found is not None and _LOOPBACK.fullmatch(found["host"]) is not None
 
 
 def security_of(certificates: Path | None) -> Any:
-    """Return what Dask needs to know of the certificates in a folder: with them both sides of every connection show one.
-
-    Raises:
-        UsageError: a file is not there.
-    """
+    """Return Dask's security settings for a folder of certificates: both sides of every connection show one."""
     if certificates is None:
         return None
     from distributed.security import Security
@@ -120,7 +109,7 @@ def security_of(certificates: Path | None) -> Any:
 
 @contextlib.contextmanager
 def configured() -> Iterator[None]:
-    """Have Dask's settings as pairbench needs them, whatever the user's files say, and its log no louder than warnings."""
+    """Set Dask's settings as pairbench needs them, whatever the user's files say, and silence its log."""
     import dask
 
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado.application")]
@@ -139,21 +128,11 @@ def configured() -> Iterator[None]:
 
 
 METADATA = "pairbench"
-"""The key under which a scheduler says that it is one of ours, and of which version."""
+"""The key of pairbench's version in a scheduler's metadata."""
 
 
 def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Args:
-        address: Where to listen, such as tcp://127.0.0.1:8786.
-        certificates: The folder with `scheduler.pem`; None without TLS.
-        insecure: Whether to listen without TLS where others reach it.
-        notify: Is given the address once it listens.
-
-    Raises:
-        UsageError: it cannot listen there, or must not.
-    """
+    """Serve as a fleet's scheduler until SIGINT or SIGTERM; `notify` is given the address once it listens."""
     need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     with configured():
@@ -180,3 +159,78 @@ async def _serve(address: str, security: Any, notify: Callable[[str], None]) -> 
     notify(scheduler.address)
     await ended.wait()
     await scheduler.close()
+
+
+_DAYS = 365
+
+
+def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]]:
+    """Make an authority, and a key and a certificate each for scheduler, workers and clients; return a row for each file.
+
+    The authority's key signs these three and is not kept: a fleet that needs other certificates makes all of them anew.
+    """
+    need_dask()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = sorted(file.name for file in folder.iterdir())
+    except OSError as error:
+        raise UsageError(f"folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
+    if there:
+        raise UsageError(
+            f"folder {str(folder)!r} holds {there[0]!r} already, expected a new folder: a fleet in use needs its own"
+        )
+    begins = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)  # clocks of hosts differ
+    ends = begins + dt.timedelta(days=days)
+
+    def name(role: str) -> Any:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"pairbench fleet {role}")])
+
+    def certificate(role: str, key: Any, signer: Any) -> Any:
+        authority = role == AUTHORITY
+        builder = x509.CertificateBuilder().subject_name(name(role)).issuer_name(name(AUTHORITY))
+        builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(begins).not_valid_after(ends)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True
+        )
+        unused = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+        usages = dict.fromkeys(unused.split(), False)
+        usage = x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usages)
+        builder = builder.add_extension(usage, critical=True)
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+        return builder.add_extension(issuer, critical=False).sign(signer, hashes.SHA256())
+
+    signer = ec.generate_private_key(ec.SECP256R1())
+    rows = [_write(folder / f"{AUTHORITY}.pem", _pem(certificate(AUTHORITY, signer, signer)), "every host")]
+    for role, where in ROLES.items():
+        key = ec.generate_private_key(ec.SECP256R1())
+        rows.append(_write(folder / f"{role}.key", _key(key), where))
+        rows.append(_write(folder / f"{role}.pem", _pem(certificate(role, key, signer)), where))
+    return rows
+
+
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def _key(key: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def _write(file: Path, content: bytes, where: str) -> dict[str, str]:
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as stream:  # noqa: PTH123 (an open file)
+            stream.write(content)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
+    return {"file": str(file), "belongs to": where}

@@ -1,9 +1,7 @@
-"""Takes units through a fleet: one at a time to a host, and the next one when it comes back.
+"""Takes units through a fleet: one at a time to a host, and the next when it comes back.
 
-The scheduler knows about one unit a host and may forget it: what it forgot, or a worker's death took, is looked up in the store, and
-measured again where that has it not.
-
-What the store says of units: which it has, and on which GPU each series was measured last. No more files are opened than that takes.
+The scheduler knows one unit of each host and may forget it. A unit that it forgot, or that was lost with its worker, is looked up in the
+store, and measured again where the store lacks it.
 """
 
 import contextlib
@@ -14,151 +12,55 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbench.errors import EmptyStoreError, PairbenchError
+from pairbench.errors import PairbenchError
 from pairbench.features.fleet.dask import METADATA, configured, security_of
-from pairbench.features.fleet.queue import COLUMNS, Last, StoredRun, Waiting, stored_units, whole_runs
-from pairbench.features.fleet.unit_process import BUSY, run_unit
+from pairbench.features.fleet.queue import Last, Waiting, last_devices, runs_of, stored_units
+from pairbench.features.fleet.unit import BUSY, run_unit
 from pairbench.features.fleet.worker import HOST, hosts_of
-from pairbench.model.environment import device_slug
 from pairbench.model.outcome import Status
 from pairbench.model.plain import plain
-from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult, unit_of
-from pairbench.plan import Selection, parse_selection
-from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.reader import read_distinct
-from pairbench.store.reading import dataset_files, stored_files
-
-_STEPS = (16, 112, 896)
-"""Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
-_DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
-
-
-def runs_of(place: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
-    """Return by the unit's key the whole runs that a store has of some units. It is listed once; other runs' files stay closed.
-
-    Raises:
-        StoreFailedError: it cannot be listed, or does not give a file.
-    """
-    keys = {unit.key for unit in units}
-    there = stored_files(place, "records")
-    files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
-    unfinished = {file.run_id for file in files if file.is_part} - {file.run_id for file in files if not file.is_part}
-    return whole_runs(_rows(place, COLUMNS, [file for file in files if file.run_id not in unfinished]))
-
-
-def last_devices(place: StoreLocation, units: Collection[Unit], models: Collection[str] = ()) -> dict[Unit, Last]:
-    """Return the device that measured each unit's series last, of those that the unit asks for.
-
-    Args:
-        place: The store.
-        units: What is asked for.
-        models: The folders of device models that are worth a look; all where there are none.
-
-    Raises:
-        StoreFailedError: the store cannot be listed, or does not give a file.
-    """
-    selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
-    try:
-        files = [file for file in dataset_files(place, "records").files if not models or file.device_slug in models]
-    except EmptyStoreError:
-        return {}
-    files.sort(key=lambda file: file.run_id, reverse=True)
-    seen: dict[str, dt.datetime] = {}
-    found: dict[Unit, tuple[str, str]] = {}
-    begin = 0
-    for step in _STEPS:
-        some = files[begin : begin + step]
-        begin += step
-        rows = sorted(_rows(place, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
-        for row in rows:
-            if row["status"] == Status.MEASURED and (at := _moment(row["started_at"])) is not None:
-                seen.setdefault(_identity(row), at)
-        missing = [unit for unit in selections if unit not in found]
-        for unit in missing:
-            newest = next((row for row in rows if _measured(row, unit, selections[unit])), None)
-            if newest is not None:
-                found[unit] = (_identity(newest), newest["hostname"])
-        if len(found) == len(selections) or not some:
-            break
-    return {
-        unit: Last(identity=identity, host=host, seen=seen[identity])
-        for unit, (identity, host) in found.items()
-        if identity in seen
-    }
-
-
-def _measured(row: dict[str, Any], unit: Unit, selections: Iterable[Selection]) -> bool:
-    asked = (row["device_kind"], device_slug(row["device_name"], row["device_kind"]), _identity(row))
-    if row["status"] != Status.MEASURED or not row["case"] or unit.device not in asked:
-        return False
-    operator = row["case"].partition("[")[0]
-    return any(selection.takes_name(row["suite"], operator, row["case"]) for selection in selections)
-
-
-def _identity(row: dict[str, Any]) -> str:
-    return row["device_uuid"] or f"cpu-{row['hostname']}"
-
-
-def _rows(place: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> Iterator[dict[str, Any]]:
-    if not files:
-        return
-    for rows in read_distinct(place, columns, files).value.values():
-        yield from rows
-
-
-def _moment(text: str | None) -> dt.datetime | None:
-    try:
-        moment = dt.datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-
+from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult
+from pairbench.store.location import StoreLocation
 
 _LOOK_S = 1.0
-"""Seconds between two looks at the hosts."""
+"""Seconds between two updates of the hosts."""
 _GRACE_S = 90.0
-"""Seconds until a unit whose worker cannot be seen is surely ended there: it notices by then that it is alone."""
+"""Seconds after which a unit whose worker is invisible has surely ended: by then the worker notices that it is alone."""
 _MOST_DEATHS = 5
 _END_S = 40.0
 """Seconds that units have to end in order after an interruption."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drive:
-    """How units are taken through a fleet."""
-
-    address: str
-    certificates: Path | None
-    store: StoreLocation
-    patience_s: float
-    """Seconds that units wait for a device that no host has, and the command for a scheduler."""
-    notify: Callable[[str], None]
-    show: Callable[["Progress"], None]
-    """Is given what is under way, about once a second and whenever something ends."""
-    interrupted: threading.Event
-
-
 @dataclass(kw_only=True)
 class Progress:
-    """Where a fleet stands."""
+    """The state of a fleet's run."""
 
     hosts: tuple[Host, ...] = ()
     flying: dict[str, Unit] = field(default_factory=dict)
-    """The unit that each host measures, by the address of its worker."""
+    """The unit of each host, by its worker's address."""
     results: list[UnitResult] = field(default_factory=list)
     waiting: int = 0
     seconds: float = 0.0
     """Seconds from the first unit to the last."""
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        if {result.end for result in self.results} & {UnitEnd.FAILED, UnitEnd.NOT_DONE}:
+            return 4
+        return int(any(Status(name).bad for result in self.results for name in result.statuses or ()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Lost:
-    """A unit whose worker is gone, or was forgotten by the scheduler."""
+    """A unit whose worker is gone, or that the scheduler forgot."""
 
     unit: Unit
     host: str
@@ -166,32 +68,26 @@ class _Lost:
     at: float
 
 
-def run_units(
-    units: Sequence[Unit], drive: Drive, devices: Callable[[tuple[Host, ...]], Sequence[Unit]] | None = None
-) -> Progress:
-    """Have units measured, and return what became of each.
+class Drive:
+    """Takes units through a fleet.
 
-    Args:
-        units: What is to be measured; equal ones are one.
-        drive: How.
-        devices: Makes the units of what a fleet has, where nobody named a device.
-
-    Raises:
-        PairbenchError: the scheduler does not answer, or is none of ours; the store cannot be read.
+    Units wait `patience_s` for an absent device, and the command waits as long for a scheduler. `show` is called with the state about
+    once a second and whenever a unit ends.
     """
-    with configured(), contextlib.closing(_Run(drive)) as run:
-        run.connect()
-        run.look()
-        return run.drive(dict.fromkeys([*units, *(devices(run.progress.hosts) if devices else ())]))
 
-
-def _units(count: int) -> str:
-    return "1 unit waits" if count == 1 else f"{count:,} units wait"
-
-
-class _Run:
-    def __init__(self, drive: Drive) -> None:
-        self._drive = drive
+    def __init__(
+        self,
+        *,
+        address: str,
+        certificates: Path | None,
+        store: StoreLocation,
+        patience_s: float,
+        notify: Callable[[str], None],
+        show: Callable[[Progress], None],
+        interrupted: threading.Event,
+    ) -> None:
+        self.address, self.certificates, self.store, self.patience_s = address, certificates, store, patience_s
+        self.notify, self.show, self.interrupted = notify, show, interrupted
         self._client: Any = None
         self.progress = Progress()
         self._ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = queue.Queue()
@@ -206,63 +102,63 @@ class _Run:
         self._present: frozenset[str] = frozenset()
         self._last_look = 0.0
 
-    def connect(self) -> None:
-        """Connect to the scheduler.
+    def run(self, units: Sequence[Unit], devices: Callable[[tuple[Host, ...]], Sequence[Unit]]) -> Progress:
+        """Have units measured and return the result of each; `devices` makes further units of the fleet's hosts."""
+        with configured(), contextlib.closing(self):
+            self._connect()
+            self._look()
+            self._drive(dict.fromkeys([*units, *devices(self.progress.hosts)]))
+        self.progress.interrupted = self.interrupted.is_set()
+        return self.progress
 
-        Raises:
-            PairbenchError: it does not answer, or is none of ours.
-        """
+    def _connect(self) -> None:
         from distributed import Client
 
-        drive = self._drive
         try:
             self._client = Client(
-                drive.address, security=security_of(drive.certificates), timeout=drive.patience_s, set_as_default=False
+                self.address, security=security_of(self.certificates), timeout=self.patience_s, set_as_default=False
             )
             known = self._client.get_metadata([METADATA], default=None)
         except (OSError, TimeoutError, ValueError) as error:
             raise PairbenchError(
-                f"scheduler {drive.address} does not answer: {error}; start one with `pairbench fleet scheduler`"
+                f"scheduler {self.address} does not answer: {error}; start one with `pairbench fleet scheduler`"
             ) from error
         if known is None:
             raise PairbenchError(
-                f"scheduler {drive.address} was not started by `pairbench fleet scheduler`: another one steals and repeats units"
+                f"scheduler {self.address} was not started by `pairbench fleet scheduler`: another one steals and repeats units"
             )
 
     def close(self) -> None:
-        """Leave the scheduler."""
         if self._client is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 self._client.close(timeout=5)
 
-    def drive(self, units: dict[Unit, None]) -> Progress:
-        """Take all units through. See `run_units`."""
-        drive, progress = self._drive, self.progress
-        have = stored_units(units.keys(), runs_of(drive.store, units), progress.hosts)
+    def _drive(self, units: dict[Unit, None]) -> None:
+        progress = self.progress
+        have = stored_units(units.keys(), runs_of(self.store, units), progress.hosts)
         progress.results += [UnitResult(unit=unit, end=UnitEnd.STORED, run_id=run_id) for unit, run_id in have.items()]
         left = [unit for unit in units if unit not in have]
-        self._last = last_devices(drive.store, left)
+        self._last = last_devices(self.store, left)
         self._line_up(left)
         began = time.monotonic()
-        while (self._waiting or self._futures or self._lost) and not drive.interrupted.is_set():
-            self.look()
+        while (self._waiting or self._futures or self._lost) and not self.interrupted.is_set():
+            self._look()
             self._find_lost()
             self._submit()
             self._give_up_missing()
             self._show()
             self._take_results()
         progress.seconds = time.monotonic() - began
-        if drive.interrupted.is_set():
+        if self.interrupted.is_set():
             self._interrupt()
         self._show()
-        return progress
 
     def _line_up(self, units: Sequence[Unit]) -> None:
         self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
         self._waiting = Waiting(units, self._last, self._present, dt.datetime.now(dt.UTC))
 
-    def look(self) -> None:
-        """Look at the hosts, once a second. While the scheduler is away there are none."""
+    def _look(self) -> None:
+        """Update the hosts, at most once a second; there are none while the scheduler is away."""
         now = time.monotonic()
         if now - self._last_look < _LOOK_S:
             return
@@ -270,7 +166,7 @@ class _Run:
         status = self._client.status
         if status == "closed":
             raise PairbenchError(
-                f"scheduler {self._drive.address} was gone for {self._drive.patience_s:.0f} s; what was measured is in the store, and the "
+                f"scheduler {self.address} was gone for {self.patience_s:.0f} s; what was measured is in the store, and the "
                 "same command goes on"
             )
         workers: dict[str, Any] = {}
@@ -292,7 +188,7 @@ class _Run:
 
     def _send(self, host: Host, unit: Unit, offer: Offer) -> None:
         self._number += 1
-        text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self._drive.store.address})
+        text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self.store.address})
         try:
             future = self._client.submit(
                 run_unit,
@@ -315,7 +211,7 @@ class _Run:
         future.add_done_callback(lambda done: self._ended.put((done, unit, host, offer)))
 
     def _take_results(self) -> None:
-        """Wait for units to come back, but no longer than until the hosts are to be looked at."""
+        """Wait for results, but no longer than until the hosts are due to be updated."""
         back = []
         with contextlib.suppress(queue.Empty):
             back.append(self._ended.get(timeout=_LOOK_S / 2))
@@ -343,44 +239,33 @@ class _Run:
         if answer["end"] == BUSY:
             self._waiting.put_back(unit)
             return
-        self._keep(
-            UnitResult(
-                unit=unit,
-                end=UnitEnd(answer["end"]),
-                reason=answer.get("reason"),
-                run_id=answer.get("run_id"),
-                host=host.name,
-                device=offer.identity,
-                seconds=answer["seconds"],
-                statuses=answer.get("statuses"),
-                log=answer.get("log"),
-            )
-        )
+        values = {name: answer.get(name) for name in ("reason", "run_id", "statuses", "log")}
+        end, seconds = UnitEnd(answer["end"]), answer["seconds"]
+        self._keep(UnitResult(unit=unit, end=end, host=host.name, device=offer.identity, seconds=seconds, **values))
 
     def _keep(self, result: UnitResult) -> None:
-        if result.end is UnitEnd.NOT_DONE and not self._drive.interrupted.is_set():
+        if result.end is UnitEnd.NOT_DONE and not self.interrupted.is_set():
             self._waiting.put_back(result.unit)  # its worker was asked to end
             return
         self.progress.results.append(result)
         if result.end not in (UnitEnd.DONE, UnitEnd.STORED):
             where = f" at {result.host}" if result.host else ""
-            self._drive.notify(f"pairbench: {result.unit.name}{where}: {result.end}: {result.reason}")
+            self.notify(f"pairbench: {result.unit.name}{where}: {result.end}: {result.reason}")
 
     def _lose(self, future: Any, unit: Unit, host: Host) -> None:
-        """Take a unit without a result: its worker died, or the scheduler forgot it."""
+        """Handle a unit without a result: its worker died, or the scheduler forgot it."""
         if future.status == "error":
             error = future.exception()
             if type(error).__name__ == "KilledWorker":
                 self._deaths[unit] += 1
             elif type(error).__name__ != "NoValidWorkerError":
-                self._keep(
-                    UnitResult(unit=unit, end=UnitEnd.FAILED, reason=f"{type(error).__name__}: {error}", host=host.name)
-                )
+                why = f"{type(error).__name__}: {error}"
+                self._keep(UnitResult(unit=unit, end=UnitEnd.FAILED, reason=why, host=host.name))
                 return
         self._lost.append(_Lost(unit=unit, host=host.name, address=host.address, at=time.monotonic()))
 
     def _find_lost(self) -> None:
-        """Look up in the store what became of lost units, once they cannot be under way any more."""
+        """Look up lost units in the store, once they cannot be running any more."""
         if not self._lost or not self.progress.hosts:
             return
         now = time.monotonic()
@@ -389,11 +274,8 @@ class _Run:
         if not settled:
             return
         self._lost = [one for one in self._lost if one not in settled]
-        have = stored_units(
-            [one.unit for one in settled],
-            runs_of(self._drive.store, [one.unit for one in settled]),
-            self.progress.hosts,
-        )
+        units = [one.unit for one in settled]
+        have = stored_units(units, runs_of(self.store, units), self.progress.hosts)
         for one in settled:
             if one.unit in have:
                 self._keep(UnitResult(unit=one.unit, end=UnitEnd.DONE, run_id=have[one.unit], host=one.host))
@@ -404,7 +286,7 @@ class _Run:
                 self._waiting.put_back(one.unit)
 
     def _give_up_missing(self) -> None:
-        """Say which device units wait for that no host has, and give them up after a while."""
+        """Report devices that units wait for and no host has; give these units up after a while."""
         if self._client.status != "running":
             return
         now = time.monotonic()
@@ -412,12 +294,12 @@ class _Run:
         self._missing = {need: self._missing.get(need, now) for need in missing}
         for need, since in self._missing.items():
             if since == now:
-                self._drive.notify(f"pairbench: {_units(missing[need])} for {self._words(need)}")
-            if now - since >= self._drive.patience_s:
+                units = "1 unit waits" if missing[need] == 1 else f"{missing[need]:,} units wait"
+                self.notify(f"pairbench: {units} for {self._words(need)}")
+            if now - since >= self.patience_s:
                 for unit in self._waiting.give_up(need):
-                    self._keep(
-                        UnitResult(unit=unit, end=UnitEnd.FAILED, reason=f"no host came with {self._words(need)}")
-                    )
+                    why = f"no host came with {self._words(need)}"
+                    self._keep(UnitResult(unit=unit, end=UnitEnd.FAILED, reason=why))
 
     def _words(self, need: str) -> str:
         there = sorted({offer.model for host in self.progress.hosts for offer in host.offers})
@@ -430,8 +312,8 @@ class _Run:
         return f"{need}, which no host has; there are {', '.join(there) or 'no hosts'}"
 
     def _interrupt(self) -> None:
-        """Have units end in order on their hosts, and say which were not done."""
-        self._drive.notify("pairbench: interrupted; waiting for the hosts to end what they are at")
+        """Have units end in order on their hosts, and report those that were not done."""
+        self.notify("pairbench: interrupted; waiting for the hosts to end what they are at")
         flying = dict(self.progress.flying)
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._client.cancel(list(self._futures.values()), force=True)
@@ -446,13 +328,14 @@ class _Run:
                 }
         left = [*self.progress.flying.values(), *(one.unit for one in self._lost), *self._waiting.units()]
         self.progress.flying.clear()
-        have = stored_units(left, runs_of(self._drive.store, left), self.progress.hosts)
-        for unit in dict.fromkeys(left):
-            if unit in have:
-                self.progress.results.append(UnitResult(unit=unit, end=UnitEnd.DONE, run_id=have[unit]))
-            else:
-                self.progress.results.append(UnitResult(unit=unit, end=UnitEnd.NOT_DONE, reason="interrupted"))
+        have = stored_units(left, runs_of(self.store, left), self.progress.hosts)
+        self.progress.results += [
+            UnitResult(unit=unit, end=UnitEnd.DONE, run_id=have[unit])
+            if unit in have
+            else UnitResult(unit=unit, end=UnitEnd.NOT_DONE, reason="interrupted")
+            for unit in dict.fromkeys(left)
+        ]
 
     def _show(self) -> None:
         self.progress.waiting = len(self._waiting) + len(self._lost)
-        self._drive.show(self.progress)
+        self.show(self.progress)

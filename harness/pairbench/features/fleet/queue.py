@@ -1,39 +1,36 @@
-"""Which host measures which unit: a series stays on its GPU, and a host has one unit at a time.
+"""Which host measures which unit, and which units a store has already.
 
-Which units a store has: whole runs of theirs, in an environment that the fleet has.
-
-What a fleet has done, host by host, and what it has not.
+A series stays on its GPU, and a host has one unit at a time. No more files of the store are opened than that takes.
 """
 
 import datetime as dt
-from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET
-from pairbench.model.plain import plain
-from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult, unit_of
-from pairbench.report.render import render_rows, to_json
+from pairbench.errors import EmptyStoreError
+from pairbench.model.environment import device_slug
+from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, Status
+from pairbench.model.unit import Host, Offer, Unit, unit_of
+from pairbench.plan import Selection, parse_selection
+from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.reader import read_distinct
+from pairbench.store.reading import dataset_files, stored_files
 
 COLUMNS = ("run_id", "environment_hash", "reason")
-"""The columns of a record that are needed here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """A run that was made for a unit and has ended, with all that it was to measure."""
+    """A finished run of a unit, with all that it was to measure."""
 
     run_id: str
     environments: frozenset[str]
 
 
 def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> dict[str, list[StoredRun]]:
-    """Return by the unit's key the runs that are whole, oldest first.
-
-    Args:
-        rows: The combinations of values that the columns `COLUMNS` have, of runs that have ended.
-    """
+    """Return complete runs by the unit's key, oldest first, from rows with `COLUMNS` of finished runs."""
     environments: dict[str, set[str]] = {}
     cut_short = set()
     for row in rows:
@@ -51,14 +48,10 @@ def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> dict[str, list[Store
 def stored_units(
     units: Collection[Unit], runs: Mapping[str, list[StoredRun]], hosts: Iterable[Host]
 ) -> dict[Unit, str]:
-    """Return the units that need not be measured again, with the run that has each.
+    """Return the units that need not be measured again, with their run.
 
-    A unit without a commit is of files that may have changed since, so only its host can tell.
-
-    Args:
-        units: What is asked for.
-        runs: The whole runs of units in the store.
-        hosts: The fleet: what was measured in an environment that none of it has is to be measured again.
+    The files of a unit without a commit may have changed since, so only its host can tell. A run in an environment that no host of the
+    fleet has does not count.
     """
     offers = [offer for host in hosts for offer in host.offers]
     found = {}
@@ -70,95 +63,8 @@ def stored_units(
     return found
 
 
-_LISTED = 20
-
-
-def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
-    """Return a row for each host that is there or has done something."""
-    done: dict[str, list[UnitResult]] = {}
-    for result in results:
-        if result.host:
-            done.setdefault(result.host, []).append(result)
-    here: dict[str, list[Host]] = {}
-    for host in hosts:
-        here.setdefault(host.name, []).append(host)
-    rows = []
-    for name in sorted({*here, *done}):
-        ends = Counter(result.end for result in done.get(name, ()))
-        now = [flying[host.address].name for host in here.get(name, ()) if host.address in flying]
-        held_up = next((host.held_up for host in here.get(name, ()) if host.held_up), None)
-        rows.append(
-            {
-                "host": name,
-                "workers": len(here.get(name, ())),
-                "devices": ", ".join(sorted({offer.model for host in here.get(name, ()) for offer in host.offers})),
-                "done": ends[UnitEnd.DONE] + ends[UnitEnd.STORED],
-                "other": sum(ends.values()) - ends[UnitEnd.DONE] - ends[UnitEnd.STORED],
-                "now": held_up or "; ".join(now) or ("idle" if name in here else "gone"),
-            }
-        )
-    return rows
-
-
-def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
-    """Return what became of all units, in one of the formats.
-
-    Args:
-        hosts: The fleet as it is at the end.
-        results: What became of each unit.
-        output: table, markdown or json.
-        store: The store, as it may be shown.
-        seconds: From the first unit to the last.
-    """
-    ends = Counter(result.end for result in results)
-    if output == "json":
-        units = [{**plain(result), "key": result.unit.key} for result in results]
-        return to_json(
-            {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units}
-        )
-    parts = [
-        render_rows(
-            "hosts", [{k: v for k, v in row.items() if k != "now"} for row in host_rows(hosts, {}, results)], output
-        )
-    ]
-    rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
-    if rest:
-        rows = [
-            {"unit": result.unit.name, "end": result.end.value, "host": result.host, "reason": result.reason}
-            for result in rest
-        ]
-        parts.append(render_rows("not measured", rows[:_LISTED], output))
-        if len(rest) > _LISTED:
-            parts.append(f"and {len(rest) - _LISTED} more\n")
-    bad = Counter[str]()
-    for result in results:
-        bad.update(
-            {
-                status: count
-                for status, count in (result.statuses or {}).items()
-                if status in ("mismatched", "failed", "timeout", "oom")
-            }
-        )
-    words = ", ".join(f"{ends[end]} {_WORDS[end]}" for end in UnitEnd if ends[end]) or "nothing to do"
-    parts.append(f"{len(results)} unit{'' if len(results) == 1 else 's'}: {words}; store {store}\n")
-    if bad:
-        parts.append(
-            "Among what was measured: " + ", ".join(f"{count} {status}" for status, count in sorted(bad.items())) + "\n"
-        )
-    return "\n".join(parts)
-
-
-_WORDS = {
-    UnitEnd.DONE: "measured",
-    UnitEnd.STORED: "in the store already",
-    UnitEnd.SKIPPED: "skipped",
-    UnitEnd.FAILED: "failed",
-    UnitEnd.NOT_DONE: "not done; the same command goes on with them",
-}
-
-
 AWAY = dt.timedelta(days=1)
-"""How long a GPU may be away before another one of its model takes over its series."""
+"""The time after which another GPU of the model takes over an absent GPU's series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,22 +73,15 @@ class Last:
 
     identity: str
     host: str
-    """The name of the machine that it was in."""
     seen: dt.datetime
-    """When that device measured anything last, as far as the store tells."""
+    """When the device measured anything last, as far as the store knows."""
 
 
 def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt.datetime) -> str:
-    """Return what a unit needs: the device that measured its series last, or else what it asks for.
+    """Return the device that a unit needs: the one that measured its series last, else the one it names.
 
-    GPUs of one model differ by some percent, so that a series which goes from one to another moves. The pin is soft: a
-    device that has been away for a day is given up.
-
-    Args:
-        unit: What is to be measured.
-        last: The device that measured its series last, of those that it asks for; None for a new series.
-        present: The identities of all devices in the fleet.
-        now: The time.
+    GPUs of one model differ by some percent, so a series that goes from one GPU to another moves. The pin is soft: a device that has
+    been away for a day is given up.
     """
     if last is None or (last.identity not in present and now - last.seen >= AWAY):
         return unit.device
@@ -190,12 +89,11 @@ def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt
 
 
 class Waiting:
-    """Units that wait for a host, by what they need: what a host takes next is found without looking at all of them."""
+    """Units that wait for a host, in one line for each device that they need, so that a host's next unit is found at once."""
 
     def __init__(
         self, units: Iterable[Unit], last: Mapping[Unit, Last], present: Collection[str], now: dt.datetime
     ) -> None:
-        """Put units in line, in their order. See `requirement`."""
         self._last, self._present, self._now = last, present, now
         self._lines: dict[str, deque[Unit]] = {}
         for unit in units:
@@ -209,17 +107,16 @@ class Waiting:
         return self._lines.setdefault(need, deque())
 
     def units(self) -> list[Unit]:
-        """Return all that wait."""
         return [unit for line in self._lines.values() for unit in line]
 
     def put_back(self, unit: Unit) -> None:
-        """Take a unit again that came back without a result. It is the next one for what it needs."""
+        """Put a unit that came back without a result at the head of its line."""
         self._line(unit).appendleft(unit)
 
     def take(self, host: Host) -> tuple[Unit, Offer] | None:
-        """Return the next unit for a host that has none, and the device to measure it on; None if nothing is for it.
+        """Return the next unit for an idle host and the device to measure it on, or None.
 
-        What can be measured nowhere else comes first.
+        Units that no other device can measure come first.
         """
         needs = [(offer.identity, offer) for offer in host.offers]
         needs += [(name, offer) for offer in host.offers for name in (offer.model, offer.kind)]
@@ -229,10 +126,80 @@ class Waiting:
         return None
 
     def missing(self, hosts: Iterable[Host]) -> dict[str, int]:
-        """Return how many units wait for what no host has, by what that is."""
+        """Return the number of waiting units for each device that no host has."""
         there = {name for host in hosts for offer in host.offers for name in (offer.identity, offer.model, offer.kind)}
         return {need: len(line) for need, line in self._lines.items() if line and need not in there}
 
     def give_up(self, need: str) -> list[Unit]:
-        """Take out the units that wait for something, and return them."""
+        """Remove the units that wait for a device, and return them."""
         return list(self._lines.pop(need, ()))
+
+
+_STEPS = (16, 112, 896)
+"""Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
+
+
+_DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
+
+
+def runs_of(store: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
+    """Return by the unit's key the complete runs of some units. The store is listed once; other runs' files stay closed."""
+    keys = {unit.key for unit in units}
+    there = stored_files(store, "records")
+    files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
+    unfinished = {file.run_id for file in files if file.is_part} - {file.run_id for file in files if not file.is_part}
+    return whole_runs(_rows(store, COLUMNS, [file for file in files if file.run_id not in unfinished]))
+
+
+def last_devices(store: StoreLocation, units: Collection[Unit], models: Collection[str] = ()) -> dict[Unit, Last]:
+    """Return the device that measured each unit's series last, among the devices that the unit allows and the given models."""
+    selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
+    try:
+        files = [file for file in dataset_files(store, "records").files if not models or file.device_slug in models]
+    except EmptyStoreError:
+        return {}
+    files.sort(key=lambda file: file.run_id, reverse=True)
+    seen: dict[str, dt.datetime] = {}
+    found: dict[Unit, tuple[str, str]] = {}
+    begin = 0
+    for step in _STEPS:
+        some = files[begin : begin + step]
+        begin += step
+        rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
+        for row in rows:
+            if row["status"] == Status.MEASURED and (at := _moment(row["started_at"])) is not None:
+                seen.setdefault(_identity(row), at)
+        for unit in [unit for unit in selections if unit not in found]:
+            if newest := next((row for row in rows if _measured(row, unit, selections[unit])), None):
+                found[unit] = (_identity(newest), newest["hostname"])
+        if len(found) == len(selections) or not some:
+            break
+    return {
+        unit: Last(identity=identity, host=host, seen=seen[identity])
+        for unit, (identity, host) in found.items()
+        if identity in seen
+    }
+
+
+def _measured(row: dict[str, Any], unit: Unit, selections: Iterable[Selection]) -> bool:
+    asked = (row["device_kind"], device_slug(row["device_name"], row["device_kind"]), _identity(row))
+    if row["status"] != Status.MEASURED or not row["case"] or unit.device not in asked:
+        return False
+    operator = row["case"].partition("[")[0]
+    return any(selection.takes_name(row["suite"], operator, row["case"]) for selection in selections)
+
+
+def _identity(row: dict[str, Any]) -> str:
+    return row["device_uuid"] or f"cpu-{row['hostname']}"
+
+
+def _rows(store: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> list[dict[str, Any]]:
+    return [row for rows in read_distinct(store, columns, files).value.values() for row in rows] if files else []
+
+
+def _moment(text: str | None) -> dt.datetime | None:
+    try:
+        moment = dt.datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

@@ -1,7 +1,4 @@
-"""A host's worker: examined when it starts, watched between units, and back again whenever the scheduler is.
-
-What a host of the fleet measures on, whether it is fit for that, and whether others keep it busy just now.
-"""
+"""A host's worker: examined when it starts, watched for other work between units, and back whenever the scheduler is."""
 
 import asyncio
 import itertools
@@ -19,10 +16,9 @@ from pairbench import __version__
 from pairbench.config import Config
 from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
-from pairbench.features.fleet.commits import Commits
 from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, need_dask, security_of
-from pairbench.features.fleet.unit_process import PLUGIN, UnitContext
-from pairbench.model.environment import Device, Finding, HostLoad
+from pairbench.features.fleet.unit import PLUGIN, Commits, UnitContext
+from pairbench.model.environment import Finding, HostLoad
 from pairbench.model.unit import Host, Offer
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_context, pick_devices
@@ -32,8 +28,6 @@ _SMI_S = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
-    """A host as it is when its worker starts."""
-
     name: str
     offers: tuple[Offer, ...]
     findings: tuple[tuple[str, Finding], ...]
@@ -41,49 +35,40 @@ class Examined:
 
 
 def examine_host(config: Config, devices: str) -> Examined:
-    """Look at the devices of this host as `pairbench doctor` does.
-
-    Args:
-        config: The settings.
-        devices: Values of `--device`, with commas between them.
-
-    Raises:
-        UsageError: there is no such device.
-    """
+    """Examine the devices of this host as `pairbench doctor` does."""
     with open_context(config) as context:
         known = survey(context, ()).devices
         chosen = [device for word in devices.split(",") for device in pick_devices(word.strip(), known)]
         chosen = list(dict.fromkeys(chosen))
-        offers = tuple(_offer(device, probe_environment(context, device).hash) for device in chosen)
+        offers = tuple(
+            Offer(
+                identity=device.uuid or f"cpu-{platform.node()}",
+                kind=device.kind,
+                model=device.slug,
+                selector=device.selector,
+                environment_hash=probe_environment(context, device).hash,
+            )
+            for device in chosen
+        )
         findings = [(device.selector, found) for device in chosen for found in diagnose_device(context, device)]
     host = platform.node()
     part = {"auto", "all"}.isdisjoint(devices.split(",")) and len(chosen) < len(known) - (known[0].kind == "cuda")
     return Examined(name=f"{host} {devices}" if part else host, offers=offers, findings=tuple(findings))
 
 
-def _offer(device: Device, environment_hash: str) -> Offer:
-    return Offer(
-        identity=device.uuid or f"cpu-{platform.node()}",
-        kind=device.kind,
-        model=device.slug,
-        selector=device.selector,
-        environment_hash=environment_hash,
-    )
-
-
 class BusyWatch:
-    """Tells between units whether others use the processors or the GPUs of this host."""
+    """Tells between units whether other processes use the processors or GPUs of this host."""
 
     def __init__(self, offers: tuple[Offer, ...]) -> None:
         self._offers = offers
         self._meter = LoadMeter()
 
     def begin(self) -> None:
-        """Forget what happened until now, as a unit that was measured meanwhile."""
+        """Begin anew, after a unit that kept the host busy itself."""
         self._meter = LoadMeter()
 
     def held_up(self) -> str | None:
-        """Return who else is at work here since it was last asked; None where nobody is."""
+        """Return which other work was seen since the last call, or None."""
         load = HostLoad(cores=count_cores(), before=self._meter.foreign_cores())
         reasons = [load.disturbs(kind) for kind in sorted({offer.kind for offer in self._offers})]
         if why := next(filter(None, reasons), None):
@@ -94,9 +79,9 @@ class BusyWatch:
 
 
 def compute_processes() -> list[tuple[str, str]]:
-    """Return UUID and process of whatever computes on this host's GPUs; nothing where the driver does not tell.
+    """Return UUID and process id of every process that computes on a GPU; empty where the driver does not tell.
 
-    By `nvidia-smi`, for NVML would stay loaded in the worker.
+    `nvidia-smi` is asked, for NVML would stay loaded in the worker.
     """
     command = shutil.which("nvidia-smi")
     if command is None:
@@ -110,7 +95,7 @@ def compute_processes() -> list[tuple[str, str]]:
 
 
 def processes_of(text: str) -> list[tuple[str, str]]:
-    """Return the pairs in what `nvidia-smi --query-compute-apps=gpu_uuid,pid` prints."""
+    """Return the pairs in the output of `nvidia-smi --query-compute-apps=gpu_uuid,pid`."""
     pairs = (tuple(part.strip() for part in line.split(",")) for line in text.splitlines())
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
 
@@ -123,7 +108,7 @@ _WATCH_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerChoice:
-    """How a worker was started."""
+    """The arguments of `pairbench fleet worker`."""
 
     address: str
     certificates: Path | None
@@ -135,11 +120,7 @@ class WorkerChoice:
 
 
 def run_worker(config: Config, choice: WorkerChoice, notify: Callable[[str], None]) -> None:
-    """Take units until SIGINT or SIGTERM. A unit that is under way then ends in order, and what it finished is in the store.
-
-    Raises:
-        UsageError: the address is none, or there is no such device.
-    """
+    """Take units until SIGINT or SIGTERM. A running unit then ends in order, and what it finished is in the store."""
     need_dask()
     address = checked_address(choice.address, choice.certificates, insecure=choice.insecure)
     security = security_of(choice.certificates)
@@ -152,7 +133,7 @@ def run_worker(config: Config, choice: WorkerChoice, notify: Callable[[str], Non
 
 
 def resources_of(offers: tuple[Offer, ...]) -> dict[str, float]:
-    """Return what a worker has for Dask: one host, and one of each device, by its model, its kind and itself."""
+    """Return a worker's resources for Dask: one host, and one of each device by its model, its kind and its identity."""
     return {HOST: 1.0, **{name: 1.0 for offer in offers for name in (offer.identity, offer.model, offer.kind)}}
 
 
@@ -176,7 +157,7 @@ class _Worker:
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
-        """Join the scheduler, and again whenever it comes back: Dask's workers do not survive it."""
+        """Join the scheduler, and join again whenever it comes back: Dask's workers do not survive its end."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._ended.set)
         ended = asyncio.ensure_future(self._ended.wait())
@@ -211,7 +192,7 @@ class _Worker:
         from distributed import Worker, WorkerPlugin
 
         class Plugin(WorkerPlugin):  # type: ignore[misc]
-            """Holds what units need on this host."""
+            """Holds the state that units need on this host."""
 
             name = PLUGIN
             context = self.context
@@ -240,7 +221,7 @@ class _Worker:
         )
 
     async def _look(self, worker: Any) -> None:
-        """Look between units whether others are at work here; then Dask gives this host none."""
+        """Watch between units for other work on this host; while there is some, Dask gives it no unit."""
         from distributed.core import Status
 
         while self._watch is not None:
@@ -261,7 +242,7 @@ class _Worker:
 
 
 def hosts_of(workers: dict[str, dict[str, Any]]) -> tuple[Host, ...]:
-    """Return the hosts of a fleet, as the scheduler describes its workers; workers that are not pairbench's are none."""
+    """Return the hosts of a fleet from the scheduler's description of its workers; workers of others are left out."""
     hosts = []
     for address, worker in sorted(workers.items(), key=lambda item: str(item[1]["name"])):
         known = worker.get(_KNOWN)

@@ -1,8 +1,6 @@
-"""The newest records of an operator on one device model, put in order for a page of results.
+"""The newest records of an operator on one device model, its published figures beside them, and where variants lose.
 
-Published figures beside what was measured here.
-
-Where variants lose, and the one condition on a case that tells it best: a map of many cases in a line.
+Of each variant that loses the one condition on a case that describes the losses best is given: a map of many cases in a line.
 """
 
 import itertools
@@ -42,10 +40,10 @@ def judged(
     operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
 ) -> tuple[JudgedClaim, ...]:
     """Return each claim beside each of its cases, in the order of declaration; one without a case beside none."""
-    return tuple(one for claim in operator.claims for one in _claims_of(claim, operator, cases, tiers))
+    return tuple(one for claim in operator.claims for one in _judged_cases(claim, operator, cases, tiers))
 
 
-def _claims_of(
+def _judged_cases(
     claim: Claim, operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
 ) -> Iterator[JudgedClaim]:
     own = [case for case in operator.cases if claim.belongs_to(case)]
@@ -154,19 +152,19 @@ def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
     if len(points) < _FEWEST or losing in (0, 1, len(points)):
         return None
 
-    def telling(one: LossCondition) -> float:
+    def separation(one: LossCondition) -> float:
         return one.inside[0] / losing - (one.inside[1] - one.inside[0]) / (len(points) - losing)
 
     terms = list(_terms(points))
     singles = [_counted(points, (term,)) for term in terms]
-    best = max(singles, key=telling, default=None)
+    best = max(singles, key=separation, default=None)
     if best is None:
         return None
-    if telling(best) < _ENOUGH and len(points) >= _MANY:
+    if separation(best) < _ENOUGH and len(points) >= _MANY:
         pairs = (_counted(points, pair) for pair in itertools.combinations(terms, 2) if pair[0].axis != pair[1].axis)
-        second = max(pairs, key=telling, default=best)
-        best = second if telling(second) >= telling(best) + _MORE else best
-    return best if telling(best) >= _TELLS and best.inside[0] > 1 else None
+        second = max(pairs, key=separation, default=best)
+        best = second if separation(second) >= separation(best) + _MORE else best
+    return best if separation(best) >= _TELLS and best.inside[0] > 1 else None
 
 
 def _measured(cases: Sequence[CaseResults]) -> Iterator[tuple[CaseResults, ModeResults, Record]]:
@@ -251,13 +249,7 @@ _Timed = tuple[str, str | None, str | None, str | None]
 def results_of(
     operator: OperatorDescription, records: Sequence[Record], tiers: Collection[str]
 ) -> OperatorResults | None:
-    """Return what is known of an operator; None where no case in these tiers was ever tried.
-
-    Args:
-        operator: as its suite declares it now.
-        records: all of it on one device model, of any run.
-        tiers: of the cases to take.
-    """
+    """Return what is known of an operator; None where no case in these tiers was ever tried."""
     declared = {case.key: case for case in operator.cases if case.tier in tiers}
     known = [record for record in records if record.case in declared and record.implementation and record.mode]
     if not known:
@@ -382,20 +374,15 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
     )
     others = sorted({record.timer for record in records if record.timer and record.timer not in OWN_TIMERS.values()})
     line = f"{tf32} of {len(records)} records were made with TF32 on" if tf32 else about_precision(precisions)
-    told = [line] if line else []
-    told += sorted(
+    notes = [line] if line else []
+    notes += sorted(
         {f"speedups withheld: {why}" for one in records if (why := withheld(one.device_kind, one.environment))}
     )
-    return (*told, *(f"some were timed by {timer}" for timer in others))
+    return (*notes, *(f"some were timed by {timer}" for timer in others))
 
 
 def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[str, StepGain]:
-    """Return the step of each variant that builds on another of the same run, by the variant's name.
-
-    Args:
-        variants: of one case in one mode, one record of each.
-        builds_on: for each implementation the variant it builds on, if any.
-    """
+    """Return the step of each variant that builds on another of the same run, by the variant's name."""
     timed = {
         str(record.implementation): record
         for record in variants

@@ -1,11 +1,4 @@
-"""The part of a page of results that one operator has on one device model.
-
-Published figures in words, and what was measured here beside them.
-
-All implementations of all cases in one table: latencies, errors, and the gain of each step by itself.
-
-The cases in which variants lose, and those that were refused or skipped: the page shows them like what wins.
-"""
+"""The part of a page of results on one operator and device model: cases, published figures, all measurements, losses, refusals."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,13 +80,6 @@ def ours(one: JudgedClaim) -> str:
 
 
 def claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> TableBlock:
-    """Return all claims of an operator as a table.
-
-    Args:
-        claims: each judged in its case.
-        labels: of the cases, by key.
-    """
-
     def our_case(one: JudgedClaim) -> str:
         return labels.get(one.case.key, one.case.key) if one.case else "none here"
 
@@ -124,7 +110,7 @@ def _ratio(claim: Claim) -> str:
     return units.ratio(least) if least == most else f"{units.ratio_range(least, most)}x"
 
 
-_EVERY_LONG = 8
+_FOLD_MEASUREMENTS = 8
 """Number of rows above which the table is folded."""
 
 
@@ -154,10 +140,10 @@ def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlo
         if p50_of(record)
     ]
     return table_of(
-        _EVERY_COLUMNS,
+        _MEASUREMENT_COLUMNS,
         measurements,
         title=f"All {len(measurements)} measurements, errors included; a speedup is over the baseline of its own run:",
-        fold_above=_EVERY_LONG,
+        fold_above=_FOLD_MEASUREMENTS,
     )
 
 
@@ -168,7 +154,7 @@ def _gain(row: MeasurementRow) -> str:
     return f"{units.ratio(row.step.gain.estimate)} {f'({within}) ' if within else ''}over {row.step.over}"
 
 
-_EVERY_COLUMNS: tuple[Column[MeasurementRow], ...] = (
+_MEASUREMENT_COLUMNS: tuple[Column[MeasurementRow], ...] = (
     Column(header="case", text=lambda row: row.label, right=False),
     Column(header="implementation", text=lambda row: row.record.implementation or "", right=False),
     Column(header="mode", text=lambda row: row.record.mode or "", right=False, usual="eager"),
@@ -188,9 +174,9 @@ _EVERY_COLUMNS: tuple[Column[MeasurementRow], ...] = (
 
 
 _REASON = 140
-_LOSSES_LONG = 15
+_FOLD_LOSSES = 15
 """Number of rows above which a table is folded: the page must stay readable."""
-_LOSSES_FEW = 3
+_NAMED_CASES = 3
 """Number of cases that a row names."""
 
 
@@ -234,7 +220,7 @@ def _map(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
         (Column(header="case", text=label, right=False), *(cell(name) for name in losing)),
         rows,
         title="Their speedups, case by case, wherever one of them loses (slower: its whole interval lies below 1)",
-        fold_above=_LOSSES_LONG,
+        fold_above=_FOLD_LOSSES,
     )
 
 
@@ -253,8 +239,8 @@ def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str
         groups.setdefault((record.implementation, record.mode, record.status, record.reason), []).append(record)
 
     def which(several: Sequence[Record]) -> str:
-        more = f" and {len(several) - _LOSSES_FEW} more" if len(several) > _LOSSES_FEW else ""
-        return "; ".join(labels[str(one.case)] for one in several[:_LOSSES_FEW]) + more
+        more = f" and {len(several) - _NAMED_CASES} more" if len(several) > _NAMED_CASES else ""
+        return "; ".join(labels[str(one.case)] for one in several[:_NAMED_CASES]) + more
 
     columns: tuple[Column[list[Record]], ...] = (
         Column(header="implementation", text=lambda several: several[0].implementation or "", right=False),
@@ -264,7 +250,7 @@ def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str
         Column(header="which", text=which, right=False),
         Column(header="why", text=lambda several: shorten(several[0].reason or "", _REASON), right=False),
     )
-    return table_of(columns, list(groups.values()), title=title, fold_above=_LOSSES_LONG)
+    return table_of(columns, list(groups.values()), title=title, fold_above=_FOLD_LOSSES)
 
 
 def _where(one: Losses) -> str:
@@ -296,9 +282,9 @@ def _speedup(record: Record) -> str:
 
 _FITS = 80
 """Number of letters of a case's name: a page has more room than a chart."""
-_LONG = 40
+_FOLD_CASES = 40
 """Number of cases above which their table is folded."""
-_FEW = 6
+_NAMED_GAPS = 6
 """Number of cases that a sentence names."""
 
 
@@ -326,11 +312,11 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield Paragraph(text=" ".join([*sentences, *(f"{note}." for note in results.notes)]))
     yield Items(texts=tuple(map(_run, results.runs)))
     shown = [
-        CaseRow(case=case, mode=mode, label=labels[case.case.key], claims=_claims_of(results, case, mode.mode))
+        CaseRow(case=case, mode=mode, label=labels[case.case.key], claims=_claims_in(results, case, mode.mode))
         for case in results.cases
         if (mode := main_mode(case))
     ]
-    yield table_of(_COLUMNS, shown, title=_cases(len(shown)), fold_above=_LONG)
+    yield table_of(_CASE_COLUMNS, shown, title=_cases(len(shown)), fold_above=_FOLD_CASES)
     yield from modes_blocks(results, labels)
     if results.claims:
         yield claims_table(results.claims, labels)
@@ -353,7 +339,7 @@ def case_names(results: OperatorResults) -> dict[str, str]:
 
 
 def _cases(number: int) -> str:
-    return f"All {number} cases" if number > _LONG else ""
+    return f"All {number} cases" if number > _FOLD_CASES else ""
 
 
 def main_mode(case: CaseResults) -> ModeResults | None:
@@ -361,7 +347,7 @@ def main_mode(case: CaseResults) -> ModeResults | None:
     return next((results for mode in MODES if (results := case.in_mode(mode))), None)
 
 
-def _claims_of(results: OperatorResults, case: CaseResults, mode: str) -> tuple[JudgedClaim, ...]:
+def _claims_in(results: OperatorResults, case: CaseResults, mode: str) -> tuple[JudgedClaim, ...]:
     return tuple(
         one
         for one in results.claims
@@ -440,7 +426,7 @@ def _implementation_of(claim: Claim) -> str:
     return f"{claim.implementation} " if claim.implementation else ""
 
 
-_COLUMNS: tuple[Column[CaseRow], ...] = (
+_CASE_COLUMNS: tuple[Column[CaseRow], ...] = (
     Column(header="case", text=lambda row: row.label, right=False),
     Column(header="tier", text=lambda row: row.case.case.tier, right=False),
     Column(header="baseline", text=lambda row: _latency(row, row.mode.baseline)),
@@ -474,5 +460,5 @@ def _gaps(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block
 
 
 def _list(words: str, names: list[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return f"{words}: {'; '.join(names[:_FEW])}{more}." if names else ""
+    more = f" and {len(names) - _NAMED_GAPS} more" if len(names) > _NAMED_GAPS else ""
+    return f"{words}: {'; '.join(names[:_NAMED_GAPS])}{more}." if names else ""

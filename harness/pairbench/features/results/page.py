@@ -1,10 +1,6 @@
-"""The page of results, device by device and operator by operator, losses included.
+"""The page of results, device by device and operator by operator, losses included; as text, or as plain objects for programs.
 
 It holds no time of writing, so that equal stores and suites give equal pages.
-
-Results as plain objects for programs: the page's content under the names of the store's columns.
-
-What a store says of every pair: won, lost, or never measured.
 """
 
 import math
@@ -110,8 +106,6 @@ _Records = dict[tuple[str, str, str], Sequence[Record]]
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResults:
-    """The results of the selected operators."""
-
     measured: tuple[OperatorResults, ...]
     """Device model by device model, GPUs first, in the order of the suites."""
     unmeasured: tuple[OperatorDescription, ...]
@@ -123,17 +117,7 @@ class StoredResults:
 
 
 def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) -> StoredResults:
-    """Return what a store says of the operators that are selected, by those cases of theirs that are.
-
-    Args:
-        config: Where the store and the suites are.
-        select: SELECT arguments; empty for everything.
-        tiers: Those whose cases count.
-
-    Raises:
-        SelectionError: nothing is selected.
-        StoreError: there is no such store, or it is empty.
-    """
+    """Return what a store says of the operators that are selected, by those cases of theirs that are."""
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     operators = chosen.operators()
@@ -168,7 +152,6 @@ def _read(store: StoreLocation) -> tuple[_Records, tuple[str, ...]]:
 
 
 def _order(records: _Records, device: str) -> tuple[bool, str]:
-    """Return what sorts GPUs before CPUs."""
     kinds = {rows[0].device_kind for (name, _, _), rows in records.items() if name == device and rows}
     return "cuda" not in kinds, device
 
@@ -205,17 +188,7 @@ def results_page(
     terminal: Terminal | None = None,
     summary: bool = False,
 ) -> str:
-    """Return the page in one of the formats.
-
-    Args:
-        results: by device model and then operator, in the order of the page.
-        unmeasured: operators that the store holds nothing of, in these tiers.
-        output: table, markdown or json.
-        command: that makes it.
-        tiers: of the cases on it.
-        terminal: stdout where not given.
-        summary: Whether the tables of all operators are all that is wanted, for `operator_pages` have the rest.
-    """
+    """Return the page in one of the formats; a summary leaves out what `operator_pages` have."""
     if output == "json":
         return to_json(
             {

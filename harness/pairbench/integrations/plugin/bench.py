@@ -22,10 +22,10 @@ from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
 from pairbench.workflow.machine import HostWatch, probe_device
-from pairbench.workflow.requested import Requested, requested_of
-from pairbench.workflow.run.files import Recorder, RunFiles
-from pairbench.workflow.run.record import checkout_of, context_for, new_run
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.record import checkout_of, context_for, new_run
+from pairbench.workflow.requested import Requested
+from pairbench.workflow.run_files import Recorder, RunFiles
+from pairbench.workflow.setup import Chosen, requested_of
 
 Say = Callable[[str], None]
 _Key = tuple[str, str] | tuple[str, str, Entry]

@@ -24,9 +24,9 @@ from pairbench.integrations.plugin.options import Options, describe_machine, of_
 from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.model.text import safe
-from pairbench.workflow.compare.selectors import AUTO, RunSelector
+from pairbench.workflow.confirm import Confirmed, confirm_run
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.run.confirm import Confirmed, confirm_run
+from pairbench.workflow.selectors import AUTO, RunSelector
 from pairbench.workflow.setup import Chosen, Request, make_context, store_of
 
 
@@ -125,7 +125,7 @@ def judge_session(
 # What measures and judges is imported where it is used: collecting needs none of it.
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.bench import Bench
-    from pairbench.workflow.run.confirm import Confirmed
+    from pairbench.workflow.confirm import Confirmed
     from pairbench.workflow.setup import Chosen
 
 _MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
@@ -247,7 +247,7 @@ class PluginSession:
     def _find_changed(self) -> None:
         if (commit := self.options.changed_since) is None:
             return
-        from pairbench.features.since.narrow import narrow_to_changed
+        from pairbench.features.since import narrow_to_changed
         from pairbench.workflow.setup import Chosen
 
         chosen = Chosen(survey=self.loader.survey(), selections=())

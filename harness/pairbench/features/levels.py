@@ -1,0 +1,227 @@
+"""What a store is told to judge by: noise floors from several runs of the same code, and levels that were accepted on purpose."""
+
+import contextlib
+import datetime as dt
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+from typing import Any
+
+from pairbench.analyze.compare.exact import acceptance_of
+from pairbench.analyze.compare.floors import LEAST_RUNS, calibrate_from
+from pairbench.analyze.compare.latency import judged_hosts
+from pairbench.config import Config
+from pairbench.errors import SelectionError, StoreError, UsageError
+from pairbench.model.comparison import Acceptance, Calibration
+from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.record import ANY, Record, Series, Wanted
+from pairbench.report.comparison.rows import measured
+from pairbench.report.render import render_rows, to_json
+from pairbench.report.units import percent
+from pairbench.store.documents import write_acceptance, write_calibration
+from pairbench.store.location import StoreLocation
+from pairbench.store.spool import Spool
+from pairbench.workflow.lookup import matching, on_device
+from pairbench.workflow.record import record_run
+from pairbench.workflow.run_files import Kept, settle
+from pairbench.workflow.selectors import RunSelector
+from pairbench.workflow.setup import Request, stamp, store_of
+
+
+def render_calibrations(calibrations: Sequence[Calibration], output: str) -> str:
+    if output == "json":
+        return to_json({"calibrations": [_plain(calibration) for calibration in calibrations]})
+    return "\n".join(_text(calibration, output) for calibration in calibrations)
+
+
+def _text(calibration: Calibration, output: str) -> str:
+    rows = []
+    judged = judged_hosts(calibration.floors)
+    series = sorted(calibration.floors, key=lambda one: (one.operator, one.mode))
+    for (operator, mode), group in groupby(series, key=lambda one: (one.operator, one.mode)):
+        members = list(group)
+        floors = [calibration.floors[one] for one in members]
+        hosts = [floor.host for floor in floors if floor.host is not None]
+        ratios = [floor.host_relative for floor in floors if floor.host_relative is not None]
+        rows.append(
+            {
+                "operator": operator,
+                "mode": mode,
+                "series": len(floors),
+                "P50 floor, median": percent(median(floor.p50 for floor in floors)),
+                "P50 floor, largest": percent(max(floor.p50 for floor in floors)),
+                "P95 floor, median": percent(median(floor.p95 for floor in floors)),
+                "P95 floor, largest": percent(max(floor.p95 for floor in floors)),
+                **({"host floor, median": percent(median(hosts))} if hosts else {}),
+                **({"host / baseline floor, median": percent(median(ratios))} if ratios else {}),
+                **({"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}),
+            }
+        )
+    table = ""
+    if rows:
+        table = render_rows(f"noise floors of {calibration.device_name}", rows, output)
+    elif len(calibration.runs) < LEAST_RUNS:
+        table = f"no noise floors: they take {LEAST_RUNS} runs, and these were {len(calibration.runs)} (`--runs {LEAST_RUNS}`)\n"
+    return f"{table}\n{measured(calibration)}\n"
+
+
+def _plain(calibration: Calibration) -> dict[str, Any]:
+    floors = [{**vars(series), **vars(floor)} for series, floor in sorted(calibration.floors.items())]
+    return {**vars(calibration), "floors": floors}
+
+
+_LEAST_RUNS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedMachine:
+    """The result of calibrating a machine."""
+
+    calibrations: tuple[Calibration, ...]
+    """One for each device model, as stored; none where the runs were interrupted."""
+    exit_code: int
+    """The worst exit code of the runs; 4 where the store did not take a calibration."""
+    kept: Kept | None = None
+    """What the store did not take; None where it has everything."""
+
+
+def check_runs(runs: int) -> None:
+    """Raise where a number of runs tells nothing, before anything is measured."""
+    if runs < _LEAST_RUNS:
+        raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
+
+
+def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
+    """Run the selected pairs several times, and store each device model's noise."""
+    done = []
+    for number in range(runs):
+        request.progress.notify(f"pairbench: run {number + 1} of {runs}")
+        done.append(record_run(request))
+        if done[-1].error is not None:
+            raise done[-1].error
+        if done[-1].interrupted:
+            return CalibratedMachine(calibrations=(), exit_code=done[-1].exit_code)
+    calibrations = calibrations_of([run.records for run in done], dt.datetime.now(dt.UTC))
+    notify = request.progress.notify
+    spool = Spool(StoreLocation.of(request.config.store), f"calibration-{stamp(dt.datetime.now(dt.UTC))}", notify)
+    for calibration in calibrations:
+        write_calibration(request.config.store, calibration, spool.publish_alone)
+    kept = settle(spool, notify)
+    code = max(run.exit_code for run in done)
+    return CalibratedMachine(calibrations=calibrations, exit_code=max(code, 4 if kept else 0), kept=kept)
+
+
+def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple[Calibration, ...]:
+    calibrations = []
+    for name in dict.fromkeys(record.device_name for run in runs for record in run):
+        of_device = [[record for record in run if record.device_name == name] for run in runs]
+        of_device = [run for run in of_device if run]
+        shown = calibrate_from(of_device)
+        calibrations.append(
+            Calibration(
+                calibration_id=stamp(now),
+                made_at=now.isoformat(timespec="milliseconds"),
+                device_name=name,
+                environment_hash=of_device[0][0].environment_hash,
+                runs=tuple(run[0].run_id for run in of_device),
+                comparisons=shown.comparisons,
+                judged=shown.judged,
+                alarms=shown.alarms,
+                floors=shown.floors,
+            )
+        )
+    return tuple(calibrations)
+
+
+_NEWEST = 50
+"""The number of newest runs that are gone through for one that has a series."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredAcceptances:
+    """The stored acceptances."""
+
+    acceptances: tuple[tuple[Acceptance, str], ...]
+    """Each acceptance with the path of its file in the store."""
+    problems: tuple[str, ...]
+    """A sentence for each file that could not be read."""
+
+
+def accept_level(
+    config: Config,
+    text: str,
+    *,
+    reason: str,
+    run: str | None = None,
+    device_name: str | None = None,
+    wanted: Wanted = ANY,
+) -> StoredAcceptances:
+    """Accept the level that some series have in a run, and store that.
+
+    Without a run, the newest that measured a series of the text is taken.
+    """
+    if not reason.strip():
+        raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
+    selector = RunSelector.of_store(store_of(config), config.root)
+    records, problems, run_id = _records_of(selector, run, text, device_name, wanted)
+    at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    acceptances = [
+        acceptance_of(series, several, run_id=run_id, at=at, reason=reason.strip())
+        for series, several in named_series(records, text, device_name, run_id, wanted).items()
+    ]
+    return StoredAcceptances(
+        acceptances=tuple((one, write_acceptance(config.store, one)) for one in acceptances),
+        problems=tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])),
+    )
+
+
+def _records_of(
+    selector: RunSelector, run: str | None, text: str, device_name: str | None, wanted: Wanted
+) -> tuple[tuple[Record, ...], tuple[str, ...], str]:
+    """Return the records of a run, the problems of its files, and its id.
+
+    Without a run, the newest runs are searched: a run that had no time for a series, or that was of others, has no level of it.
+    """
+    first: tuple[tuple[Record, ...], tuple[str, ...], str] | None = None
+    for back in range(1 if run else _NEWEST):
+        try:
+            picked = selector.pick(run or f"latest~{back}")
+        except (SelectionError, StoreError):
+            if first is None:
+                raise
+            break
+        records, problems = picked.index.records(picked.heads)
+        found = (tuple(records), tuple(problems), picked.side.runs[0])
+        first = first or found
+        measured = [record for record in records if record.reason != OUT_OF_BUDGET]
+        with contextlib.suppress(SelectionError):
+            named_series(measured, text, device_name, found[2], wanted)
+            return found
+    assert first is not None
+    return first  # the newest run, to say what is wrong
+
+
+def named_series(
+    records: Iterable[Record], text: str, device_name: str | None, run_id: str, wanted: Wanted = ANY
+) -> dict[Series, Sequence[Record]]:
+    """Return the series that a text names in some records, each with its records."""
+    by_series: dict[Series, list[Record]] = {}
+    for record in records:
+        series = Series.of(record)
+        if series is not None and wanted.takes(series.implementation, series.mode):
+            by_series.setdefault(series, []).append(record)
+    here = on_device(by_series, device_name)
+    if device_name is not None and not here:
+        names = ", ".join(sorted({series.device_name for series in by_series}))
+        raise SelectionError(f"--device-name {device_name!r} is in no record of {run_id}; it has {names}")
+    named = [series for series in here if series.name == text] or matching(here, text)
+    if not named:
+        close = difflib.get_close_matches(text, sorted({series.name for series in here}), n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else "`pairbench compare` names those that got worse"
+        raise SelectionError(f"{text!r} is no series of run {run_id}; {hint}")
+    models = sorted({series.device_name for series in named})
+    if len(models) > 1 and len({series.name for series in named}) < len(named):
+        raise SelectionError(f"{text!r} was measured on {', '.join(models)}; say which with --device-name")
+    return {series: by_series[series] for series in named}

@@ -1,0 +1,303 @@
+"""`run --changed-since`: a run is narrowed to the operators that differ from a commit's, and a few untouched ones beside them.
+
+Git says which files differ, import statements say which suites use them, and only those suites are loaded on both sides.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pairbench.config import Config
+from pairbench.errors import UsageError
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.scout import Scout, Survey
+from pairbench.model.plan import BASELINE, BrokenSuite, OperatorDescription
+from pairbench.plan import check_implementations, check_selections, names_implementation, tiers_for
+from pairbench.suite.load import declares_operators
+from pairbench.suite.reached import SOURCES, reached_files, sources_beside
+from pairbench.workflow.git import git, open_checkouts, repository_of, resolve, run_git
+from pairbench.workflow.requested import Narrowed, OperatorKey
+from pairbench.workflow.setup import Chosen, Request, catalogue_folder, default_places, moved_names, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class TouchedSuite:
+    """A suite with files that differ from the commit's."""
+
+    suite: str
+    file: Path
+    was: Path | None
+    """The path in the commit; None where the suite is new."""
+    unhashed: tuple[str, ...]
+    """The differing files that no hash covers, so that they may concern every operator of the suite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesSince:
+    """The difference between the files of a checkout, as they are, and those of a commit."""
+
+    repository: Path
+    sha: str
+    there: frozenset[Path]
+    differing: frozenset[Path]
+    """Files of the commit that have changed or are gone."""
+
+    @classmethod
+    def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":
+        """Ask git what differs from the commit."""
+        why = f"--changed-since compares them with commit {ref!r}"
+        files = [file for _, file in suites]
+        repository = repository_of(files[0].parent if files else start, why)
+        outside = next((file for file in files if not file.is_relative_to(repository)), None)
+        if outside is not None:
+            raise UsageError(
+                f"suite {str(outside)!r} is outside of the repository {repository}, expected all suites in one: {why}; "
+                "name suites of one repository"
+            )
+        sha = resolve(repository, ref)
+        # Not by `git diff` alone: a file that git does not track, or ignores, is none of the commit's.
+        there = _paths(repository, run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--name-only", sha))
+        listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", sha, "--")
+        return cls(
+            repository=repository,
+            sha=sha,
+            there=frozenset(there),
+            differing=frozenset(_paths(repository, listed) & there),
+        )
+
+    def touched(self, suites: tuple[tuple[str, Path], ...], olds: dict[Path, Path]) -> Iterator[TouchedSuite]:
+        """Yield the suites with differing files; `olds` has the old paths of suites that have moved."""
+        for suite, file in suites:
+            old = olds.get(file)
+            was = next((path for path in (file, old) if path in self.there), None)
+            reached = reached_files(file, self.repository)
+            folders = {path.parent for path in reached.tree}
+            sources = {path for path in self.differing if path.suffix in SOURCES and path.parent in folders}
+            sources |= sources_beside(reached.tree) - self.there
+            unhashed = sorted(path for path in {*reached.packages, *sources} if self._differs(path))
+            if was is None or was != file or unhashed or any(map(self._differs, reached.tree)):
+                names = tuple(path.relative_to(self.repository).as_posix() for path in unhashed)
+                yield TouchedSuite(suite=suite, file=file, was=was, unhashed=names)
+
+    def _differs(self, path: Path) -> bool:
+        return path in self.differing or path not in self.there
+
+    def gone(self, places: tuple[Path, ...], olds: dict[Path, Path]) -> Iterator[Path]:
+        """Yield the suites of the commit in `places` that no longer exist."""
+        for path in sorted(self.differing):
+            inside = any(path.is_relative_to(place) for place in places)
+            if path.suffix == ".py" and inside and not path.exists() and path not in olds.values():
+                text = git(self.repository, "show", f"{self.sha}:{path.relative_to(self.repository).as_posix()}") or ""
+                if declares_operators(text):
+                    yield path
+
+
+def _paths(repository: Path, listed: str) -> set[Path]:
+    return {repository / name for name in listed.split("\0") if name}
+
+
+_Described = tuple[OperatorDescription, ...] | BrokenSuite
+
+
+def compare_operators(
+    context: WorkerContext, survey: Survey, files: FilesSince, touched: Sequence[TouchedSuite]
+) -> tuple[dict[OperatorKey, str], list[OperatorKey]]:
+    """Return what differs of operators of touched suites, and the operators of these suites that are gone.
+
+    The commit's suites are loaded in a worker.
+    """
+    changed: dict[OperatorKey, str] = {}
+    gone: list[OperatorKey] = []
+    now: dict[str, list[OperatorDescription]] = {}
+    for operator in survey.operators:
+        now.setdefault(operator.suite, []).append(operator)
+    loaded = [one for one in touched if one.suite in now]
+    before, deep = _describe_both(context, files, [one for one in loaded if one.was is not None])
+    for one in loaded:
+        earlier = before.get(one.suite, ())
+        if isinstance(earlier, BrokenSuite):
+            why = f"its suite could not be loaded there: {earlier.reason}"
+            changed.update(dict.fromkeys(map(_key, now[one.suite]), why))
+            continue
+        by_name = {item.name: item for item in earlier}
+        for operator in deep.get(one.suite, now[one.suite]):
+            if why := difference(by_name.get(operator.name), operator, one):
+                changed[_key(operator)] = why
+        here = {operator.name for operator in now[one.suite]}
+        gone.extend((one.suite, name) for name in by_name if name not in here)
+    return changed, gone
+
+
+def difference(before: OperatorDescription | None, now: OperatorDescription, suite: TouchedSuite) -> str:
+    """Return what differs of an operator; empty where nothing does."""
+    if before is None:
+        return "new"
+    if before.definition_hash != now.definition_hash:
+        return "its definition differs"
+    if named := _implementations(before, now):
+        return named
+    if [(case.key, case.tier) for case in before.cases] != [(case.key, case.tier) for case in now.cases]:
+        return "its cases differ"
+    if suite.unhashed:
+        return f"its suite uses {', '.join(suite.unhashed)}"
+    return "code that it reaches differs" if before.code_digest != now.code_digest else ""
+
+
+def _implementations(before: OperatorDescription, now: OperatorDescription) -> str:
+    old = {item.name: (item.hash, item.needs) for item in before.implementations}
+    new = {item.name: (item.hash, item.needs) for item in now.implementations}
+    parts = {
+        "differ": [name for name in new if name in old and old[name] != new[name]],
+        "new": [name for name in new if name not in old],
+        "gone": [name for name in old if name not in new],
+    }
+    words = {"differ": "{} differs", "new": "{} is new", "gone": "{} is gone"}
+    return ", ".join(words[what].format(" and ".join(names)) for what, names in parts.items() if names)
+
+
+def _describe_both(
+    context: WorkerContext, files: FilesSince, suites: Sequence[TouchedSuite]
+) -> tuple[Mapping[str, _Described], Mapping[str, tuple[OperatorDescription, ...]]]:
+    """Return the suites' operators in the commit and now, each with a digest of its code."""
+    if not suites:
+        return {}, {}
+    before: dict[str, _Described] = {}
+    now: dict[str, tuple[OperatorDescription, ...]] = {}
+    with open_checkouts(files.repository, files.sha, None) as (base, *_):
+        earlier = replace(context, cache=context.cache / base.name, stand_in=base.stand_in)
+        with Scout(earlier) as scout:
+            for one in suites:
+                assert one.was is not None
+                place = base.root / one.was.relative_to(files.repository)
+                before[one.suite] = scout.describe(one.suite, place, deep=True)
+    with Scout(context) as scout:
+        for one in suites:
+            described = scout.describe(one.suite, one.file, deep=True)
+            if not isinstance(described, BrokenSuite):
+                now[one.suite] = described
+    return before, now
+
+
+_CONTROL_PART, _MOST_CONTROLS = 0.05, 3
+"""The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three
+hardly are at once; more would cost the time that leaving out saves."""
+_CONTROL_TIERS = ("real", "smoke", "headline")
+"""The tiers for a control, the best first: long enough to repeat well, and not minutes long."""
+
+
+def changed_since(request: Request, ref: str) -> Request:
+    settings = request.context.settings
+    tiers = {tier for device in request.devices for tier in tiers_for(device, settings, edge=False)}
+    places = () if request.chosen.selections else default_places(request.config)
+    chosen = narrow_to_changed(request.config, request.context, request.chosen, tiers, ref, places=places)
+    return replace(request, chosen=chosen)
+
+
+def narrow_to_changed(
+    config: Config,
+    context: WorkerContext,
+    chosen: Chosen,
+    tiers: Collection[str],
+    ref: str,
+    *,
+    places: tuple[Path, ...],
+) -> Chosen:
+    """Leave out the operators that equal those of a commit, but for a few that serve as a control.
+
+    An operator differs where its definition, an implementation, or code of the suites that it reaches does. Files are compared first:
+    a suite without differing files is not loaded in the commit. A suite in `places` that no longer exists counts as gone.
+    """
+    check_selections(chosen.selections, chosen.survey.operators, chosen.survey.broken)
+    selected = chosen.operators()
+    if not chosen.survey.broken:
+        check_implementations(chosen.implementations, selected)
+    suites = _suites(config, chosen, selected)
+    olds = _old_places(config, suites)
+    files = FilesSince.of(suites, ref, config.root)
+    touched = tuple(files.touched(suites, olds))
+    differences, vanished = compare_operators(context, chosen.survey, files, touched)
+    able = [operator for operator in selected if _has_any(operator, chosen.implementations)]
+    changed = {_key(operator): differences[_key(operator)] for operator in able if _key(operator) in differences}
+    untouched = [operator for operator in able if _key(operator) not in changed]
+    named = {selection.pattern for selection in chosen.selections}
+    measured = [operator for operator in able if _key(operator) in changed]
+    runs = any(case.tier in tiers or case.key in named for operator in measured for case in operator.cases)
+    control = control_sample(untouched, tiers) if runs else ()
+    names = {suite.suite for suite in touched}
+    gone = [
+        (suite, name)
+        for suite, name in vanished
+        if not chosen.selections or any(one.takes_name(suite, name, None) for one in chosen.selections)
+    ]
+    kept = (*measured, *control)
+    every = {_key(operator): len(operator.cases) for operator in chosen.survey.operators}
+    return replace(
+        chosen,
+        survey=replace(
+            chosen.survey,
+            operators=kept,
+            broken=tuple(suite for suite in chosen.survey.broken if suite.suite in names),
+        ),
+        selections=tuple(
+            one
+            for one in chosen.selections
+            if one.suite in names or any(one.takes(operator, case) for operator in kept for case in operator.cases)
+        ),
+        implementations=tuple(
+            pattern for pattern in chosen.implementations if any(_has_any(operator, (pattern,)) for operator in kept)
+        ),
+        narrowed=Narrowed(
+            ref=ref,
+            sha=files.sha,
+            changed=changed,
+            whole=frozenset(_key(one) for one in measured if len(one.cases) == every[_key(one)]),
+            control={_key(operator): operator.cases[0].key for operator in control},
+            left_out=tuple(key for one in untouched if (key := _key(one)) not in {_key(other) for other in control}),
+            gone=(*gone, *((shown(path, config), None) for path in files.gone(places, olds))),
+        ),
+    )
+
+
+def control_sample(untouched: Sequence[OperatorDescription], tiers: Collection[str]) -> tuple[OperatorDescription, ...]:
+    """Return a few untouched operators with one case each: one in twenty, at least one and at most three.
+
+    The choice is stable from run to run, so that each has a history; the operators are of different suites, if there are enough.
+    """
+    able = [operator for operator in untouched if any(case.tier in tiers for case in operator.cases)]
+    number = min(len(able), max(1, min(_MOST_CONTROLS, round(_CONTROL_PART * len(untouched)))))
+    able.sort(key=lambda operator: hashlib.sha256("::".join(_key(operator)).encode()).digest())
+    first_of_suite = {operator.suite: operator for operator in reversed(able)}
+    ordered = sorted(able, key=lambda operator: first_of_suite[operator.suite] is not operator)
+    return tuple(_with_one_case(operator, tiers) for operator in ordered[:number])
+
+
+def _with_one_case(operator: OperatorDescription, tiers: Collection[str]) -> OperatorDescription:
+    by_tier = {case.tier: case for case in reversed(operator.cases) if case.tier in tiers}
+    best = next((by_tier[tier] for tier in _CONTROL_TIERS if tier in by_tier), None)
+    return replace(operator, cases=(best or next(iter(by_tier.values())),))
+
+
+def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescription]) -> tuple[tuple[str, Path], ...]:
+    """Return name and file of each selected suite."""
+    files = {operator.suite: Path(operator.path).resolve() for operator in selected}
+    for suite in chosen.survey.broken:
+        here, catalogue = config.root / suite.suite, catalogue_folder("suites").parent / suite.suite
+        files[suite.suite] = (here if here.exists() else catalogue).resolve()
+    return tuple(files.items())
+
+
+def _old_places(config: Config, suites: Sequence[tuple[str, Path]]) -> dict[Path, Path]:
+    """Return the old path of each suite that has moved, by its present path."""
+    olds = {new: old for old, new in moved_names(config).items()}
+    return {file: Path(f"{str(file).removesuffix(suite)}{olds[suite]}") for suite, file in suites if suite in olds}
+
+
+def _has_any(operator: OperatorDescription, wanted: Collection[str]) -> bool:
+    return any(
+        names_implementation(wanted, item.name) for item in operator.implementations if wanted or item.name != BASELINE
+    )
+
+
+def _key(operator: OperatorDescription) -> OperatorKey:
+    return operator.suite, operator.name

@@ -1,1 +1,0 @@
-"""What has changed since a commit, so that a run need measure no more than that."""

@@ -1,0 +1,439 @@
+"""Comparisons of stored runs: the store is opened once, both sides are read, and every series gets its verdict.
+
+Without a named reference, a run is compared with the newest comparable runs of the default branch.
+"""
+
+import datetime as dt
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from pairbench.analyze.compare.attribute import another_gpu
+from pairbench.analyze.compare.exact import AcceptedLevel
+from pairbench.analyze.compare.runs import compare
+from pairbench.config import Config
+from pairbench.errors import SelectionError, StoreError
+from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Comparison, Policy, Side
+from pairbench.model.record import COLUMNS, Record, Series
+from pairbench.plan import parse_selection
+from pairbench.store.documents import read_acceptances, read_calibrations
+from pairbench.store.reading import Reading, current_name
+from pairbench.store.run_index import IndexedRun, RunIndex
+from pairbench.workflow.git import Repository
+from pairbench.workflow.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
+from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
+from pairbench.workflow.selectors import AUTO, WINDOW, Picked, RunSelector, side
+from pairbench.workflow.setup import store_of
+
+LOOK_BACK = 50
+"""The most runs to search until each series has its reference; runs may hold different cases."""
+
+RECORDS = 10_000
+"""The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one."""
+
+ANY = "any branch"
+
+_STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
+_COLUMNS = (
+    *(*COLUMNS, "tier", "status", "timer", "device_uuid"),
+    *("definition_hash", "environment_hash", "implementation_hash"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceRuns:
+    """Records to compare with."""
+
+    side: Side
+    heads: tuple[IndexedRun, ...]
+    """The runs of the records, newest first."""
+    records: tuple[Record, ...]
+    problems: tuple[str, ...] = ()
+    note: str | None = None
+    """Why there is no reference."""
+
+
+@dataclass(kw_only=True)
+class _Wanted:
+    """A current series, and the earlier runs that have it, newest first."""
+
+    record: Record
+    exact: dict[str, str | None] = field(default_factory=dict)
+    """The runs with the same timer, definition and environment, each with its source's hash."""
+    another: dict[str, str | None] = field(default_factory=dict)
+    """The same on another GPU of the model."""
+    near: dict[str, str | None] = field(default_factory=dict)
+    """The runs with the same timer and definition."""
+    other: dict[str, str | None] = field(default_factory=dict)
+    """All other runs of the series: enough to say why they cannot be compared."""
+
+    def runs(self, most: int) -> list[str]:
+        """Return the runs to take: the newest comparable ones with the source of the newest."""
+        newest = list((self.exact or self.another or self.near).items())[:most] or list(self.other.items())[:1]
+        return [run_id for run_id, source in newest if source == newest[0][1]]
+
+    def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
+        now = self.record
+        # Of a series that was not measured now, only how it ended last is of interest.
+        if {now.status, row["status"]} != {"measured"} or (
+            (row["timer"], row["definition_hash"]) != (now.timer, now.definition_hash)
+        ):
+            kept = self.other
+        elif row["environment_hash"] != now.environment_hash:
+            kept = self.near
+        else:
+            kept = self.another if another_gpu(row["device_uuid"], now.device_uuid) else self.exact
+        kept.setdefault(run_id, row["implementation_hash"])
+
+
+def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
+    """Return the newest comparable runs of the default branch that are earlier than the current ones.
+
+    Outside a checkout, or where the current runs know no commit, every earlier run among the newest fifty is taken, up to `RECORDS`.
+    Runs with uncommitted changes are never taken. Each series has its own newest runs: of the same environment if there are any, and of
+    the newest source.
+    """
+    branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
+    asked = branch or ANY
+    before = min((record.run_id for record in current), default="")
+    devices = {record.device_name for record in current}
+
+    def eligible(head: IndexedRun) -> bool:
+        of_branch = branch is None or head.branch == branch or head.commit in repository.default_commits
+        comparable = head.has_series and not head.dirty and bool(head.devices & devices)
+        return head.run_id < before and of_branch and comparable
+
+    wanted = _wanted(current)
+    most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
+    moved = selector.index.place.moved
+    gone = _Gone(Scope.of_records(current, moved), wanted, moved)
+    looked: list[IndexedRun] = []
+    for chunk in _chunks(selector, eligible):
+        rows = selector.index.keys(chunk, _COLUMNS)
+        scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
+        for head in chunk:
+            gone.look(head, rows[head.run_id], scopes[head.run_id])
+            for row in rows[head.run_id]:
+                if (series := _series(row)) in wanted:
+                    wanted[series].offer(head.run_id, row)
+        looked += chunk
+        if all(len(need.exact) >= most for need in wanted.values()):
+            break
+    serves: dict[str, set[Series]] = defaultdict(set)
+    for series, need in wanted.items():
+        for run_id in need.runs(most):
+            serves[run_id].add(series)
+    for run_id, several in gone.of_run.items():
+        serves[run_id] |= several
+    used = [head for head in looked if head.run_id in serves]
+    if not used:
+        note = _nothing(selector.index, before, asked, devices)
+        return ReferenceRuns(side=side(asked, used), heads=(), records=(), note=note)
+    records, problems = _load(selector.index, used, serves)
+    return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
+
+
+def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
+    """Return the reference's records without series that the current runs were never asked for.
+
+    A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
+    """
+    reference = list(reference)
+    scope = Scope.of_records(current, moved)
+    here = {series for record in current if (series := Series.of(record))}
+    before = {series for record in reference if (series := Series.of(record))}
+    fresh = {(series.suite, series.case, series.implementation) for series in here - before}
+    return tuple(
+        record
+        for record in reference
+        if (series := Series.of(record)) is not None
+        and (
+            series in here
+            or scope.covers(series, record.tier)
+            or (series.suite, series.case, series.implementation) in fresh
+        )
+    )
+
+
+class _Gone:
+    """Finds the series that the newest run which was asked for them still had, and the current run has not."""
+
+    def __init__(self, scope: Scope, wanted: Collection[Series], moved: Mapping[str, str]) -> None:
+        self._scope = scope
+        self._moved = moved
+        self._wanted = wanted
+        self._later: list[Scope] = []
+        self.of_run: dict[str, set[Series]] = {}
+
+    def look(self, head: IndexedRun, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            series = _series(row)
+            if series is None or series in self._wanted or not self._scope.covers(series, row["tier"]):
+                continue
+            if not any(scope.covers(series, row["tier"]) for scope in self._later):
+                self.of_run.setdefault(head.run_id, set()).add(series)
+        if not head.confirms:
+            self._later.append(Scope.of(scopes, self._moved))
+
+
+def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
+    chunk: list[IndexedRun] = []
+    count = 0
+    for head in selector.index:
+        if not eligible(head) or not selector.is_past(head):
+            continue
+        chunk.append(head)
+        count += head.confirms is None
+        if count in _STEPS and head.confirms is None:
+            yield chunk
+            chunk = []
+        if count == LOOK_BACK:
+            return
+    if chunk:
+        yield chunk
+
+
+def _wanted(current: Sequence[Record]) -> dict[Series, _Wanted]:
+    wanted: dict[Series, _Wanted] = {}
+    for record in current:
+        series = Series.of(record)
+        if series is not None and (series not in wanted or wanted[series].record.status != "measured"):
+            wanted[series] = _Wanted(record=record)
+    return wanted
+
+
+def _series(row: Mapping[str, Any]) -> Series | None:
+    values = {name: row[name] for name in COLUMNS}
+    return None if None in values.values() else Series(**values)
+
+
+def _load(
+    index: RunIndex, used: Sequence[IndexedRun], serves: Mapping[str, set[Series]]
+) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+    """Read the records that each run contributes; a run that contributes few series is not read as a whole."""
+    most = max(map(len, serves.values()))
+    few = [head for head in used if len(serves[head.run_id]) <= most / 4]
+    readings = [index.records(head for head in used if head not in few)]
+    if few:
+        readings.append(index.records(few, cases={series.case for head in few for series in serves[head.run_id]}))
+    records = [
+        record
+        for reading in readings
+        for record in reading.value
+        if (series := Series.of(record)) is not None and series in serves.get(record.run_id, ())
+    ]
+    return tuple(records), tuple(problem for reading in readings for problem in reading.problems)
+
+
+def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str]) -> str:
+    """Return why there is no reference, and which runs there are."""
+    earlier = index.first(LOOK_BACK, lambda head: head.run_id < before)
+    where = f"{asked} on {' or '.join(sorted(devices))}"
+    sentence = f"nothing to compare with: store {index.name!r} has no earlier comparable run of {where}"
+    if not earlier:
+        return f"{sentence}; there is no earlier run at all, so this one can be the reference of the next"
+    runs = []
+    for head in earlier[:5]:
+        dirty = ["uncommitted changes"] if head.dirty else []
+        runs.append(f"{head.run_id} ({', '.join([head.branch or 'no branch', *dirty, *sorted(head.devices)])})")
+    return f"{sentence}; earlier runs are {', '.join(runs)}: name one as the reference"
+
+
+_RUN_FILE = re.compile(r"\d{8}T\d{6}-.*\.parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRuns:
+    """A comparison, with what a gate needs beside it."""
+
+    comparison: Comparison
+    note: str | None = None
+    """Why there was nothing to compare with."""
+    newer: tuple[str, ...] = ()
+    """A sentence for each run that is newer than the judged one and could not be judged itself."""
+
+    def exit_code(self, *, strict: bool = False) -> int:
+        """Return the contract's exit code; 4 where nothing else is wrong and the newest run could not be judged."""
+        return self.comparison.exit_code(strict=strict) or (4 if self.newer else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparer:
+    """An opened store, in which any two sides can be compared."""
+
+    index: RunIndex
+    """The runs as of the opening; later runs need another comparer."""
+    repository: Repository
+    acceptances: Reading[dict[Series, Acceptance]]
+    calibrations: Reading[tuple[Calibration, ...]]
+    policy: Policy = DEFAULT
+    quiet_only: bool = False
+    """Whether times on a CPU are judged only where a calibration found it quiet; hosted CI machines are not."""
+
+    @classmethod
+    def open(cls, config: Config, *, policy: Policy = DEFAULT, quiet_only: bool = False) -> "Comparer":
+        store = store_of(config)
+        return cls(
+            index=RunIndex.of_store(store),
+            repository=Repository(config.root),
+            acceptances=read_acceptances(store),
+            calibrations=read_calibrations(store),
+            policy=policy,
+            quiet_only=quiet_only,
+        )
+
+    def compare(self, reference: str = AUTO, current: str = AUTO, *, select: Sequence[str] = ()) -> ComparedRuns:
+        """Compare two sides, each named as `selectors.WORDS` says; `select` limits both."""
+        selector = RunSelector(self.index, self.repository, now=dt.datetime.now(dt.UTC))
+        picked = selector.pick(current)
+        now, problems = _read(picked)
+        if not now:
+            why = "; ".join(dict.fromkeys([*picked.index.problems, *problems])) or "it has no rows"
+            raise StoreError(f"nothing of {current!r} in store {picked.index.name!r} can be read: {why}")
+        if select and not (now := _selected(now, select, self.index.place.moved)):
+            raise SelectionError(f"{' '.join(select)!r} selects nothing of {', '.join(picked.side.runs)}")
+        earlier = self._reference(selector, reference, picked, now)
+        before, doubled = once(_selected(earlier.records, select, self.index.place.moved))
+        calibrations, calibrated = newest_calibrations(self.calibrations.value, now)
+        here = {series for record in now if (series := Series.of(record))}
+        trusted: Collection[Series] | None = None
+        if self.quiet_only:
+            gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
+            trusted = gpus | quiet(self.calibrations.value, now, self.policy)
+        changes = compare(
+            before,
+            now,
+            floors=widest(past_floors(self.index, picked.heads, here), calibrated),
+            policy=self.policy,
+            accepted=self.acceptances.value,
+            trusted=trusted,
+        )
+        problems = (
+            *(*problems, *earlier.problems, *doubled, *self.acceptances.problems, *self.calibrations.problems),
+            *(*self.index.problems, *picked.index.problems, *selector.notes, *clocks(earlier.heads, picked.heads)),
+        )
+        return ComparedRuns(
+            comparison=Comparison(
+                reference=earlier.side,
+                current=picked.side,
+                changes=changes,
+                problems=tuple(dict.fromkeys(problems)),
+                calibrations=calibrations,
+            ),
+            note=earlier.note,
+            newer=_newer(self.index, picked, current),
+        )
+
+    def accepted_levels(self, newest: Mapping[Series, Record]) -> dict[Series, AcceptedLevel]:
+        """Return the accepted levels of series, as a comparison of these newest records would take them."""
+        return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest, self.policy)
+
+    def _reference(self, selector: RunSelector, text: str, picked: Picked, current: Sequence[Record]) -> ReferenceRuns:
+        if text == AUTO:
+            return default_reference(selector, current, self.repository)
+        asked = selector.pick(text, against=picked)
+        records, problems = _read(asked)
+        note = None
+        if not records:
+            note = f"nothing to compare with: there is no run of {text!r} earlier than the current one"
+        elif all(Series.of(record) is None for record in records):
+            note = f"nothing to compare with: {', '.join(asked.side.runs)} could load no suite, so nothing was measured"
+        problems = tuple(dict.fromkeys([*asked.index.problems, *problems]))
+        return ReferenceRuns(
+            side=asked.side,
+            heads=asked.heads,
+            records=covered(records, current, self.index.place.moved),
+            problems=problems,
+            note=note,
+        )
+
+
+def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+    records, problems = picked.index.records(picked.heads)
+    ids = {head.run_id for head in picked.heads}
+    unique, doubled = once(record for record in records if record.run_id in ids)
+    return unique, (*problems, *doubled)
+
+
+def _selected(records: Iterable[Record], select: Sequence[str], moved: Mapping[str, str]) -> tuple[Record, ...]:
+    wanted = [parse_selection(current_name(text, moved)) for text in select]
+    return tuple(
+        record
+        for record in records
+        if not wanted or any(item.takes_name(record.suite, record.operator, record.case) for item in wanted)
+    )
+
+
+def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
+    """Return a sentence for each newer run that was passed over, where the newest was asked for."""
+    if text != AUTO and not text.startswith("la"):  # latest and last:N
+        return ()
+    newest = max((head.run_id for head in picked.heads), default="")
+    newer = itertools.takewhile(lambda head: head.run_id > newest, index)
+    passed = [head for head in newer if not head.has_series]
+    names = {problem: PurePath(problem.partition(": ")[0]).name for problem in index.problems}
+    return (
+        *(
+            f"run {head.run_id} is newer than the one that was judged, and could load no suite: nothing of it can be compared"
+            for head in passed
+        ),
+        *(
+            f"the newest run may be in a file that cannot be read: {problem}"
+            for problem, name in names.items()
+            if _RUN_FILE.fullmatch(name) and name > newest
+        ),
+    )
+
+
+_NEAR = dt.timedelta(hours=1)
+"""The largest difference between a run's id and its start; one clock gives both at about the same moment."""
+
+
+def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+    """Return the first of equal rows, and a sentence for each run that has duplicates."""
+    kept: dict[tuple[str | None, ...], Record] = {}
+    copies, differing = Counter[str](), Counter[str]()
+    for place, record in enumerate(records):
+        key = (
+            *(record.run_id, record.device_name, record.device_uuid),
+            *(record.suite, record.case, record.implementation, record.mode),
+            None if record.case else str(place),  # a suite that could not be loaded has no name for its rows
+        )
+        first = kept.setdefault(key, record)
+        if first is not record:
+            copies[record.run_id] += 1
+            differing[record.run_id] += repr(first) != repr(record)
+    return tuple(kept.values()), tuple(_twice(run_id, number, differing[run_id]) for run_id, number in copies.items())
+
+
+def _twice(run_id: str, number: int, differing: int) -> str:
+    sentence = f"run {run_id} is in the store more than once: {number} of its rows are there again"
+    if not differing:
+        return f"{sentence}, the same, and were taken once; delete the copies"
+    return (
+        f"{sentence}, {differing} of them with other values, and the first was taken: two machines gave the same id, or a "
+        "file was changed; keep one of the files"
+    )
+
+
+def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tuple[str, ...]:
+    """Return a sentence for each run whose start contradicts its id, or the order of the sides."""
+    sentences = [
+        f"run {head.run_id} started at {head.started_at} by its records, which is not what its id says: a clock or a file "
+        "name is wrong; runs are in the order of their ids"
+        for head in (*reference, *current)
+        if head.started and head.named and abs(head.started - head.named) > _NEAR
+    ]
+    begun = min((head.started for head in current if head.started), default=None)
+    first = min((head.run_id for head in current), default="")
+    sentences += [
+        f"run {head.run_id} of the reference started at {head.started_at}, after the current run, though its id comes before: a "
+        "clock is wrong; runs are in the order of their ids"
+        for head in reference
+        if begun and head.started and head.started > begun and head.run_id < first
+    ]
+    return tuple(dict.fromkeys(sentences))

@@ -1,1 +1,0 @@
-"""Git: commits, branches and worktrees of the checkout that holds the suites."""

@@ -1,0 +1,412 @@
+"""A run from start to store: outcomes become records and samples, and are kept as soon as they are final.
+
+A run may leave out the cases that a store has whole. With a budget it takes the cases first that were tried longest ago.
+"""
+
+import datetime as dt
+import math
+import os
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pairbench.analyze.facts import remeasured_blocks
+from pairbench.analyze.records import Run
+from pairbench.config import Config
+from pairbench.errors import EmptyStoreError, SuiteError, UsageError
+from pairbench.execute.parent.budget import Budget, BudgetedCases
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.session import DeviceSession
+from pairbench.model.environment import Commit, Device, Environment, HostLoad
+from pairbench.model.latency import result_of
+from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
+from pairbench.model.plan import Entry, Plan, PlannedCase
+from pairbench.model.record import Record
+from pairbench.model.settings import OWN_TIMERS, Settings
+from pairbench.model.unit import VARIABLE, marked
+from pairbench.report.rows import expanded, ordered
+from pairbench.store.reader import read_frame
+from pairbench.workflow.devices import Reporter, on_devices, plans_for
+from pairbench.workflow.git import read_commit
+from pairbench.workflow.machine import HostWatch, probe_device
+from pairbench.workflow.progress import published
+from pairbench.workflow.requested import Requested
+from pairbench.workflow.run_files import Kept, Recorder, RunFiles
+from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
+
+COLUMNS = (
+    *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
+    *("status", "reason", "timer", "n_rounds", "launch_status"),
+)
+
+_FINAL = (Status.MISMATCHED, Status.SKIPPED)
+"""Statuses that repeat: the code decides them, and neither load nor luck."""
+
+
+def existing(
+    cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
+) -> set[tuple[str, str]]:
+    """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it.
+
+    `rows` have `COLUMNS`, and are of the same device model and environment.
+    """
+    runs: defaultdict[tuple[str, str], defaultdict[str, dict[Entry, Mapping[str, Any]]]]
+    runs = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        entry = Entry(implementation=row["implementation"], mode=row["mode"])
+        runs[row["suite"], row["case"]][row["run_id"]][entry] = row
+
+    def has(run: Mapping[Entry, Mapping[str, Any]], planned: PlannedCase) -> bool:
+        hashes = {item.name: item.hash for item in planned.operator.implementations}
+        return all(
+            (row := run.get(entry)) is not None
+            and row["definition_hash"] == planned.operator.definition_hash
+            and row["implementation_hash"] == hashes[entry.implementation]
+            and _settled(row, timer, rounds)
+            for entry in planned.entries
+            if entry not in planned.skipped
+        )
+
+    planned_at = {(planned.operator.suite, planned.case.key): planned for planned in cases}
+    return {place for place, planned in planned_at.items() if any(has(run, planned) for run in runs[place].values())}
+
+
+def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
+    if row["status"] == Status.MEASURED:
+        # A run that was interrupted, or killed, has latencies before it has counts.
+        profiled = isinstance(row["launch_status"], str)
+        return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
+    return row["status"] in _FINAL and row["reason"] not in _NOT_TRIED
+
+
+_NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
+TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash", "reason")
+
+
+def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
+    """Return cases in the order in which they were last tried: those never tried first, then the oldest.
+
+    A measurement of other code or of another definition is no try. A failure is one, or it would come first forever.
+    """
+    newest: dict[tuple[Any, ...], str] = {}
+    for row in rows:
+        if row["reason"] not in _NOT_TRIED:
+            key = tuple(row[name] for name in TURN_COLUMNS[1:-1])
+            newest[key] = max(newest.get(key, ""), row["run_id"])
+
+    def tried(planned: PlannedCase) -> str:
+        operator = planned.operator
+        hashes = {item.name: item.hash for item in operator.implementations}
+        runs = [
+            newest.get(
+                (
+                    *(operator.suite, planned.case.key, entry.implementation, entry.mode),
+                    *(operator.definition_hash, hashes[entry.implementation]),
+                ),
+                "",
+            )
+            for entry in planned.entries
+            if entry not in planned.skipped
+        ]
+        return min(runs, default="")
+
+    return tuple(sorted(cases, key=tried))
+
+
+def speedup_halfwidth(records: Sequence[Record]) -> float | None:
+    """Return the widest half 95 % interval of the log speedups of one case's variants; None where there is none."""
+    names = [result_of(record).speedup for record in records]
+    ends = [
+        (getattr(record, f"{name}_low"), getattr(record, f"{name}_high"))
+        for record, name in zip(records, names, strict=True)
+    ]
+    return max((math.log(high / low) / 2 for low, high in ends if low and high and math.isfinite(high)), default=None)
+
+
+@dataclass(kw_only=True)
+class DoneRun:
+    """The result of a run."""
+
+    run_id: str
+    wall_s: float = 0.0
+    measuring_s: dict[str, float] = field(default_factory=dict)
+    """Seconds inside timed calls and the flushes between them, by the device's selector."""
+    judging_s: dict[str, float] = field(default_factory=dict)
+    """Seconds spent on changing inputs and on judging outputs of timed calls, by the device's selector."""
+    loads: dict[str, HostLoad] = field(default_factory=dict)
+    """Other work on the host and the device, by the device's selector."""
+    interrupted: bool = False
+    records: list[Record] = field(default_factory=list)
+    kept: Kept | None = None
+    """What the store did not take."""
+    error: Exception | None = None
+    """The error that ended the run early, to be raised once the measurements have been shown."""
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted and self.error is None:
+            return 130
+        if self.kept is not None:
+            return 4
+        if any(record.operator is None for record in self.records):
+            return 2
+        return int(any(Status(record.status).bad for record in self.records))
+
+    def summary(self) -> dict[str, Any]:
+        timed = [record for record in self.records if record.n_rounds]
+        return {
+            "wall_s": self.wall_s,
+            "measuring_s": self.measuring_s,
+            "measuring_fraction": {name: seconds / self.wall_s for name, seconds in self.measuring_s.items()},
+            "judging_s": self.judging_s,
+            "judging_fraction": {name: seconds / self.wall_s for name, seconds in self.judging_s.items()},
+            "remeasured_blocks": remeasured_blocks(timed),
+            "host_load": {
+                name: {**vars(load), "remark": load.disturbs(name.partition(":")[0])}
+                for name, load in self.loads.items()
+            },
+            "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
+            "out_of_budget_cases": len(
+                {(one.device_name, one.suite, one.case) for one in self.records if one.reason == OUT_OF_BUDGET}
+            ),
+            "statuses": dict(Counter(record.status for record in self.records)),
+            "interrupted": self.interrupted,
+            "not_in_store": None
+            if self.kept is None
+            else {"why": self.kept.why, "folder": self.kept.folder and str(self.kept.folder), "lost": self.kept.lost},
+        }
+
+    def closing_lines(self, store: str | None) -> list[str]:
+        """Return the last lines that `run` prints; `store` is None where nothing is stored."""
+        if not self.records and not self.interrupted:
+            return ["Nothing to run, and nothing stored"]
+        summary = self.summary()
+        judging = summary["judging_fraction"]
+        shares = ", ".join(
+            f"{name} was measuring {part:.0%} and judging what it had timed {judging[name]:.1%}"
+            for name, part in summary["measuring_fraction"].items()
+        )
+        stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in summary["stop_reasons"].items())
+        stored = "not stored" if store is None else f"stored in {store}"
+        lines = [
+            f"Run {self.run_id}, {stored}{' as far as it went' if self.kept else ''}"
+            + (" (interrupted)" if self.interrupted else ""),
+            f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
+            f"Blocks measured again because the device throttled: {summary['remeasured_blocks']}",
+        ]
+        lines += [f"What ended the measuring: {stops}"] if stops else []
+        return lines + (self.kept.lines() if self.kept else [])
+
+    def plain_records(self) -> list[dict[str, Any]]:
+        return [expanded(record) for record in ordered(self.records)]
+
+
+_STOPS = {
+    PRECISE: "precise enough",
+    TIME_CAP: "out of the case's time",
+    SAMPLE_CAP: "at the most samples",
+    None: "without a reason",
+}
+
+
+def record_run(
+    request: Request,
+    *,
+    confirms: str | None = None,
+    skip_existing: bool = False,
+    began: float | None = None,
+    filled: Commit | None = None,
+) -> DoneRun:
+    """Run everything that was selected on the devices and keep the results.
+
+    What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
+    when the budget began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
+    """
+    started = time.monotonic()
+    budgeted = _budgeted(request.config, began)
+    config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
+    if chosen.survey.broken and not chosen.survey.operators:
+        raise SuiteError("; ".join(suite.reason for suite in chosen.survey.broken))
+    run = new_run(checkout_of(chosen, config), confirms=confirms, commit=filled)
+    done = DoneRun(run_id=run.run_id)
+    if chosen.narrowed is not None and not (chosen.survey.operators or chosen.survey.broken):
+        return done
+    plans = plans_for(context, chosen, request.devices, edge=False)
+    contexts = {device: context_for(context, config, device) for device in plans}
+    files = RunFiles(run, config.store, progress.notify)
+    files.remind()
+    lock = threading.Lock()
+
+    def work(device: Device) -> None:
+        writer = files.writer(device)  # a store that cannot be written is known before anything is measured
+        watch = HostWatch(device, progress.notify)
+        environment, load = probe_device(context, device, watch)
+        plan, requested = _asked(request, environment, plans[device], filled, skip_existing=skip_existing)
+        environment = load.put_in(requested.put_in(environment))
+        recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
+        recorder.begin(plan)
+        if budgeted is not None:
+            plan = in_order(config, device, plan)
+        if not plan.cases and skip_existing:
+            return  # all of it is there
+        progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
+
+        def keep(outcomes: list[Outcome]) -> None:
+            recorder.environment = watch.during(session.states, session.foreign_cores).put_in(environment)
+            recorder.keep(outcomes)
+
+        session = DeviceSession(
+            contexts[device], device, plan, Reporter(progress=progress, keep=keep, hold=recorder.hold)
+        )
+        try:
+            session.run(context.settings.rounds, budgeted and budgeted(contexts[device].settings, recorder))
+        finally:
+            done.measuring_s[device.selector] = session.measuring_s()
+            done.judging_s[device.selector] = session.judging_s()
+            done.loads[device.selector] = measured = watch.during(session.states, session.foreign_cores)
+            watch.end(measured)
+
+    try:
+        with published(progress, run.run_id, store_of(config).address) as progress:
+            # A plan without cases has nothing to wait for, but for the rows of suites that could not be loaded.
+            on_devices(context, tuple(one for one in plans if plans[one].cases or chosen.survey.broken), progress, work)
+    except Exception as error:
+        if not done.records:
+            raise
+        done.error = error
+    finally:
+        done.kept, done.interrupted = files.close(), context.interrupted.is_set()
+        done.records.sort(key=_as_planned(plans))
+        done.wall_s = time.monotonic() - started
+    return done
+
+
+def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
+    """Return a sort key: a record's index in the order of declaration, for cases finish in any order. Broken suites come first."""
+    declared = [
+        (device.kind, device.uuid, planned.operator.suite, planned.case.key)
+        for device, plan in plans.items()
+        for planned in plan.cases
+    ]
+    places: dict[tuple[str | None, ...], int] = {case: place for place, case in enumerate(declared)}
+    return lambda record: places.get((record.device_kind, record.device_uuid, record.suite, record.case), -1)
+
+
+def _asked(
+    request: Request, environment: Environment, plan: Plan, filled: Commit | None, *, skip_existing: bool
+) -> tuple[Plan, Requested]:
+    requested = requested_of(request.chosen, environment.device, request.context.settings)
+    if not skip_existing:
+        return plan, requested
+    left = without_existing(request.config, environment, plan, request.progress.notify, filled)
+    return left, requested if len(left.cases) == len(plan.cases) else requested.for_cases(left.cases)
+
+
+def _budgeted(config: Config, began: float | None) -> Callable[[Settings, Recorder], BudgetedCases] | None:
+    """Return the budgeted walk of a device's cases; None without a budget."""
+    if began is None or config.budget_s is None:
+        return None
+    deadline, seconds = began + config.budget_s, config.budget_s
+
+    def within(settings: Settings, recorder: Recorder) -> BudgetedCases:
+        def width(state: CaseState) -> float | None:
+            rows = recorder.rows.get((state.planned.operator.suite, state.planned.case.key), {})
+            return speedup_halfwidth(tuple(rows.values()))
+
+        budget = Budget(deadline=deadline, seconds=seconds, rounds=settings.rounds, case_seconds=settings.case_seconds)
+        return BudgetedCases(budget, width, settings.target)
+
+    return within
+
+
+def in_order(config: Config, device: Device, plan: Plan) -> Plan:
+    """Return a device's plan with the cases first that the store lacks, then those tried longest ago."""
+    try:
+        frame, _ = read_frame(store_of(config), columns=TURN_COLUMNS, where={"device_name": device.name})
+    except EmptyStoreError:  # no store yet
+        return plan
+    rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")
+    return replace(plan, cases=in_turn(plan.cases, rows))
+
+
+def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
+    """Return a run that begins now, of the commit that is checked out unless it is given."""
+    now = dt.datetime.now(dt.UTC)
+    return Run(
+        run_id=marked(stamp(now), os.environ.get(VARIABLE)),
+        started_at=now.isoformat(timespec="milliseconds"),
+        commit=commit or read_commit(checkout),
+        confirms=confirms,
+    )
+
+
+def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:
+    """Return the context with the device's defaults for settings that were not given."""
+    if device.kind != "cuda" and config.settings.timer == "do_bench":
+        raise UsageError("--timer do_bench needs a CUDA device; leave it out to time a CPU with perf_counter")
+    usual = _ON_A_GPU if device.kind == "cuda" else _ON_A_CPU
+    chosen = {name: value for name, value in usual.items() if name not in config.given}
+    return replace(context, settings=replace(context.settings, **chosen))
+
+
+_ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
+"""What is left after a quarter of a second is between processes.
+
+In two runs of the training suites on an H100 (219 series, half a second a case) device P50 differs by 0.11 % (median of the series; 0.44 in 90 %).
+With the first half of that, and all of it where `Stopping` would take it, it differs by 0.10 % (0.48). With the first half alone P95 differs by
+0.11 % instead of 0.12 (0.64 instead of 0.61), and 95 % intervals of P50 are as wide (0.40 %).
+"""
+_ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
+"""A CPU's rounds differ by more than what is uncertain within one, so more samples of each say nothing.
+
+In two runs of the catalogue on an Intel Xeon with two cores (465 series, 0.3 s a case) medians of rounds spread by 1.6 % where one round's own
+standard error was 0.24 %. With the time and target given here, applied to the same samples, P50 of the runs differs by 1.2 % instead of 1.1 (median
+of the series; 4.0 instead of 3.7 in 90 %), the speedup by 0.66 as before (2.8 instead of 2.3), P95 by 3.3 instead of 2.4. With 400 samples at least,
+two runs differ in P95 by 2.8 %.
+"""
+
+
+def checkout_of(chosen: Chosen, config: Config) -> Path:
+    """Return the folder whose commit the results belong to: the first suite's."""
+    operators = chosen.survey.operators
+    return Path(operators[0].path).parent if operators else config.root
+
+
+def without_existing(
+    config: Config,
+    environment: Environment,
+    plan: Plan,
+    notify: Callable[[str], None],
+    commit: Commit | None = None,
+) -> Plan:
+    """Return a device's plan without the cases that this code was measured in, on this model and in this environment.
+
+    With a commit, only its own results count. Failures, timeouts and lack of memory are tried again.
+    """
+    device, settings = environment.device, config.settings
+    where = {"device_name": device.name, "environment_hash": environment.hash}
+    if commit is None and VARIABLE in os.environ:
+        # A unit is of its commit: what another commit measured by the same code is no point of its own.
+        commit = read_commit(config.root)
+    where |= {"commit": commit.sha} if commit else {}
+    try:
+        frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
+    except EmptyStoreError:  # no store yet
+        return plan
+    for problem in problems:
+        notify(f"pairbench: {problem}")
+    timer = OWN_TIMERS[device.kind] if settings.timer == "auto" else settings.timer
+    rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")  # without suites that could not be loaded
+    there = existing(plan.cases, rows, timer=timer, rounds=settings.rounds)
+    if there:
+        notify(
+            f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.shown_store!r} already, "
+            "and are left out"
+        )
+    left = (planned for planned in plan.cases if (planned.operator.suite, planned.case.key) not in there)
+    return replace(plan, cases=tuple(left))

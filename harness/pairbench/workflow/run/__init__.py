@@ -1,1 +1,0 @@
-"""A run from its plan to the store."""

@@ -1,0 +1,258 @@
+"""Files with something wrong anywhere in them: imported as far as they make sense, or refused in a sentence, nothing else."""
+
+import contextlib
+import copy
+import json
+import math
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.errors import StoreError, UsageError
+from pairbench.features.exchange.asv import read_asv_file
+from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, order_interval, rows_of, split
+from pairbench.features.exchange.pytest_benchmark import (
+    KEY,
+    ROUND_SIZES,
+    extra_info_of,
+    machine_info_of,
+    read_benchmark_json,
+    run_info_of,
+)
+from pairbench.features.exchange.values import Axes, ForeignRun, ImportFailedError, Result, Timing, told_apart
+from pairbench.store.reader import read_run, read_samples
+from tests.builders import ended, make_run
+from tests.faults.kill_at import killed_at, lines_of
+
+DATA = Path(__file__).parent / "data"
+JUNK: tuple[Any, ...] = (
+    *(None, True, 0, -1, 10**400, 0.0, float("nan"), float("inf"), "", "x", "a[b]::c", "\ud800", "2026-11-21T00:00"),
+    *([], [None], [[]], ["x"], {}, {"x": None}, {"suite": 7}),
+)
+ROUNDS = 150
+
+
+def benchmark_document() -> dict[str, Any]:
+    """Return a document with benchmarks of others and of ours."""
+    document: dict[str, Any] = json.loads((DATA / "pytest-benchmark-5.3.1.json").read_text())
+    record = make_run(rounds=2)[1]
+    document["machine_info"][KEY] = machine_info_of(record)
+    document["benchmarks"][0]["extra_info"] = extra_info_of(record) | {ROUND_SIZES: [20, 20]}
+    document[KEY] = {"run": run_info_of(record), "not_measured": [extra_info_of(ended(record, "failed"))]}
+    return document
+
+
+def places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each place of a document as its holder and its key there."""
+    keys: Any = node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+    for key in keys:
+        yield node, key
+        yield from places(node[key])
+
+
+def damaged(document: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    broken = copy.deepcopy(document)
+    # Not among the many raw samples and processor flags each time.
+    known = [place for place in places(broken) if not isinstance(place[1], int) or rng.random() < 0.05]
+    holder, key = rng.choice(known)
+    if isinstance(holder, dict) and rng.random() < 0.2:
+        del holder[key]
+    else:
+        holder[key] = rng.choice(JUNK)
+    return broken
+
+
+def read(tool: str, path: Path, benchmarks: dict[str, Any]) -> ForeignRun:
+    return read_benchmark_json(path) if tool == "pytest-benchmark" else read_asv_file(path, benchmarks)
+
+
+@pytest.mark.parametrize("tool", ["pytest-benchmark", "asv"])
+def test_whatever_is_wrong_is_said_in_a_sentence(tool: str, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    benchmarks = json.loads((DATA / "asv" / "benchmarks.json").read_text())
+    asv = json.loads(next((DATA / "asv" / "box").glob("68433e35-*")).read_text())
+    document = benchmark_document() if tool == "pytest-benchmark" else asv
+    path = tmp_path / "broken.json"
+    intake = Intake(tmp_path / "store")
+    reasons = []
+    for _ in range(ROUNDS):
+        path.write_text(json.dumps(damaged(document, rng)))
+        try:
+            run = read(tool, path, damaged(benchmarks, rng))
+        except ImportFailedError as error:
+            reasons.append(str(error))
+            continue
+        imported = rows_of(run, Pairing(axis="way", baseline="plain"))
+        assert imported.records
+        if rng.random() < 0.2:
+            with contextlib.suppress(StoreError):  # a device name that is too long for a folder
+                intake.take(imported)
+    assert 0 < len(reasons) < ROUNDS / 2
+    assert [reason for reason in reasons if not reason.startswith(f"{path}:") or "expected" not in reason] == []
+
+
+COUNTED = ("store/", "exchange/importing")
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedRun:
+    """Return a file of two device models: one of pytest-benchmark's own, and one whose record is restored."""
+    document = benchmark_document()
+    del document[KEY]
+    path = tmp_path_factory.mktemp("files") / "saved.json"
+    path.write_text(json.dumps(document))
+    return rows_of(read_benchmark_json(path))
+
+
+def rows(store: Path, run: ImportedRun) -> tuple[list[str], list[str]]:
+    records, samples = read_run(store), read_samples(store, run.run_id)
+    assert records.problems == samples.problems == ()
+    return sorted(map(repr, records.value)), sorted(map(repr, samples.value))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_killed_at_any_line_and_done_again(tmp_path: Path, imported: ImportedRun, number: int) -> None:
+    assert len({record.device_name for record in imported.records}) == 2
+    Intake(tmp_path / "whole").take(imported)
+    wanted = rows(tmp_path / "whole", imported)
+    store = tmp_path / "store"
+
+    def work() -> None:
+        Intake(store).take(imported)
+
+    lines = lines_of(work, *COUNTED)
+    shutil.rmtree(store)
+    met = 0
+    for line in range(1, lines + 1, 1 + lines // 40):
+        met += killed_at(line, work, *COUNTED, number=number)
+        Intake(store).take(imported)
+        assert rows(store, imported) == wanted, f"killed before line {line} of {lines}"
+        assert Intake(store).take(imported) == imported.run_id
+        shutil.rmtree(store)
+    assert met >= 20
+
+
+def test_samples_without_records_are_replaced_by_those_of_another_pairing(
+    tmp_path: Path, imported: ImportedRun
+) -> None:
+    """What was imported first had no pairing, so its samples are of other implementations."""
+    Intake(tmp_path).take(imported)
+    for path in (tmp_path / "records").rglob("*.parquet"):
+        path.unlink()
+    paired = rows_of(read_benchmark_json(imported.source), Pairing(axis="way", baseline="plain"))
+    assert Intake(tmp_path).take(paired) is None
+    records, samples = read_run(tmp_path).value, read_samples(tmp_path, paired.run_id).value
+    names = {(record.case, record.implementation) for record in records}
+    assert {(row.case, row.implementation) for row in samples} <= names
+    assert len(samples) == len(paired.samples)
+
+
+def test_the_rest_of_a_run_joins_what_is_there(tmp_path: Path, imported: ImportedRun) -> None:
+    """With another --when the same file has another run id."""
+    Intake(tmp_path).take(imported)
+    gone = [path for path in tmp_path.rglob("*.parquet") if "device=nvidia-h200" in str(path)]
+    assert gone
+    for path in gone:
+        path.unlink()
+    other = f"20200101T000000-{imported.run_id.partition('-')[2]}"
+    again = replace(
+        imported,
+        run_id=other,
+        records=tuple(replace(record, run_id=other) for record in imported.records),
+        samples=tuple(replace(row, run_id=other) for row in imported.samples),
+    )
+    assert Intake(tmp_path).take(again) is None
+    assert {path.stem for path in tmp_path.rglob("*.parquet")} == {imported.run_id}
+    assert len(read_run(tmp_path).value) == len(imported.records)
+    assert len(read_samples(tmp_path, imported.run_id).value) == len(imported.samples)
+
+
+def test_two_models_whose_folder_is_the_same_are_both_kept(tmp_path: Path, imported: ImportedRun) -> None:
+    alike = replace(
+        imported,
+        records=tuple(
+            replace(record, device_name="nvidia h200" if record.device_name == "NVIDIA H200" else "NVIDIA H200")
+            for record in imported.records
+        ),
+        samples=(),
+    )
+    assert Intake(tmp_path).take(alike) is None
+    assert {record.device_name for record in read_run(tmp_path).value} == {"nvidia h200", "NVIDIA H200"}
+
+
+def result(*axes: tuple[str, str | int], label: str = "", p50_ns: float = 1000.0) -> Result:
+    timing = Timing(timer="asv", p50_ns=p50_ns, n_samples=1)
+    return Result(suite="square.py", operator="square", axes=tuple(sorted(axes)), label=label, timing=timing)
+
+
+def test_the_baseline_has_one_name() -> None:
+    pairing = Pairing.parse("way:plain")
+    assert pairing.split(result(("way", "plain"), ("n", 4))) == ("baseline", (("n", 4),))
+    assert pairing.split(result(("way", "fast"), ("n", 4))) == ("fast", (("n", 4),))
+    assert pairing.split(result(("n", 4))) == ("baseline", (("n", 4),))
+
+
+def test_without_a_pairing_all_are_baselines() -> None:
+    axes: Axes = (("n", 4), ("way", "fast"))
+    assert split(result(*axes), None) == ("baseline", axes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", [":plain", "way:", ""])
+def test_a_pairing_names_its_axis(text: str) -> None:
+    with pytest.raises(UsageError, match="expected AXIS or AXIS:BASELINE"):
+        Pairing.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colour:plain", "no benchmark has such a parameter, expected one of n, way"),
+        ("way:slow", "it never is 'slow'.* with one of fast, plain"),
+        ("way", "it never is 'baseline'"),
+    ],
+)
+def test_a_pairing_that_pairs_nothing_is_refused(text: str, message: str) -> None:
+    results = [result(("way", "plain"), ("n", 4)), result(("way", "fast"), ("n", 4))]
+    with pytest.raises(UsageError, match=message):
+        Pairing.parse(text).check(results)
+
+
+def test_two_baselines_are_refused() -> None:
+    results = [result(("way", "baseline")), result(("way", "plain"))]
+    with pytest.raises(UsageError, match="what the baseline is called here"):
+        Pairing.parse("way:plain").check(results)
+    Pairing.parse("way").check(results)
+
+
+def test_what_cannot_be_read_is_not_the_pairings_fault() -> None:
+    Pairing.parse("way:plain").check([])
+
+
+def test_equal_cases_are_told_apart_by_their_labels_and_once() -> None:
+    twins = [result(("way", "lambda-1"), label=label) for label in ("<lambda>0", "<lambda>1", "<lambda>1")]
+    kept, twice = told_apart([*twins, result(("way", "plain"), label="plain")])
+    assert [item.axes[0][0] for item in kept] == ["id", "id", "way"]
+    assert len({item.axes for item in kept}) == 3
+    assert twice == ("square.py::square[<lambda>1]",)
+
+
+def test_the_interval_of_a_percentile_covers_it() -> None:
+    """95 % of the time, as for any distribution: here of 400 samples of each of 1000 processes."""
+    rng = random.Random(1)
+    for q, truth in ((50, 0.5), (95, 0.95)):
+        found = [order_interval([rng.random() for _ in range(400)], q) for _ in range(1000)]
+        assert all(low <= estimate <= high for estimate, low, high in found)
+        assert 0.93 <= sum(low <= truth <= high for _, low, high in found) / len(found) <= 0.985
+
+
+def test_the_interval_of_six_samples_is_all_of_them_and_fewer_have_none() -> None:
+    assert order_interval([3.0, 1.0, 2.0, 6.0, 5.0, 4.0], 50) == (3.5, 1.0, 6.0)
+    for few in ([3.0, 1.0, 2.0, 5.0, 4.0], [1.0]):
+        estimate, low, high = order_interval(few, 50)
+        assert estimate == sorted(few)[len(few) // 2] and math.isnan(low) and math.isnan(high)

@@ -1,0 +1,86 @@
+"""Plans as files, and units for each device model of a fleet."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pairbench.errors import UsageError
+from pairbench.features.fleet import worker
+from pairbench.features.fleet.command import ANY, on_models, read_plan
+from pairbench.features.fleet.worker import BusyWatch, processes_of
+from pairbench.model.unit import Host, Offer, Unit
+
+UNIT = Unit(operators=("a.py::b",), device="cpu", tier=("smoke",), rounds=2)
+
+
+def host(kind: str, model: str) -> Host:
+    offer = Offer(identity=f"{model}-1", kind=kind, model=model, selector=kind, environment_hash="e")
+    return Host(name=model, address=f"tcp://{model}", offers=(offer,))
+
+
+def test_a_plan_in_toml_and_json_is_the_same(tmp_path: Path) -> None:
+    toml, json = tmp_path / "plan.toml", tmp_path / "plan.json"
+    toml.write_text('[[units]]\noperators = "a.py::b"\ndevice = "cpu"\ntier = ["smoke"]\nrounds = 2\n')
+    json.write_text('{"units": [{"operators": ["a.py::b"], "device": "cpu", "tier": "smoke", "rounds": 2}]}')
+    assert read_plan(toml) == read_plan(json) == (UNIT,)
+    assert UNIT.options() == ("--tier", "smoke", "--rounds", "2", "--", "a.py::b")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "has no units"),
+        ('{"units": []}', "has no units"),
+        ('{"units": [3]}', "unit 1 is 3, expected a table"),
+        ('{"units": [{"device": "cpu"}]}', "`operators` is missing"),
+        ('{"units": [{"operators": ["a"]}]}', "`device` is None"),
+        ('{"units": [{"operators": ["a"], "device": "cpu", "rounds": true}]}', "`rounds` is True"),
+        ('{"units": [{"operators": ["a"], "device": "cpu", "banana": 1}]}', "'banana' is unknown"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_has_a_sentence(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="plan") as caught:
+        read_plan(file)
+    assert words in str(caught.value)
+
+
+def test_any_device_is_each_gpu_model_or_else_each_cpu() -> None:
+    unit = replace(UNIT, device=ANY)
+    hosts = [host("cpu", "some-cpu"), host("cuda", "nvidia-h200"), host("cuda", "nvidia-h100")]
+    assert [one.device for one in on_models([unit, UNIT], hosts)] == ["nvidia-h100", "nvidia-h200", "cpu"]
+    assert [one.device for one in on_models([unit], hosts[:1])] == ["some-cpu"]
+    with pytest.raises(UsageError, match="no worker has joined"):
+        on_models([unit], [])
+
+
+GPU = Offer(identity="GPU-1", kind="cuda", model="nvidia-h200", selector="cuda:0", environment_hash="e")
+CPU = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e")
+PROCESSES = [("GPU-1", "4711"), ("GPU-2", "4712")]
+
+
+def watch(
+    monkeypatch: pytest.MonkeyPatch, offer: Offer, *, busy: float, processes: list[tuple[str, str]]
+) -> str | None:
+    monkeypatch.setattr("pairbench.features.fleet.worker.LoadMeter.foreign_cores", lambda _: busy)
+    monkeypatch.setattr(worker, "count_cores", lambda: 8)
+    monkeypatch.setattr(worker, "compute_processes", lambda: processes)
+    return BusyWatch((offer,)).held_up()
+
+
+def test_what_nvidia_smi_prints() -> None:
+    assert processes_of("GPU-1, 4711\nGPU-2, 4712\n") == PROCESSES
+    assert processes_of("No running processes found\n[N/A], [N/A]\n") == []
+
+
+def test_a_quiet_host_takes_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(monkeypatch, CPU, busy=0.5, processes=PROCESSES) is None
+    assert watch(monkeypatch, GPU, busy=4.0, processes=PROCESSES[1:]) is None
+
+
+def test_a_host_with_other_work_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(monkeypatch, CPU, busy=4.0, processes=[]) == "4.0 of 8 cores are busy with other work"
+    assert watch(monkeypatch, GPU, busy=0.0, processes=PROCESSES) == "processes 4711 compute on its GPU"

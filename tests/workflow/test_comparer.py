@@ -1,0 +1,163 @@
+"""A comparer opens a store once, however many runs it then compares; the site does with one."""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.cli.app import main
+from pairbench.config import Config
+from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.record import Record, Series
+from pairbench.site.gather import SiteReading
+from pairbench.store.documents import read_acceptances, read_calibrations, write_acceptance, write_calibration
+from pairbench.store.run_index import RunIndex
+from pairbench.workflow.comparer import Comparer
+from pairbench.workflow.git import Repository
+from tests.builders import CASES, DEVICE, SUITE, make_run, run_id_of, write_runs
+
+ONCE = {"index": 1, "repository": 1, "acceptances": 1, "calibrations": 1}
+
+
+@pytest.fixture
+def opens(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often what a comparison needs is opened."""
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return call(*arguments, **options)
+
+        return wrapped
+
+    monkeypatch.setattr(RunIndex, "of_store", staticmethod(counted("index", RunIndex.of_store)))
+    room = "pairbench.workflow.comparer"
+    monkeypatch.setattr(f"{room}.Repository", counted("repository", Repository))
+    monkeypatch.setattr(f"{room}.read_acceptances", counted("acceptances", read_acceptances))
+    monkeypatch.setattr(f"{room}.read_calibrations", counted("calibrations", read_calibrations))
+    return counts
+
+
+def test_any_number_of_comparisons_open_a_store_once(tmp_path: Path, opens: Counter[str]) -> None:
+    write_runs(tmp_path, *(make_run(number) for number in range(4)))
+    comparer = Comparer.open(Config(root=tmp_path, store=str(tmp_path)))
+    newest = comparer.compare()
+    earlier = comparer.compare(current=run_id_of(2))
+    assert comparer.compare() == newest != earlier
+    assert comparer.accepted_levels({series: record for record in make_run(3) if (series := Series.of(record))}) == {}
+    assert opens == ONCE
+
+
+def test_a_site_with_many_runs_opens_its_store_once(tmp_path: Path, opens: Counter[str]) -> None:
+    write_runs(tmp_path, *(make_run(number) for number in range(14)))
+    reading = SiteReading(Config(root=tmp_path, store=str(tmp_path)))
+    assert len(list(reading.operators())) == 1 and len(list(reading.runs())) == 14
+    assert opens == ONCE
+
+
+pytestmark = pytest.mark.slow
+
+CASE = CASES[0]
+SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")
+LEVEL = Acceptance(
+    series=SERIES,
+    definition_hash="d" * 16,
+    p50_ns=110_000.0,
+    p95_ns=120_000.0,
+    run_id=run_id_of(11),
+    at="2024-01-01T11:00:00+00:00",
+    reason="exact softmax",
+)
+CALIBRATION = Calibration(
+    calibration_id="c1",
+    made_at="2024-01-01T00:00:00+00:00",
+    device_name=DEVICE,
+    environment_hash="f" * 16,
+    runs=("a", "b"),
+    comparisons=1,
+    judged=4,
+    alarms=0,
+    floors={SERIES: Floor(p50=0.0392, p95=0.0392, runs=2, source="calibration")},
+)
+"""Twice this floor, 8 %, is the series' minimum effect."""
+
+
+def verdicts(store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return what each of the three says of the series, the comparison against the last run before the level."""
+
+    def document(*arguments: str) -> dict[str, Any]:
+        monkeypatch.setattr("sys.argv", ["pairbench", *arguments, "--store", str(store), "--format", "json"])
+        with contextlib.suppress(SystemExit):
+            main()
+        said: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return said
+
+    monkeypatch.chdir(store)
+    compared = document("compare", run_id_of(11), "latest")
+    (change,) = [one for one in compared["changes"] if one["name"] == SERIES.name]
+    reading = SiteReading(Config(root=store, store=str(store)))
+    list(reading.operators())
+    moved = [one for event in reading.facts.events for one in event.moved if one.series == SERIES]
+    slower = [one for one in moved if one.change is None or one.change > 1]
+    assert slower, "the site shows that the series moved"
+    return {
+        "compare": change["outcome"],
+        "trend": document("trend", SERIES.name)["newest"]["outcome"],
+        "site": "unchanged" if all(one.accepted for one in slower) else "regression",
+    }
+
+
+ALL_ACCEPT = dict.fromkeys(["compare", "trend", "site"], "unchanged")
+NONE_ACCEPTS = dict.fromkeys(["compare", "trend", "site"], "regression")
+
+
+def history(level: float, noise: float = 0.0) -> list[tuple[Record, ...]]:
+    """Return twelve runs of 100 us, which differ by some noise from run to run, and five of a level above them."""
+    return [
+        make_run(day, cases=[CASE], slower={"fused": (level if day >= 12 else 1.0) * (1 + noise * (-1) ** day)})
+        for day in range(17)
+    ]
+
+
+@pytest.mark.parametrize(("over", "expected"), [(1.03, ALL_ACCEPT), (1.05, ALL_ACCEPT), (1.12, NONE_ACCEPTS)])
+def test_a_level_is_accepted_up_to_the_series_own_minimum_effect(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    over: float,
+    expected: dict[str, str],
+) -> None:
+    write_runs(tmp_path, *history(1.1 * over))
+    write_calibration(tmp_path, CALIBRATION)
+    write_acceptance(tmp_path, LEVEL)
+    assert verdicts(tmp_path, capsys, monkeypatch) == expected
+
+
+def test_without_a_floor_the_minimum_effect_is_the_policy_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_runs(tmp_path, *history(1.1 * 1.05))
+    write_acceptance(tmp_path, LEVEL)
+    assert verdicts(tmp_path, capsys, monkeypatch) == NONE_ACCEPTS
+
+
+def test_the_minimum_effect_that_only_the_past_tells_holds_for_all_three(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_runs(tmp_path, *history(1.1 * 1.05, noise=0.01))
+    write_acceptance(tmp_path, LEVEL)
+    assert verdicts(tmp_path, capsys, monkeypatch) == ALL_ACCEPT
+
+
+def test_another_definition_was_accepted_by_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_runs(tmp_path, *history(1.1))
+    write_acceptance(tmp_path, replace(LEVEL, definition_hash="other"))
+    assert verdicts(tmp_path, capsys, monkeypatch) == NONE_ACCEPTS
