@@ -37,7 +37,7 @@ AT_LEAST = 16
 MOST_ROWS, MOST_RUNS, MOST_BYTES = 190_000, 2_000, 2**28
 """The most rows and runs of a merged file, and bytes of the files that it is made of."""
 _ANY = 2
-"""The same in a month that is over; there a single run joins a file that has room."""
+"""The number of runs that are merged in a month that is over; a single run there joins a file that has room."""
 _TIMES = 4
 
 

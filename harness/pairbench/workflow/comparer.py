@@ -65,7 +65,7 @@ class _Wanted:
     exact: dict[str, str | None] = field(default_factory=dict)
     """The runs with the same timer, definition and environment, each with its source's hash."""
     another: dict[str, str | None] = field(default_factory=dict)
-    """The same on another GPU of the model."""
+    """The runs with the same timer, definition and environment on another GPU of the model."""
     near: dict[str, str | None] = field(default_factory=dict)
     """The runs with the same timer and definition."""
     other: dict[str, str | None] = field(default_factory=dict)

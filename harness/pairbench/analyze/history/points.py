@@ -245,9 +245,9 @@ class Move:
     own: float
     """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
     control: float | None
-    """The same of the control; None where there is none."""
+    """The ratio of the levels of the control; None without a control."""
     relative: float | None
-    """The same of the level over the control's, without changes that both share."""
+    """`own` over `control`: the ratio without changes that both share. None without a control."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None

@@ -210,7 +210,7 @@ class Latest:
     index: int
     outcome: GateOutcome
     verdict: Verdict | None = None
-    """None where there is no latency to judge."""
+    """The verdict of the latency; None without a latency."""
     change: float | None = None
     """The median latency of the newest run over its level, or the new level over the one before; 1.02 is 2 % slower."""
     attribution: Attribution | None = None

@@ -108,7 +108,7 @@ class Attempt:
 _BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
 """Relative difference of latencies between two processes of the same code, by device kind; on a CPU it includes the addresses of memory."""
 _BETWEEN_PROCESSES_NS = 200.0
-"""The same in ns, for short latencies: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
+"""Difference of latencies between two such processes in ns, for short calls: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
 
 
 def beside(record: Record, earlier: Record) -> Beside:

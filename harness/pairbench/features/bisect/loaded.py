@@ -57,7 +57,7 @@ class LoadedCommit:
     plan: Plan
     """The one case, with the implementation and the baseline."""
     interleaving: Interleaving | None = None
-    """Its turns with the good end; None before the first."""
+    """The turns of this commit with the good end; None before the first turn."""
 
     def hash(self, wanted: Wanted) -> str:
         return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash
@@ -189,7 +189,7 @@ class Quiet(PlainProgress):
     """Progress without single steps: the search reports each round."""
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        """Print nothing."""
+        """Leave the step out."""
 
 
 def count_of(record: Record, metric: str) -> float:

@@ -36,7 +36,7 @@ class Round:
 
     commit: int
     log_ratio: float
-    """log(its latency / that of the good end)."""
+    """The logarithm of the latency of the commit over the latency of the good end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Posterior:
     """The posterior of the culprit, with the step and the noise at its mode."""
 
     probability: Floats
-    """Of each commit, beginning with commit 1."""
+    """The probability of each commit, beginning with commit 1."""
     step: float
     deviation: float
 

@@ -162,7 +162,7 @@ class SpotTime:
 
     spot: SourceLine
     ns: float | None
-    """None where the share of the work is unknown."""
+    """Nanoseconds of the line; None where the share of the work is unknown."""
     waits: int
     """The number of waits for the device in the trace."""
 

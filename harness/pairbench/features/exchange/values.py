@@ -91,7 +91,7 @@ class Timing:
     samples_ns: tuple[float, ...] = ()
     """Latencies of single samples in order; empty where the file does not keep them."""
     calls_per_sample: int = 1
-    """With more than one, a sample is the mean of so many calls, and its tail is not that of single calls."""
+    """Number of calls in a sample. Beyond one, a sample is the mean of so many calls, and its tail is not that of single calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
