@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.model.comparison import Change, Comparison, EraChange, GateOutcome, Judgement
-from pairbench.report.comparison.render import LIMIT, annotations, render_comparison, to_markdown
+from pairbench.report.comparison import LIMIT, annotations, render_comparison, to_markdown
 from pairbench.stats import Interval
 
 MakeChange = Callable[..., Change]

@@ -9,9 +9,9 @@ import pytest
 
 from pairbench.model.site import SeriesFacts
 from pairbench.report.charts.figures import COLORS, MARKERS, color_of, marker_of, roofline_figure, speedup_figure
-from pairbench.report.charts.roofline import roofline_chart
-from pairbench.report.charts.series_figure import SUFFIXES, to_bytes
-from pairbench.report.charts.speedup import speedup_chart
+from pairbench.report.charts.operator import roofline_chart
+from pairbench.report.charts.figures import SUFFIXES, to_bytes
+from pairbench.report.charts.operator import speedup_chart
 from tests import builders
 from tests.report.site import made
 

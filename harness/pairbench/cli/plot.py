@@ -101,7 +101,7 @@ def plot(
     for problem in reading.problems:
         say(f"pairbench: {problem}")
     if target is not None:
-        from pairbench.report.charts.axis_figure import axis_bytes
+        from pairbench.report.charts.figures import axis_bytes
 
         write(target, axis_bytes(chart, target.suffix.lower()))
         say(f"pairbench: drew {target}")

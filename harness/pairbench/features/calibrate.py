@@ -15,7 +15,7 @@ from pairbench.analyze.compare.latency import judged_hosts
 from pairbench.errors import UsageError
 from pairbench.model.comparison import Calibration
 from pairbench.model.record import Record
-from pairbench.report.comparison.rows import measured
+from pairbench.report.comparison import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 from pairbench.store.documents import write_calibration

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.comparison.words import shorten
+from pairbench.report.render import shorten
 
 _SHOWN = 8
 

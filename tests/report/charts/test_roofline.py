@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction, roofline_chart, roofline_summary
+from pairbench.report.charts.operator import intensity_of, ridge, roof_fraction, roofline_chart, roofline_summary
 from pairbench.site.pages.operator_page import LIMITS, limit_of
 from tests.report.site import made
 

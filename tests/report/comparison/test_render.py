@@ -19,8 +19,8 @@ from pairbench.model.comparison import (
     KernelChange,
     Side,
 )
-from pairbench.report.comparison.render import render_comparison
-from pairbench.report.comparison.words import headline, kernel_name, metric
+from pairbench.report.comparison import render_comparison
+from pairbench.report.comparison_words import headline, kernel_name, metric
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.stats import Interval
 from tests.report.conftest import median

@@ -14,8 +14,8 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.record import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
-from pairbench.report.charts.series import series_chart
-from pairbench.report.charts.speedup import speedup_chart
+from pairbench.report.trend import series_chart
+from pairbench.report.charts.operator import speedup_chart
 from pairbench.site.pages import operator_page, paths
 from pairbench.site.pages.operator_payload import operator_payload, series_id
 from pairbench.site.pages.pages import environment

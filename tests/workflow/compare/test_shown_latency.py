@@ -14,7 +14,7 @@ from pairbench.features.accept import accept_level
 from pairbench.model.comparison import Change, Comparison, Judgement, Side
 from pairbench.model.latency import CALL
 from pairbench.model.record import Record
-from pairbench.report.comparison.render import render_comparison
+from pairbench.report.comparison import render_comparison
 from pairbench.report.render import Terminal
 from tests.builders import CASES, make_run, write_runs
 

@@ -11,9 +11,9 @@ from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, STREAM, inter
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
-from pairbench.report.comparison.words import shorten
 from pairbench.report.labels import labels_of
 from pairbench.report.latency_words import AXES
+from pairbench.report.render import shorten
 from pairbench.stats import Interval
 
 SUFFIXES = (".png", ".svg", ".html")

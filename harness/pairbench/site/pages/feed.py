@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from pairbench.model.site import Event, Moved, SiteFacts
 from pairbench.report import units
-from pairbench.report.comparison.words import shorten
+from pairbench.report.render import shorten
 from pairbench.site.pages import paths
 from pairbench.site.pages.event_words import counts_in_words
 from pairbench.site.pages.paths import File

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 from pairbench.model.case import TIERS
 from pairbench.model.site import Event, Moved, OverviewRow, RunHead, SiteFacts
 from pairbench.report import units
-from pairbench.report.comparison.words import shorten
+from pairbench.report.render import shorten
 from pairbench.site.judging.status import worst
 from pairbench.site.pages import paths
 from pairbench.site.pages.feed import feed

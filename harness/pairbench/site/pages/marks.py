@@ -12,7 +12,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import Moved, SeriesFacts
 from pairbench.report import units
-from pairbench.report.charts.speedup import state_of
+from pairbench.report.charts.operator import state_of
 from pairbench.report.labels import case_labels
 from pairbench.site.pages.operator_payload import implementations, series_id
 

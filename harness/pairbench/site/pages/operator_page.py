@@ -19,13 +19,20 @@ from pairbench.model.plan import BASELINE
 from pairbench.model.settings import about_precision
 from pairbench.model.site import STATES, RunHead, SeriesFacts, SiteFacts
 from pairbench.report import latency_words, units
-from pairbench.report.charts.figures import roofline_figure, speedup_figure
-from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction, roofline_chart, roofline_summary
-from pairbench.report.charts.series_figure import SUFFIXES, to_bytes
-from pairbench.report.charts.speedup import speedup_chart, speedup_summary, state_of
-from pairbench.report.comparison.words import shorten
+from pairbench.report.charts.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
+from pairbench.report.charts.operator import (
+    intensity_of,
+    ridge,
+    roof_fraction,
+    roofline_chart,
+    roofline_summary,
+    speedup_chart,
+    speedup_summary,
+    state_of,
+)
 from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import both_speedups, issuing, overwrites
+from pairbench.report.render import shorten
 from pairbench.site.judging.summary import operator_verdict
 from pairbench.site.pages import paths
 from pairbench.site.pages.event_words import headline

@@ -18,12 +18,12 @@ from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record, Series
 from pairbench.model.site import SeriesFacts, SiteFacts
-from pairbench.report.charts.roofline import roofline_chart
-from pairbench.report.charts.series import LevelStep, series_chart
-from pairbench.report.charts.speedup import speedup_chart
-from pairbench.report.comparison.words import kernel_name, short_commit, shorten
+from pairbench.report.charts.operator import roofline_chart, speedup_chart
+from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import AXES
+from pairbench.report.render import shorten
+from pairbench.report.trend import LevelStep, series_chart
 from pairbench.site.pages import pages, paths
 from pairbench.site.pages.paths import OperatorFacts, RunFacts
 

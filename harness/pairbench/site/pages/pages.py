@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from pairbench import __version__
 from pairbench.model.site import STATES, SiteFacts
 from pairbench.report import units
-from pairbench.report.comparison.words import shorten
+from pairbench.report.render import shorten
 from pairbench.site.pages import paths
 from pairbench.site.pages.paths import File
 from pairbench.stats import Interval

@@ -9,7 +9,7 @@ from jinja2 import Environment
 from pairbench.analyze.compare.exact import METRICS
 from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
-from pairbench.report.comparison.words import shorten
+from pairbench.report.render import shorten
 from pairbench.site.pages import paths
 from pairbench.site.pages.event_words import LIFE_MEANS, WINDOWS, Headline, Windows, changes, headline
 from pairbench.site.pages.marks import event_spark

@@ -7,7 +7,7 @@ from typing import Any
 from pairbench.analyze.compare.change import suspects
 from pairbench.model.record import Series
 from pairbench.plan import Selection
-from pairbench.report.comparison.render import document, render_comparison
+from pairbench.report.comparison import document, render_comparison
 from pairbench.workflow.compare.comparer import ComparedRuns, Comparer
 from pairbench.workflow.compare.selectors import AUTO
 from pairbench.workflow.run.record import DoneRun, record_run

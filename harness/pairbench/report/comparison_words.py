@@ -16,7 +16,7 @@ from pairbench.model.comparison import (
 )
 from pairbench.model.record import Record, Series
 from pairbench.report import units
-from pairbench.report.render import clean
+from pairbench.report.render import clean, shorten
 
 METRICS = {
     "call_p50_ns": "call P50",
@@ -259,15 +259,6 @@ def kernel_name(whole: str, width: int = 80) -> str:
             words += [word, letter]
             word = ""
     return shorten("".join([*words, word]) or clean(whole), width)
-
-
-def shorten(text: str, width: int) -> str:
-    """Return text on one line, its middle left out where it is longer: names differ at both ends."""
-    text = clean(text)
-    if len(text) <= width:
-        return text
-    tail = width // 3
-    return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
 def short_commit(record: Record, letters: int = 7) -> str:
