@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.figures import COLORS, MARKERS, color_of, marker_of, roofline_figure, speedup_figure
-from pairbench.report.charts.operator import roofline_chart
-from pairbench.report.charts.figures import SUFFIXES, to_bytes
-from pairbench.report.charts.operator import speedup_chart
+from pairbench.report.figures import (
+    COLORS,
+    MARKERS,
+    SUFFIXES,
+    color_of,
+    marker_of,
+    roofline_figure,
+    speedup_figure,
+    to_bytes,
+)
+from pairbench.report.operator_charts import roofline_chart, speedup_chart
 from tests import builders
 from tests.report.site import made
 

@@ -13,7 +13,7 @@ import pytest
 
 from pairbench.model.record import Record
 from pairbench.site.build import publish
-from pairbench.site.pages.paths import File
+from pairbench.site.paths import File
 from pairbench.store.files.written import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run

@@ -80,7 +80,7 @@ def plot(
     """
     from pairbench.errors import UsageError
     from pairbench.features.plot import stored_points
-    from pairbench.report.charts.axis import SUFFIXES, axis_chart, chart_rows, crossover_sentences
+    from pairbench.report.axis_chart import SUFFIXES, axis_chart, chart_rows, crossover_sentences
     from pairbench.report.render import render_rows, to_json
 
     if target is not None and target.suffix.lower() not in SUFFIXES:
@@ -101,7 +101,7 @@ def plot(
     for problem in reading.problems:
         say(f"pairbench: {problem}")
     if target is not None:
-        from pairbench.report.charts.figures import axis_bytes
+        from pairbench.report.figures import axis_bytes
 
         write(target, axis_bytes(chart, target.suffix.lower()))
         say(f"pairbench: drew {target}")

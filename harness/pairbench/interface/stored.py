@@ -166,7 +166,7 @@ class SeriesTrend(Shown):
 
     def plot(self) -> "Figure":
         """Draw latency and speedup over the runs, with levels and moves, as `pairbench trend --output` does."""
-        from pairbench.report.charts.figures import trend_figure
+        from pairbench.report.figures import trend_figure
 
         return trend_figure(self.trend)
 

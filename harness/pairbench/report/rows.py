@@ -18,8 +18,8 @@ from pairbench.model.settings import MODES, about_precision
 from pairbench.model.site import SeriesFacts, SeriesStatus
 from pairbench.report import latency_words, units
 from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Items, Line, Section, render_page, to_html
-from pairbench.report.charts.operator import intensity_of, ridge, roof_fraction
 from pairbench.report.latency_words import LEGEND
+from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
 from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, telling
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")

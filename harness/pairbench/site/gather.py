@@ -30,8 +30,10 @@ from pairbench.model.site import (
     SeriesStatus,
     SiteFacts,
 )
-from pairbench.site.judging.events import (
+from pairbench.site.breakdowns import head_of
+from pairbench.site.events import (
     RunKey,
+    SeriesEvent,
     events_of,
     gpu_ratios,
     joined,
@@ -39,14 +41,12 @@ from pairbench.site.judging.events import (
     lasting,
     overlapping,
     run_verdicts,
+    series_events,
     spreads,
     with_kernels,
 )
-from pairbench.site.judging.overview import overview_rows
-from pairbench.site.judging.series_events import SeriesEvent, series_events
-from pairbench.site.judging.status import gate_status_of, with_open
-from pairbench.site.pages.breakdowns import head_of
-from pairbench.site.pages.paths import OperatorFacts, RunFacts
+from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.summary import gate_status_of, overview_rows, with_open
 from pairbench.stats import Floats
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.history import LatencySamples, latency_samples, read_series

@@ -9,8 +9,8 @@ import pytest
 
 from pairbench.errors import SelectionError
 from pairbench.model.record import Record
-from pairbench.report.charts.axis import axis_chart, chart_rows, crossover_sentences
-from pairbench.report.charts.figures import axis_bytes, draw_axis
+from pairbench.report.axis_chart import axis_chart, chart_rows, crossover_sentences
+from pairbench.report.figures import axis_bytes, draw_axis
 from pairbench.report.rows import html_table
 from tests.builders import ended, make_run
 

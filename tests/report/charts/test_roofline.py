@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.operator import intensity_of, ridge, roof_fraction, roofline_chart, roofline_summary
-from pairbench.site.pages.operator_page import LIMITS, limit_of
+from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction, roofline_chart, roofline_summary
+from pairbench.site.operator import LIMITS, limit_of
 from tests.report.site import made
 
 CEILINGS = {"copy_gbps": 4000.0, "float32_tflops": 50.0, "bfloat16_tflops": 800.0}

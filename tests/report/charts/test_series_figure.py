@@ -11,8 +11,8 @@ import pytest
 
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.record import Record, Series
+from pairbench.report.figures import SUFFIXES, to_bytes, trend_figure
 from pairbench.report.trend import series_chart
-from pairbench.report.charts.figures import SUFFIXES, to_bytes, trend_figure
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run
 
 CASE = CASES[0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.operator import speedup_chart, speedup_summary, state_of
+from pairbench.report.operator_charts import speedup_chart, speedup_summary, state_of
 from tests.report.site import made
 
 CASES = tuple(f"op[tokens={tokens}]" for tokens in (64, 8))

@@ -12,9 +12,9 @@ import pytest
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import Series
 from pairbench.model.site import STATES, CountStep, Event, Moved, OverviewRow, RunHead, SiteFacts
-from pairbench.site.pages import machine_readable, paths
-from pairbench.site.pages.feed import feed
-from pairbench.site.pages.machine_readable import badges, index_json
+from pairbench.site import paths, programs
+from pairbench.site.event_pages import feed
+from pairbench.site.programs import badges, index_json
 from pairbench.stats import Interval
 from tests.builders import DEVICE, SUITE, run_id_of, sha
 
@@ -300,16 +300,16 @@ def test_badges_have_a_title_and_room_for_their_words() -> None:
 
 def test_wide_letters_take_more_room() -> None:
     assert (
-        machine_readable.text_width("iii")
-        < machine_readable.text_width("WWW")
-        < machine_readable.text_width("规范化") + machine_readable.text_width("W")
+        programs.text_width("iii")
+        < programs.text_width("WWW")
+        < programs.text_width("规范化") + programs.text_width("W")
     )
-    assert machine_readable.text_width("e\u0301") == machine_readable.text_width("e")
+    assert programs.text_width("e\u0301") == programs.text_width("e")
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_white_text_can_be_read_on_every_state(state: str) -> None:
-    svg = parsed(machine_readable.draw_badge("name", "said", state, "title"))
+    svg = parsed(programs.draw_badge("name", "said", state, "title"))
     for box in svg.iter(f"{SVG}rect"):
         channels = [int((box.get("fill") or "")[place : place + 2], 16) / 255 for place in (1, 3, 5)]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in channels]

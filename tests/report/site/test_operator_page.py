@@ -14,12 +14,12 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.record import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
+from pairbench.report.operator_charts import speedup_chart
 from pairbench.report.trend import series_chart
-from pairbench.report.charts.operator import speedup_chart
-from pairbench.site.pages import operator_page, paths
-from pairbench.site.pages.operator_payload import operator_payload, series_id
-from pairbench.site.pages.pages import environment
-from pairbench.site.pages.paths import OperatorFacts
+from pairbench.site import operator as operator_page
+from pairbench.site import paths
+from pairbench.site.paths import OperatorFacts
+from pairbench.site.payload import operator_payload, series_id
 from tests import builders
 from tests.report.site import made
 from tests.report.site.reading import value_of

@@ -32,8 +32,8 @@ from pairbench.model.settings import MODES
 from pairbench.model.site import SeriesStatus
 from pairbench.report import latency_words, rows, units
 from pairbench.report.blocks import Block, Heading, Items, Paragraph, TableBlock, table_of
-from pairbench.report.charts.operator import roof_fraction
 from pairbench.report.labels import labels_of
+from pairbench.report.operator_charts import roof_fraction
 from pairbench.report.render import Column, shorten
 
 _NS_PER_MS = 1e6

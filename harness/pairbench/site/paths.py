@@ -1,9 +1,7 @@
-"""Where each page lies in the site, relative to its root.
+"""Where each page lies in the site, relative to its root, and the values that pages are written from.
 
 Names come from anywhere, so none of them becomes a path: what is not plain is left out of the file's name, and a digest
 of the whole name keeps names apart that then look the same.
-
-The values that pages are written from, beside the facts that all of them share.
 """
 
 import hashlib

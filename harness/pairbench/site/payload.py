@@ -18,14 +18,15 @@ from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record, Series
 from pairbench.model.site import SeriesFacts, SiteFacts
-from pairbench.report.charts.operator import roofline_chart, speedup_chart
 from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import AXES
+from pairbench.report.operator_charts import roofline_chart, speedup_chart
 from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, series_chart
-from pairbench.site.pages import pages, paths
-from pairbench.site.pages.paths import OperatorFacts, RunFacts
+from pairbench.site import paths
+from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.templates import commit_url
 
 _DEEPEST = 6
 """Number of levels that get fields of their own; what lies deeper stays JSON."""
@@ -302,7 +303,7 @@ class _Runs:
                     "id": record.run_id,
                     "at": shorten(record.started_at[:16].replace("T", " "), 16),
                     "commit": shorten(short_commit(record), 20),
-                    "url": pages.commit_url(self._facts.repository, record.commit),
+                    "url": commit_url(self._facts.repository, record.commit),
                     "href": paths.relative(self._page, paths.run_page(record.run_id, record.device_name)),
                 }
             )

@@ -19,8 +19,10 @@ from pairbench.model.plan import BASELINE
 from pairbench.model.settings import about_precision
 from pairbench.model.site import STATES, RunHead, SeriesFacts, SiteFacts
 from pairbench.report import latency_words, units
-from pairbench.report.charts.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
-from pairbench.report.charts.operator import (
+from pairbench.report.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
+from pairbench.report.labels import case_labels
+from pairbench.report.latency_words import both_speedups, issuing, overwrites
+from pairbench.report.operator_charts import (
     intensity_of,
     ridge,
     roof_fraction,
@@ -30,16 +32,14 @@ from pairbench.report.charts.operator import (
     speedup_summary,
     state_of,
 )
-from pairbench.report.labels import case_labels
-from pairbench.report.latency_words import both_speedups, issuing, overwrites
 from pairbench.report.render import shorten
-from pairbench.site.judging.summary import operator_verdict
-from pairbench.site.pages import paths
-from pairbench.site.pages.event_words import headline
-from pairbench.site.pages.marks import heat_map
-from pairbench.site.pages.operator_payload import beside_result, implementations, operator_payload, script, series_id
-from pairbench.site.pages.pages import render
-from pairbench.site.pages.paths import File, OperatorFacts
+from pairbench.site import paths
+from pairbench.site.event_pages import headline
+from pairbench.site.marks import heat_map
+from pairbench.site.paths import File, OperatorFacts
+from pairbench.site.payload import beside_result, implementations, operator_payload, script, series_id
+from pairbench.site.summary import operator_verdict
+from pairbench.site.templates import render
 from pairbench.stats import Interval
 
 LIMITS = {

@@ -15,9 +15,9 @@ from pairbench.model.breakdown import Breakdown, KeptBreakdown
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import BreakdownHead, SiteFacts
 from pairbench.report import units
-from pairbench.site.pages import paths
-from pairbench.site.pages.pages import render
-from pairbench.site.pages.paths import File
+from pairbench.site import paths
+from pairbench.site.paths import File
+from pairbench.site.templates import render
 
 _COLOURS = 8
 """Number of parts with a colour of their own; the rest of a bar is one part."""

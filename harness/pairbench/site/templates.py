@@ -1,12 +1,7 @@
-"""Templates become pages: one environment for all of them, and the values that every page has.
+"""Templates become pages: their filters, addresses of the repository on the web, and the values that every page has.
 
-The filters of templates: numbers with units, moments, and names that come from anywhere.
-
-A filter that gives markup escapes all it was given; all others give plain text, which the template escapes.
-
-Addresses of the repository on the web: commits, ranges of commits and lines of sources.
-
-Stores and settings may hold any text, so a link is made only from what is plainly an address.
+A filter that gives markup escapes all it was given; all others give plain text, which the template escapes. Stores and
+settings may hold any text, so a link is made only from what is plainly an address.
 """
 
 import datetime as dt
@@ -24,8 +19,8 @@ from pairbench import __version__
 from pairbench.model.site import STATES, SiteFacts
 from pairbench.report import units
 from pairbench.report.render import shorten
-from pairbench.site.pages import paths
-from pairbench.site.pages.paths import File
+from pairbench.site import paths
+from pairbench.site.paths import File
 from pairbench.stats import Interval
 
 _TITLE = 500

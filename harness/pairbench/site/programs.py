@@ -15,10 +15,10 @@ from pairbench.model.case import TIERS
 from pairbench.model.site import Event, Moved, OverviewRow, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.render import shorten
-from pairbench.site.judging.status import worst
-from pairbench.site.pages import paths
-from pairbench.site.pages.feed import feed
-from pairbench.site.pages.paths import File
+from pairbench.site import paths
+from pairbench.site.event_pages import feed
+from pairbench.site.paths import File
+from pairbench.site.summary import worst
 from pairbench.stats import Interval
 
 _HEIGHT = 20

@@ -23,8 +23,8 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.charts.axis import AxisChart, AxisPanel, chart_rows, crossover_sentences
-from pairbench.report.charts.operator import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
+from pairbench.report.axis_chart import AxisChart, AxisPanel, chart_rows, crossover_sentences
+from pairbench.report.operator_charts import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
 from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, SeriesChart, series_chart
 
