@@ -20,6 +20,7 @@ from pairbench.site import operator as operator_page
 from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts
 from pairbench.site.payload import operator_payload, series_id
+from pairbench.site.templates import environment
 from tests import builders
 from tests.report.site import made
 from tests.report.site.reading import value_of
