@@ -16,12 +16,9 @@ from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
 from pairbench.stats import Interval
 
-SUFFIXES = (".png", ".svg", ".html")
-"""Kinds of files that a chart can be drawn into."""
-MOST_PANELS = 12
-"""Panels that a chart may have; more cannot be read, and need a selection."""
-_LOG_FROM = 8.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic where nobody says."""
+SUFFIXES = (".png", ".svg", ".html")  # kinds of files that a chart can be drawn into
+MOST_PANELS = 12  # panels that a chart may have; more cannot be read, and need a selection
+_LOG_FROM = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic where nobody says
 
 Axes = Mapping[str, object]
 
@@ -30,21 +27,17 @@ Axes = Mapping[str, object]
 class AxisPoint:
     """One implementation at one value of the axis."""
 
-    x: float
-    """Value of the axis; of words the place in their order, counted from 0."""
+    x: float  # value of the axis; of words the place in their order, counted from 0
     y: float
-    low: float
-    """Lower end of the 95 % interval; NaN where it is not known."""
-    high: float
-    """Upper end of the 95 % interval; NaN where it is not known."""
+    low: float  # lower end of the 95 % interval; NaN where it is not known
+    high: float  # upper end of the 95 % interval; NaN where it is not known
 
 
 @dataclass(frozen=True, kw_only=True)
 class AxisLine:
     """One implementation in one panel."""
 
-    name: str
-    """The implementation, with its mode where there are several."""
+    name: str  # the implementation, with its mode where there are several
     implementation: str
     points: tuple[AxisPoint, ...]
     """The points from the lowest value of the axis to the highest; values that were not measured are left out."""
@@ -54,14 +47,10 @@ class AxisLine:
 class Crossover:
     """Where a variant and its baseline take the same time, between two values of the axis that were measured."""
 
-    name: str
-    """The variant, with its mode where there are several."""
-    x: float
-    """Value of the axis, by a straight line between the logarithms of both neighbours' speedups."""
-    y: float
-    """Height of the mark in the chart."""
-    faster_above: bool
-    """Whether the variant is the faster one to the right of it."""
+    name: str  # the variant, with its mode where there are several
+    x: float  # value of the axis, by a straight line between the logarithms of both neighbours' speedups
+    y: float  # height of the mark in the chart
+    faster_above: bool  # whether the variant is the faster one to the right of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,17 +67,12 @@ class AxisChart:
     """All that is drawn, panel by panel."""
 
     title: str
-    x: str
-    """Name of the axis of the cases."""
-    y: str
-    """What the other axis says, with the unit."""
-    quantity: str
-    """Name of what is drawn, one of QUANTITIES."""
-    words: tuple[str, ...]
-    """Values of an axis that holds words; empty for numbers."""
+    x: str  # name of the axis of the cases
+    y: str  # what the other axis says, with the unit
+    quantity: str  # name of what is drawn, one of QUANTITIES
+    words: tuple[str, ...]  # values of an axis that holds words; empty for numbers
     panels: tuple[AxisPanel, ...]
-    names: tuple[str, ...]
-    """Implementations in the order that decides their colours."""
+    names: tuple[str, ...]  # implementations in the order that decides their colours
     log_x: bool
     log_y: bool
 
@@ -140,17 +124,7 @@ _WORDS = {
 def axis_chart(
     records: Sequence[Record], x: str | None = None, y: str | None = None, *, log: bool | None = None
 ) -> AxisChart:
-    """Return what to draw of some records.
-
-    Args:
-        records: Of one run or several; of each series and value the last one counts.
-        x: The axis of the cases; where not given, the only one that varies.
-        y: What to draw, one of QUANTITIES; the latency that is the result where not given.
-        log: Whether both axes are logarithmic; by the values where not given.
-
-    Raises:
-        SelectionError: there is no such axis or quantity, no value of it, or too much for a chart.
-    """
+    """Return what to draw of some records."""
     quantity = y or "p50_us"
     if quantity not in QUANTITIES:
         raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
@@ -216,11 +190,7 @@ def _text(value: object) -> str:
 
 
 def _only_axis(cases: Sequence[Axes]) -> str:
-    """Return the axis that varies, a number before words.
-
-    Raises:
-        SelectionError: none does, or several.
-    """
+    """Return the axis that varies, a number before words."""
     names = dict.fromkeys(name for case in cases for name in case)
     several = [name for name in names if len({_text(case[name]) for case in cases if name in case}) > 1]
     numbers = [name for name in several if all(_is_number(case[name]) for case in cases if name in case)]

@@ -59,10 +59,8 @@ class Line:
     text: str | Callable[[Layout[Any]], str]
     """The text, or a function of the columns that are shown; a line whose function returns nothing is left out."""
     style: str = ""
-    markdown: bool = True
-    """Whether Markdown has the line, too."""
-    gap: bool = False
-    """Whether an empty line follows on a terminal."""
+    markdown: bool = True  # whether Markdown has the line, too
+    gap: bool = False  # whether an empty line follows on a terminal
 
 
 BLANK = Line(text="", markdown=False)
@@ -73,11 +71,9 @@ class Items:
     """A list with bullets."""
 
     texts: tuple[str, ...]
-    mark: str = "- "
-    """What stands before each on a terminal."""
+    mark: str = "- "  # what stands before each on a terminal
     style: str = ""
-    gap: bool = True
-    """Whether an empty line follows on a terminal."""
+    gap: bool = True  # whether an empty line follows on a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +83,8 @@ class TableBlock:
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...]
-    title: str = ""
-    """The line above the table; where the table is folded, the line that unfolds it."""
-    fold_above: int | None = None
-    """Number of rows above which the table is folded; None for never."""
+    title: str = ""  # the line above the table; where the table is folded, the line that unfolds it
+    fold_above: int | None = None  # number of rows above which the table is folded; None for never
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,20 +99,13 @@ class Rows:
 class Entry:
     """A record or a change in a `Grouped` table: its rows, and remarks below them."""
 
-    case: str
-    """The heading that it shares with others on a terminal and in HTML."""
-    name: str
-    """Its first cell in Markdown."""
-    rows: Sequence[tuple[dict[str, str], dict[str, str]]]
-    """Cells and their styles, by the column's header."""
-    remarks: Sequence[str]
-    """Lines below the rows on a terminal and in HTML."""
-    said: str
-    """The remarks as one cell of Markdown."""
-    style: str = "dim"
-    """Style of the remarks."""
-    without: str = ""
-    """The line that a terminal has in place of rows where there are none."""
+    case: str  # the heading that it shares with others on a terminal and in HTML
+    name: str  # its first cell in Markdown
+    rows: Sequence[tuple[dict[str, str], dict[str, str]]]  # cells and their styles, by the column's header
+    remarks: Sequence[str]  # lines below the rows on a terminal and in HTML
+    said: str  # the remarks as one cell of Markdown
+    style: str = "dim"  # style of the remarks
+    without: str = ""  # the line that a terminal has in place of rows where there are none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +114,9 @@ class Grouped:
 
     columns: Sequence[Column[Any]]
     entries: Sequence[Entry]
-    told: Sequence[Column[Any]]
-    """The columns of Markdown and HTML, which have room for all that say anything."""
-    head: str = "case"
-    """Header of the first column in Markdown."""
-    remarks: bool = True
-    """Whether Markdown has a column of remarks."""
+    told: Sequence[Column[Any]]  # the columns of Markdown and HTML, which have room for all that say anything
+    head: str = "case"  # header of the first column in Markdown
+    remarks: bool = True  # whether Markdown has a column of remarks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +125,8 @@ class Section:
 
     title: str
     blocks: Sequence["Block"]
-    level: int = 0
-    """Level of the title as a heading in Markdown; 0 for a title in bold."""
-    folded: bool = False
-    """Whether Markdown folds it."""
+    level: int = 0  # level of the title as a heading in Markdown; 0 for a title in bold
+    folded: bool = False  # whether Markdown folds it
 
 
 Block = Heading | Paragraph | Line | Items | TableBlock | Rows | Grouped | Section

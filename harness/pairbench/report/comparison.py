@@ -35,8 +35,7 @@ from pairbench.report.blocks import (
 from pairbench.report.comparison_words import OUTCOME_STYLES
 from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, markdown_text, shorten, telling
 
-_FEW = 15
-"""Number of unchanged series up to which they are listed rather than counted."""
+_FEW = 15  # number of unchanged series up to which they are listed rather than counted
 
 _BAD = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
@@ -48,8 +47,7 @@ class _Row:
 
     change: Change
     judgement: Judgement
-    first: bool = True
-    """Whether the row is the first of its change, and so has the cells that hold for all of its rows."""
+    first: bool = True  # whether the row is the first of its change, and so has the cells that hold for all of its rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +57,7 @@ class _Outcome:
     title: str
     groups: list[tuple[str, list[Change]]]
     bad: bool = False
-    judged: bool = True
-    """Whether there are numbers to show; otherwise names stand under their reason."""
+    judged: bool = True  # whether there are numbers to show; otherwise names stand under their reason
 
 
 def _first(text: Callable[[_Row], str]) -> Callable[[_Row], str]:
@@ -205,12 +202,9 @@ def _unknown(device: str) -> str:
     )
 
 
-LIMIT = 65_000
-"""Most bytes of Markdown: GitHub takes comments of 65,536 characters."""
-_CLOSING = 600
-"""Number of bytes kept free for the sentence on what was left out."""
-_LISTED = 40
-"""Number of changes of one group that a terminal shows, unless they are bad."""
+LIMIT = 65_000  # most bytes of Markdown: GitHub takes comments of 65,536 characters
+_CLOSING = 600  # number of bytes kept free for the sentence on what was left out
+_LISTED = 40  # number of changes of one group that a terminal shows, unless they are bad
 
 
 def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal | None = None) -> str:
@@ -345,8 +339,7 @@ def _entry(case: str, change: Change) -> Entry:
     )
 
 
-_SHOWN = 10
-"""Number of annotations of one level that GitHub shows of a step; it drops more without a message."""
+_SHOWN = 10  # number of annotations of one level that GitHub shows of a step; it drops more without a message
 
 _ERRORS = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)

@@ -48,12 +48,9 @@ _COMPARED = (
     *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT),
     *(GateOutcome.UNCHANGED, GateOutcome.UNDECIDED),
 )
-_FIELDS = 8
-"""Number of changed fields of an environment that one heading names."""
-_ERAS = 3
-"""Number of changes of environment that the head names."""
-_KERNELS = 6
-"""Number of changed kernels that one line names."""
+_FIELDS = 8  # number of changed fields of an environment that one heading names
+_ERAS = 3  # number of changes of environment that the head names
+_KERNELS = 6  # number of changed kernels that one line names
 
 
 def headline(comparison: Comparison) -> str:
@@ -97,12 +94,7 @@ def name(series: Series) -> str:
 
 
 def metric(judgement: Judgement, *, of: Change) -> str:
-    """Return a metric's name for readers: `P50` and `P95` are those of the latency that decides, others are named in full.
-
-    Args:
-        judgement: Of the metric.
-        of: The change that it belongs to.
-    """
+    """Return a metric's name for readers: `P50` and `P95` are those of the latency that decides, others are named in full."""
     column = judgement.metric
     deciding = of.p50.metric if of.p50 else ""
     if deciding and column in (deciding, deciding.replace("p50", "p95")):

@@ -181,10 +181,8 @@ _STATES = {
     "open": ("D", "not proven either way"),
 }
 """Marker and words of each state of a speedup."""
-_ROW, _CLOSE = 0.2, 0.16
-"""Height of a row in inches, and where there are many."""
-_MANY = 60
-"""Number of rows from which they stand closer, and the axis has labels at both ends."""
+_ROW, _CLOSE = 0.2, 0.16  # height of a row in inches, and where there are many
+_MANY = 60  # number of rows from which they stand closer, and the axis has labels at both ends
 
 
 def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
@@ -377,8 +375,7 @@ def _trend_keys(values: SeriesChart) -> list[Line2D]:
     return keys
 
 
-_TICKS = 10
-"""Values of the axis up to which each is named."""
+_TICKS = 10  # values of the axis up to which each is named
 
 
 def draw_axis(chart: AxisChart) -> ShownFigure:

@@ -41,8 +41,7 @@ def listed(names: list[str], shown: int = _SHOWN) -> str:
     return ", ".join(names[:shown]) + more
 
 
-WIDTH = 60
-"""Number of letters that a label may have."""
+WIDTH = 60  # number of letters that a label may have
 _FITS = 44
 """Number of letters up to which a label has all axes that differ; longer ones leave out what other axes imply."""
 _ABSENT = object()
@@ -52,8 +51,7 @@ _ABSENT = object()
 class CaseLabel:
     """A case with its label in charts."""
 
-    case: str
-    """Key of the case."""
+    case: str  # key of the case
     label: str
 
 
@@ -63,12 +61,7 @@ def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
 
 
 def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
-    """Return the labels of cases, given as keys with their axes, in the order of `case_labels`.
-
-    Args:
-        cases: the axes of each case by its key.
-        fits: number of letters up to which a label has all axes that differ.
-    """
+    """Return the labels of cases, given as keys with their axes, in the order of `case_labels`."""
     width = WIDTH + fits - _FITS
     axes = _differing(list(cases.values()))
     shown = _fitting(list(cases.values()), axes, fits)

@@ -26,8 +26,7 @@ AXES = {
     HOST.name: "time to issue a call",
 }
 """What the axis of a chart says, by the name of the latency."""
-_OTHER_STORY = 1.1
-"""Factor between a speedup by replays and the same by streams from which both are shown."""
+_OTHER_STORY = 1.1  # factor between a speedup by replays and the same by streams from which both are shown
 LEGEND = (
     "P50, P95 and speedup: on a GPU of the device, with the host's work hidden, wherever that could be taken; "
     "call: as the caller of one call sees it; host: to issue it"
@@ -102,13 +101,7 @@ def _as_launched(device: float | None, stream: float | None) -> str:
 
 
 def both_speedups(device: float | None, stream: float | None, mode: str | None) -> str:
-    """Return like `4.1x by kernels alone, 5.7x as eager code launches them`; empty where the two are about the same.
-
-    Args:
-        device: Speedup by replays of captured calls; None where the device's latency is another.
-        stream: Speedup by the calls' own launches.
-        mode: Of the calls.
-    """
+    """Return like `4.1x by kernels alone, 5.7x as eager code launches them`; empty where the two are about the same."""
     launched, code = _as_launched(device, stream), "compiled" if mode == "compile" else mode
     return f"{units.ratio(device)} by kernels alone, {launched} as {code} code launches them" if launched else ""
 

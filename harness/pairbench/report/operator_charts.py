@@ -19,33 +19,23 @@ from pairbench.report.render import shorten
 
 STATES = ("faster", "slower", "open", "none")
 """States of a speedup: its interval lies above 1, below 1, or neither; `none` where there is no speedup."""
-_LOG_FROM = 4.0
-"""Ratio of the largest to the smallest speedup from which the axis is logarithmic."""
-_ROWS = 400
-"""Number of rows up to which each has a label; with more, the variants of a case share its row."""
+_LOG_FROM = 4.0  # ratio of the largest to the smallest speedup from which the axis is logarithmic
+_ROWS = 400  # number of rows up to which each has a label; with more, the variants of a case share its row
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedupPoint:
     """The speedup of a variant in one case and mode."""
 
-    series_index: int
-    """Index of the point's series among those that were given."""
-    group: int
-    """Index of the point's group, a case in a mode."""
-    row: float
-    """Distance of the point from the top, in rows."""
+    series_index: int  # index of the point's series among those that were given
+    group: int  # index of the point's group, a case in a mode
+    row: float  # distance of the point from the top, in rows
     variant: str
-    speedup: float
-    """The speedup over the baseline; NaN where there is none."""
-    low: float
-    """Lower end of the 95 % interval; NaN where it is not known."""
-    high: float
-    """Upper end of the 95 % interval; NaN where it is not known."""
-    state: str
-    """State of the speedup, one of STATES."""
-    note: str
-    """Why there is no speedup; empty where there is one."""
+    speedup: float  # the speedup over the baseline; NaN where there is none
+    low: float  # lower end of the 95 % interval; NaN where it is not known
+    high: float  # upper end of the 95 % interval; NaN where it is not known
+    state: str  # state of the speedup, one of STATES
+    note: str  # why there is no speedup; empty where there is one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,23 +45,15 @@ class SpeedupChart:
     title: str
     subtitle: str
     groups: tuple[str, ...]
-    cases: tuple[str, ...]
-    """Key of the case of each group."""
-    modes: tuple[str, ...]
-    """The mode of each group."""
-    heads: tuple[float, ...]
-    """Row of each group's name: a row of its own, or that of its points where they share one."""
-    rows: int
-    """Number of rows from top to bottom."""
-    shared: bool
-    """Whether the variants of a case share a row."""
-    variants: tuple[str, ...]
-    """Names of the variants, in the order that decides their colours."""
+    cases: tuple[str, ...]  # key of the case of each group
+    modes: tuple[str, ...]  # the mode of each group
+    heads: tuple[float, ...]  # row of each group's name: a row of its own, or that of its points where they share one
+    rows: int  # number of rows from top to bottom
+    shared: bool  # whether the variants of a case share a row
+    variants: tuple[str, ...]  # names of the variants, in the order that decides their colours
     points: tuple[SpeedupPoint, ...]
-    log: bool
-    """Whether the axis of speedups is logarithmic."""
-    left_out: int
-    """Number of pairs of a variant and a case that were skipped, and so have no point."""
+    log: bool  # whether the axis of speedups is logarithmic
+    left_out: int  # number of pairs of a variant and a case that were skipped, and so have no point
 
 
 def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
@@ -175,16 +157,14 @@ def _speedup_subtitle(series: Sequence[SeriesFacts], points: Sequence[SpeedupPoi
 
 _COPY = "copy_gbps"
 _RATE = "_tflops"
-_ROOM = 2.0
-"""Free room around the points, as a factor: both axes are logarithmic."""
+_ROOM = 2.0  # free room around the points, as a factor: both axes are logarithmic
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roof:
     """A ceiling as a line from its first to its last corner: `x` in FLOP a byte, `y` in TFLOP/s."""
 
-    name: str
-    """Name of the ceiling: `copy`, or the dtype of the matrix product."""
+    name: str  # name of the ceiling: `copy`, or the dtype of the matrix product
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -194,15 +174,11 @@ class Roof:
 class RooflinePoint:
     """The point of one series."""
 
-    series_index: int
-    """Index of the point's series among those that were given."""
-    label: str
-    """Label of the series' case, with the mode where there are several."""
+    series_index: int  # index of the point's series among those that were given
+    label: str  # label of the series' case, with the mode where there are several
     implementation: str
-    dtype: str
-    """The dtype of the case; empty where the case has no such axis."""
-    intensity: float
-    """Arithmetic intensity that the case demands, in FLOP a byte."""
+    dtype: str  # the dtype of the case; empty where the case has no such axis
+    intensity: float  # arithmetic intensity that the case demands, in FLOP a byte
     tflops: float
     gbps: float
     fraction: float
@@ -219,12 +195,9 @@ class RooflineChart:
     points: tuple[RooflinePoint, ...]
     implementations: tuple[str, ...]
     """Implementations of all series that were given; the position of a name decides its colour in all charts."""
-    x: tuple[float, float]
-    """Ends of the axis of intensity, in FLOP a byte."""
-    y: tuple[float, float]
-    """Ends of the axis of arithmetic rates, in TFLOP/s."""
-    left_out: int
-    """Number of measured series without a point, because their cost is not declared or has no arithmetic."""
+    x: tuple[float, float]  # ends of the axis of intensity, in FLOP a byte
+    y: tuple[float, float]  # ends of the axis of arithmetic rates, in TFLOP/s
+    left_out: int  # number of measured series without a point, because their cost is not declared or has no arithmetic
 
 
 def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> RooflineChart:

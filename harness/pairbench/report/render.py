@@ -27,8 +27,7 @@ _ENDLESS = 10_000
 class Terminal:
     """The terminal, file or pipe that the output goes to."""
 
-    width: int | None = None
-    """Width in columns; None where nothing limits it, as in a pipe."""
+    width: int | None = None  # width in columns; None where nothing limits it, as in a pipe
     color: bool = False
 
     @classmethod
@@ -164,8 +163,7 @@ class Column(Generic[Row]):
     right: bool = True
     drop: int = 0
     """Rank in which the column is left out where the terminal is too narrow, the highest first; 0 always stays."""
-    usual: str = ""
-    """The usual text: a column is left out where every cell has this text or none."""
+    usual: str = ""  # the usual text: a column is left out where every cell has this text or none
 
 
 def cells_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, str]:

@@ -197,8 +197,7 @@ def autotuned(record: Record) -> str:
     return f"autotuned {'; '.join(record.autotuned)}" if record.autotuned else ""
 
 
-_NAMED = 10
-"""How many cases a line names."""
+_NAMED = 10  # how many cases a line names
 
 
 def render(

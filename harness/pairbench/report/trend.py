@@ -21,8 +21,7 @@ from pairbench.report.latency_words import AXES
 from pairbench.report.render import Terminal, shorten
 from pairbench.report.rows import MEANINGS
 
-_SHOWN = 15
-"""Most rows of each table: newest runs, and runs without a value; JSON has all."""
+_SHOWN = 15  # most rows of each table: newest runs, and runs without a value; JSON has all
 
 
 def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), terminal: Terminal | None = None) -> str:
@@ -179,14 +178,10 @@ def _at(point: SeriesPoint) -> str:
     return f" ({', '.join(filter(None, [point.record.started_at[:10], commit[:10] if commit else '']))})"
 
 
-_COUNTED = 3
-"""Number of counts that have a line."""
-_LABELS = 12
-"""Number of labels that fit below the axis."""
-_NAMED = 12
-"""Number of marks of one kind up to which each has a label."""
-_LOG_FROM = 4.0
-"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
+_COUNTED = 3  # number of counts that have a line
+_LABELS = 12  # number of labels that fit below the axis
+_NAMED = 12  # number of marks of one kind up to which each has a label
+_LOG_FROM = 4.0  # ratio of the largest to the smallest value from which the axis is logarithmic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +201,7 @@ class Mark:
     kind: str
     """Kind of mark: `era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control`
     where only the control moved."""
-    label: str
-    """Label of the mark; empty where there are too many of its kind."""
+    label: str  # label of the mark; empty where there are too many of its kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,28 +219,23 @@ class SeriesChart:
     title: str
     subtitle: str
     unit: str
-    latency: str
-    """What the axis of latencies says."""
+    latency: str  # what the axis of latencies says
     p50: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
     p95: tuple[float, ...]
     control: tuple[float, ...]
-    control_name: str
-    """Name of the control; empty where there is none."""
+    control_name: str  # name of the control; empty where there is none
     speedup: tuple[float, ...]
     speedup_low: tuple[float, ...]
     speedup_high: tuple[float, ...]
     levels: tuple[LevelStep, ...]
     speedup_levels: tuple[LevelStep, ...]
-    counts: tuple[CountLine, ...]
-    """What is counted and ever took another value, the most telling first."""
+    counts: tuple[CountLine, ...]  # what is counted and ever took another value, the most telling first
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
-    runs: tuple[str, ...]
-    """Id, date and commit of each run."""
-    log: bool
-    """Whether the axis of latencies is logarithmic."""
+    runs: tuple[str, ...]  # id, date and commit of each run
+    log: bool  # whether the axis of latencies is logarithmic
 
 
 def series_chart(trend: Trend) -> SeriesChart:

@@ -4,8 +4,7 @@ Stacked bars of breakdowns: a bar for each implementation on one scale of time, 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
 
 from jinja2 import Environment
 
@@ -19,44 +18,11 @@ from pairbench.site import paths
 from pairbench.site.paths import File
 from pairbench.site.templates import render
 
-_COLOURS = 8
-"""Number of parts with a colour of their own; the rest of a bar is one part."""
+_COLOURS = 8  # number of parts with a colour of their own; the rest of a bar is one part
 _REST = "all else"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Segment:
-    """A part of a bar."""
-
-    name: str
-    colour: int
-    """Number of its colour in the style sheet; parts of one name have one colour in all bars."""
-    width: float
-    """Width in percent of the longest bar."""
-    text: str
-    """The time of the part."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """The bar of one implementation."""
-
-    name: str
-    total: str
-    segments: tuple[Segment, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackedBars:
-    """Bars on one scale."""
-
-    title: str
-    bars: tuple[Bar, ...]
-    key: tuple[tuple[str, int], ...]
-    """Names of the parts with their colours, the longest first."""
-
-
-def stacked(parts: Sequence[Breakdown]) -> tuple[StackedBars, ...]:
+def stacked(parts: Sequence[Breakdown]) -> tuple[SimpleNamespace, ...]:
     """Return the bars by kind and, where there are modules, by module; nothing where nothing took any time."""
     kinds = _bars("By kind of work", parts, lambda part: {row.name: row.ns for row in by_kind(part)})
     modules = _bars("By module", parts, _modules) if any(part.modules for part in parts) else None
@@ -99,7 +65,9 @@ def _modules(part: Breakdown) -> dict[str, float]:
     return found | ({"outside of modules": rest} if rest > 0 else {})
 
 
-def _bars(title: str, parts: Sequence[Breakdown], of: Callable[[Breakdown], dict[str, float]]) -> StackedBars | None:
+def _bars(
+    title: str, parts: Sequence[Breakdown], of: Callable[[Breakdown], dict[str, float]]
+) -> SimpleNamespace | None:
     tables = [of(part) for part in parts]
     longest = max((sum(table.values()) for table in tables), default=0.0)
     if not longest:
@@ -111,11 +79,11 @@ def _bars(title: str, parts: Sequence[Breakdown], of: Callable[[Breakdown], dict
     colours = {name: place for place, name in enumerate(named)}
     key = [*colours.items(), *([(_REST, _COLOURS - 1)] if len(names) > len(named) else [])]
 
-    def bar(part: Breakdown, table: dict[str, float]) -> Bar:
+    def bar(part: Breakdown, table: dict[str, float]) -> SimpleNamespace:
         shown = {name: table.get(name, 0.0) for name in named}
         shown[_REST] = sum(table.values()) - sum(shown.values())
         segments = (
-            Segment(
+            SimpleNamespace(
                 name=name,
                 colour=colours.get(name, _COLOURS - 1),
                 width=round(100 * ns / longest, 2),
@@ -124,21 +92,13 @@ def _bars(title: str, parts: Sequence[Breakdown], of: Callable[[Breakdown], dict
             for name, ns in shown.items()
             if ns > 1e-4 * longest
         )
-        return Bar(name=str(part.entry), total=units.duration(sum(table.values())), segments=tuple(segments))
+        return SimpleNamespace(
+            name=str(part.entry), total=units.duration(sum(table.values())), segments=tuple(segments)
+        )
 
-    return StackedBars(
+    return SimpleNamespace(
         title=title, bars=tuple(bar(part, table) for part, table in zip(parts, tables, strict=True)), key=tuple(key)
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BreakdownTable:
-    """A table as the template writes it."""
-
-    title: str
-    columns: tuple[tuple[str, bool], ...]
-    """Pairs of a column's name and whether it holds numbers."""
-    rows: Rows
 
 
 def head_of(kept: KeptBreakdown) -> BreakdownHead:
@@ -167,23 +127,21 @@ def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ..
             facts,
             kept=one,
             note=PROFILED,
-            parts=[(str(part.entry), sentences(part), _tables(part)) for part in one.parts],
+            parts=[
+                (
+                    str(part.entry),
+                    sentences(part),
+                    [_table(title, rows) for title, rows in [("Modules", tree_rows(part)), *tables(part)] if rows],
+                )
+                for part in one.parts
+            ],
             bars=stacked(one.parts),
             beside=beside_baseline(one.parts),
             together=_table("Side by side, in us", side_by_side(one.parts)) if len(one.parts) > 1 else None,
         )
 
 
-def _tables(part: Breakdown) -> list[BreakdownTable]:
-    titled = [("Modules", tree_rows(part)), *tables(part)]
-    return [_table(title, rows) for title, rows in titled if rows]
-
-
-def _table(title: str, rows: Rows) -> BreakdownTable:
+def _table(title: str, rows: Rows) -> SimpleNamespace:
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = tuple((name, all(_is_number(row.get(name)) for row in rows)) for name in names)
-    return BreakdownTable(title=title[:1].upper() + title[1:], columns=columns, rows=rows)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or isinstance(value, int | float)
+    columns = tuple((name, all(isinstance(row.get(name), int | float | None) for row in rows)) for name in names)
+    return SimpleNamespace(title=title[:1].upper() + title[1:], columns=columns, rows=rows)

@@ -6,7 +6,7 @@ which no page lacks its data.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -36,29 +36,20 @@ from pairbench.workflow.setup import catalogue_folder, store_of
 MANIFEST = ".pairbench-site.json"
 """The file that names what an earlier build wrote: no other file is ever changed or removed."""
 
-_STAGE = ".pairbench-new-"
-"""How the folder's name begins in which files wait for the last of them to be made."""
+_STAGE = ".pairbench-new-"  # how the folder's name begins in which files wait for the last of them to be made
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
     """What a build did to the folder."""
 
-    files: int
-    """How many files the site has."""
-    written: tuple[str, ...]
-    """The files that were new or had changed."""
-    removed: tuple[str, ...]
-    """The files of an earlier build that the site has no more."""
+    files: int  # how many files the site has
+    written: tuple[str, ...]  # the files that were new or had changed
+    removed: tuple[str, ...]  # the files of an earlier build that the site has no more
 
 
 def publish(folder: Path, files: Iterable[File]) -> Published:
-    """Write a site.
-
-    Raises:
-        UsageError: the folder holds something else, or cannot be written.
-        StoreFailedError: the store could not be read while the files were made of it.
-    """
+    """Write a site."""
     try:
         return _publish(folder, _made(files))
     except OSError as error:
@@ -159,28 +150,22 @@ def assets(folder: Path) -> Iterator[File]:
 class SiteOptions:
     """What a site is to be like, beside the store that it shows."""
 
-    folder: Path
-    """Where the site goes: a new folder, or that of an earlier build."""
+    folder: Path  # where the site goes: a new folder, or that of an earlier build
     repository: str | None = None
     """The address of the repository on the web; that of the checkout's origin where not given."""
     address: str | None = None
     """Where the site will be on the web, for the links in its feed; None where that is not known."""
-    last: int | None = None
-    """How many of the newest runs are shown; all where not given."""
-    figures: bool = False
-    """Whether each operator's speedup and roofline are drawn as SVG and PNG, too."""
-    store_options: tuple[str, ...] = ()
-    """What the commands on the pages have to be told to find the store."""
+    last: int | None = None  # how many of the newest runs are shown; all where not given
+    figures: bool = False  # whether each operator's speedup and roofline are drawn as SVG and PNG, too
+    store_options: tuple[str, ...] = ()  # what the commands on the pages have to be told to find the store
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltSite:
     """A site that was written."""
 
-    published: Published
-    """The files that were written and removed."""
-    problems: tuple[str, ...]
-    """A sentence for each thing of the store that could not be read."""
+    published: Published  # the files that were written and removed
+    problems: tuple[str, ...]  # A sentence for each thing of the store that could not be read
 
 
 def build_site(config: Config, options: SiteOptions) -> BuiltSite:
@@ -248,23 +233,18 @@ def _files(
     yield from badges(facts)
 
 
-_THREADS = 8
-"""Number of files that travel at once: each waits for an answer most of the time."""
-_LAST = (paths.OVERVIEW, "index.json", "feed.xml")
-"""What readers and programs open first comes when all else is there."""
+_THREADS = 8  # number of files that travel at once: each waits for an answer most of the time
+_LAST = (paths.OVERVIEW, "index.json", "feed.xml")  # what readers and programs open first comes when all else is there
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uploaded:
     """What publishing did to the target."""
 
-    name: str
-    """The target as it was named, without credentials."""
+    name: str  # the target as it was named, without credentials
     files: int
-    written: tuple[str, ...]
-    """Files that were new there or had changed, in the order in which they were written."""
-    removed: tuple[str, ...]
-    """Files of an earlier site of ours that this one has no more."""
+    written: tuple[str, ...]  # files that were new there or had changed, in the order in which they were written
+    removed: tuple[str, ...]  # files of an earlier site of ours that this one has no more
 
 
 def upload(folder: Path, target: str | StoreLocation) -> Uploaded:
@@ -272,14 +252,6 @@ def upload(folder: Path, target: str | StoreLocation) -> Uploaded:
 
     Data, styles and scripts go first, then pages, the overview and the index behind them, then what is gone from the site is
     deleted; the list of its files comes last, so that what was interrupted is done again.
-
-    Args:
-        folder: Where `publish` has written the site.
-        target: A folder, or a URL such as `s3://bucket/prefix`.
-
-    Raises:
-        UsageError: the target cannot be opened, is the folder itself, or holds a file of somebody else under the name of one of the site.
-        StoreFailedError: it cannot be read or written to.
     """
     try:
         place = StoreLocation.of(target)
@@ -299,9 +271,17 @@ def _upload(folder: Path, place: StoreLocation) -> Uploaded:
     names = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
     earlier = _uploaded_before(place)
-    _refuse_others(place, sorted(digests.keys() - earlier.keys()))
+    if there := existing(place, sorted(digests.keys() - earlier.keys())):
+        raise UsageError(
+            f"--publish {place.name!r} holds {there[0]!r}, which no earlier site of pairbench has left there; "
+            "name an empty place, or a folder inside of it"
+        )
     changed = [name for name in names if earlier.get(name) != digests[name]]
-    written = [name for stage in _stages(changed) for name in _written(folder, place, stage)]
+    written: list[str] = []
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for stage in _stages(changed):  # each needs those before it
+            list(pool.map(lambda name: put_file(place, name, (folder / name).read_bytes()), stage))
+            written += stage
     removed = sorted(earlier.keys() - digests.keys())
     place.delete(f"{place.root}/{name}" for name in removed if _is_inside(name))
     content = json.dumps({"files": sorted(names), "digests": digests}, indent=0).encode() + b"\n"
@@ -319,12 +299,6 @@ def _stages(names: Iterable[str]) -> list[list[str]]:
     return [[name for name in ordered if stage(name) == number] for number in range(3)]
 
 
-def _written(folder: Path, place: StoreLocation, names: Sequence[str]) -> Sequence[str]:
-    with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(lambda name: put_file(place, name, (folder / name).read_bytes()), names))
-    return names
-
-
 def _uploaded_before(place: StoreLocation) -> Mapping[str, str]:
     """Return the files of an earlier site there, each with its digest; empty for one that is not known."""
     content = read_file(place, MANIFEST)
@@ -338,19 +312,6 @@ def _uploaded_before(place: StoreLocation) -> Mapping[str, str]:
         raise UsageError(
             f"--publish {place.name!r}: {MANIFEST} there is damaged ({error}); remove it with the site that it belongs to"
         ) from error
-
-
-def _refuse_others(place: StoreLocation, names: Sequence[str]) -> None:
-    """Refuse to write over files that no earlier site of ours has left there.
-
-    Raises:
-        UsageError: there is one.
-    """
-    if there := existing(place, names):
-        raise UsageError(
-            f"--publish {place.name!r} holds {there[0]!r}, which no earlier site of pairbench has left there; "
-            "name an empty place, or a folder inside of it"
-        )
 
 
 def _is_inside(name: str) -> bool:

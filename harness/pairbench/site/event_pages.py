@@ -8,7 +8,7 @@ import shlex
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 from jinja2 import Environment
@@ -18,15 +18,13 @@ from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.render import shorten
-from pairbench.report.units import count_change, order
 from pairbench.site import paths
 from pairbench.site.marks import event_spark
 from pairbench.site.paths import File
 from pairbench.site.payload import series_anchor
 from pairbench.site.templates import render
 
-_TOLD = 2
-"""Number of counts that a headline names."""
+_TOLD = 2  # number of counts that a headline names
 _RUNS, _DAYS = (10, 50), (7, 30)
 WINDOWS = {f"{number}r": f"last {number} runs" for number in _RUNS} | {
     f"{number}d": f"{number} days" for number in _DAYS
@@ -41,31 +39,14 @@ LIFE_MEANS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Headline:
-    """The parts of an event's one line."""
-
-    operator: str
-    implementation: str
-    changes: tuple[str, ...]
-    """What changed: `+17.9 %`, `launches 1 → 3`, or `failed`."""
-    beside: str
-    """Change of the control, in words; empty where there is none to name."""
-    cause: str
-    more: str
-    """How many other series it moved, in words; empty where there is none."""
-    reason: str
-    """Reason of a failure, or of a newest run that is worse, which a number alone does not give; else empty."""
-
-
-def headline(event: Event) -> Headline:
+def headline(event: Event) -> SimpleNamespace:
     """Return the one line of an event: its largest change that is in the state of the whole."""
     first = event.moved[0]
     others = len(event.moved) - 1
     operators = {one.series.operator for one in event.moved}
     of = f" of {len(operators)} operators" if len(operators) > 1 else ""
     beside = units.change(first.control) if first.size is not None and first.control is not None else ""
-    return Headline(
+    return SimpleNamespace(
         operator=first.series.operator,
         implementation=first.series.implementation,
         changes=changes(first, event.kind),
@@ -88,8 +69,8 @@ def changes(moved: Moved, kind: str) -> tuple[str, ...]:
 
 def counts_in_words(moved: Moved) -> tuple[str, ...]:
     """Return the counts that changed, each like `launches 1 → 3`, the most telling first."""
-    ordered = sorted(moved.counts, key=lambda step: order(step.metric))
-    return tuple(count_change(step.metric, step.before, step.after) for step in ordered)
+    ordered = sorted(moved.counts, key=lambda step: units.order(step.metric))
+    return tuple(units.count_change(step.metric, step.before, step.after) for step in ordered)
 
 
 class Windows:
@@ -124,34 +105,8 @@ def _day(text: str) -> dt.datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
-_ISSUE = 10
-"""Number of series of a device model that the text for an issue names."""
-SHOWN = 200
-"""Number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EventRow:
-    """The row of an event."""
-
-    event: Event
-    operators: tuple[str, ...]
-    owners: tuple[str, ...]
-    """Who looks after the operators that moved, as their suites declare."""
-    headline: Headline
-    windows: tuple[str, ...]
-    """Names of the windows that it began or ended in."""
-    devices: tuple[str, ...]
-    attributions: tuple[str, ...]
-    """Causes of the change, the most frequent first; `unknown` where it cannot be attributed."""
-    compare: str | None
-    ab: str | None
-    bisect: str | None
-    """The command that finds the commit; None where one commit alone is in question, or `ab` cannot measure them."""
-    issue: str
-    """Text for an issue about it, in Markdown."""
-    text: str
-    """Text that the page's filter searches."""
+_ISSUE = 10  # number of series of a device model that the text for an issue names
+SHOWN = 200  # number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all
 
 
 def regressions(env: Environment, facts: SiteFacts) -> File:
@@ -182,24 +137,24 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
     )
 
 
-def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[EventRow]:
-    """Return the rows of events, in their order."""
+def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[SimpleNamespace]:
+    """Return the rows of events, in their order, as the templates show them."""
     windows = Windows(facts.runs)
     return [_row(event, windows, facts) for event in events]
 
 
-def _row(event: Event, windows: Windows, facts: SiteFacts) -> EventRow:
-    options = facts.options
+def _row(event: Event, windows: Windows, facts: SiteFacts) -> SimpleNamespace:
     series = [(one.series.suite, one.series.operator) for one in event.moved]
     owners = tuple(dict.fromkeys(facts.owners[one] for one in series if one in facts.owners))
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
+    compare, ab, bisect = compare_command(event, facts.options), ab_command(event), bisect_command(event)
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     devices = tuple(part.device_name for part in event.everywhere)
     runs = [head for head in (event.before, event.after) if head]
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
     words += [*owners, *filter(None, (event.after.subject, event.after.author))]
     words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
-    return EventRow(
+    return SimpleNamespace(
         event=event,
         operators=operators,
         owners=owners,
@@ -207,10 +162,10 @@ def _row(event: Event, windows: Windows, facts: SiteFacts) -> EventRow:
         windows=windows.of(event),
         devices=devices,
         attributions=_attributions(event.moved),
-        compare=compare_command(event, options),
-        ab=ab_command(event),
-        bisect=bisect_command(event),
-        issue=_issue(event, owners, compare_command(event, options), bisect_command(event) or ab_command(event)),
+        compare=compare,
+        ab=ab,
+        bisect=bisect,
+        issue=_issue(event, owners, compare, bisect or ab),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
     )
 
@@ -230,10 +185,13 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
         lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
         if len(part.moved) > _ISSUE:
             lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
-    lines += [f"- newest commit in question: {about}"] if (about := commit_words(event.after)) else []
-    lines += [f"- commits in question: {event.commits:,}"] if event.commits else []
-    lines += [f"- environment: {', '.join(event.era[:8])}"] if event.era else []
-    lines += [f"- owner: {', '.join(owners[:5])}"] if owners else []
+    facts = {
+        "newest commit in question": commit_words(event.after),
+        "commits in question": f"{event.commits:,}" if event.commits else "",
+        "environment": ", ".join(event.era[:8]),
+        "owner": ", ".join(owners[:5]),
+    }
+    lines += [f"- {name}: {text}" for name, text in facts.items() if text]
     return "\n".join(
         shorten(line, 300) if not line.startswith("  ") else f"  {shorten(line, 300)}"
         for line in [*lines, "", *(f"    {command}" for command in commands if command)]
@@ -249,12 +207,7 @@ def commit_words(head: RunHead) -> str:
 
 
 def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:
-    """Return the command that judges the two runs of the store again; None where there is no run before.
-
-    Args:
-        event: what happened.
-        options: that a command needs to find the store.
-    """
+    """Return the command that judges the two runs of the store again; None where there is no run before."""
     if event.before is None:
         return None
     return shlex.join(["pairbench", "compare", event.before.run_id, event.after.run_id, *options])
@@ -297,10 +250,8 @@ def _attributions(moved: Sequence[Moved]) -> tuple[str, ...]:
 
 FEED = "feed.xml"
 _ENTRIES = 100
-_MOVED = 20
-"""Number of series that one entry lists."""
-_TITLED = 3
-"""Number of operators in a title."""
+_MOVED = 20  # number of series that one entry lists
+_TITLED = 3  # number of operators in a title
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:pairbench:site")
 _DIRECTIONS = {"both": "slower and faster"}
@@ -312,10 +263,6 @@ def feed(facts: SiteFacts, *, address: str | None) -> File:
     An entry's id comes from its event's key alone, so a reader that has seen it knows it again after every build, and
     its time is that of the first run with the event; the feed's own is that of the newest event, without one of the
     newest run, without that 1970.
-
-    Args:
-        facts: What every page knows.
-        address: Where the site will stand on the web; None leaves links relative to the feed.
     """
     base = f"{address.rstrip('/')}/" if address else ""
     events = facts.events[:_ENTRIES]

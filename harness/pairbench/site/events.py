@@ -10,9 +10,10 @@ import hashlib
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import NamedTuple
 
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
@@ -22,7 +23,7 @@ from pairbench.analyze.history.moves import Move
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Judgement, Policy, Verdict
+from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Policy, Verdict
 from pairbench.model.record import Record, Series
 from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, GpuSpread, Moved, RunHead, RunVerdicts
 from pairbench.stats import percentile
@@ -33,8 +34,7 @@ class MoveLife:
     """A move, and what became of it."""
 
     move: Move
-    ended: int | None = None
-    """Index among the points of the run in which it was no longer so; None while it lasts."""
+    ended: int | None = None  # index among the points of the run in which it was no longer so; None while it lasts
     superseded: bool = False
     """Whether it ended because something else took its place: a new definition, or of a gain its loss."""
 
@@ -44,10 +44,6 @@ def lives_of(trend: Trend, policy: Policy = DEFAULT) -> tuple[MoveLife, ...]:
 
     A move of the control alone is left out, for the control's own series tells of it. So is one that does nothing but take an
     earlier one back, which is that one's end; a gain of the code's that is lost again is a regression, though.
-
-    Args:
-        trend: of the series.
-        policy: the smallest change that counts.
     """
     moves = [move for move in trend.moves if move.attribution is not None]
     least = math.log1p(policy.minimum_effect)
@@ -89,12 +85,10 @@ def _only_returns(life: MoveLife, lives: Sequence[MoveLife], least: float) -> bo
     return abs(sum(_of(move, first) for move in between)) < least
 
 
-_RECENT = 2 * MIN_RUNS
-"""The number of runs for which a new level says the same as a worse newest run."""
+_RECENT = 2 * MIN_RUNS  # the number of runs for which a new level says the same as a worse newest run
 _NEAR = 3
 """The number of runs within which a move of the latency is put where a count of the same series took another value."""
-_AROUND = 30
-"""The number of runs before and after a change that its small chart shows."""
+_AROUND = 30  # the number of runs before and after a change that its small chart shows
 _COUNTED = frozenset({*METRICS, *MARGINS, STATUS})
 Key = tuple[str, str, str | None, str]
 """What one event has in common: kind, device model, the last run before and the first run after."""
@@ -109,29 +103,20 @@ class SeriesEvent:
     era: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
+class _Part(NamedTuple):
     """A latency or a count of a series that moved, and what became of that."""
 
     outcome: GateOutcome
     worse: bool
     ended: int | None
     superseded: bool
-    covered: bool
-    """Whether it was accepted on purpose."""
+    covered: bool  # whether it was accepted on purpose
 
 
 def series_events(
     trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
 ) -> tuple[SeriesEvent, ...]:
-    """Return what happened to one series.
-
-    Args:
-        trend: its history.
-        changes: what comparisons of runs of it with their references say of its latency. That of the newest run counts, unless a
-            new level says the same; those of earlier ones only where the history is too short to have levels.
-        accepted: the level of the series that was accepted on purpose, if there is one.
-    """
+    """Return what happened to one series."""
     points = trend.points
     failures = [step for step in trend.steps if step.outcome is GateOutcome.FAILED]
     found = [_series_event(trend, "failed", None, [step], accepted) for step in failures]
@@ -151,7 +136,10 @@ def series_events(
     short = len(points) < 2 * MIN_RUNS
     for change in changes:
         newest = bool(points) and points[-1].record.run_id in change.current_runs
-        if (short or newest) and not told and _slower(change):
+        latency = any(
+            one.outcome is GateOutcome.REGRESSION and one.metric not in _COUNTED for one in change.judgements
+        )  # of counts and statuses the steps of the history tell
+        if (short or newest) and not told and change.outcome is GateOutcome.REGRESSION and latency:
             _add_compared(found, trend, change)
     return tuple(found)
 
@@ -166,10 +154,19 @@ def _series_event(
     before = first.before if first else move.before if move else None
     now = trend.points[index].record
     then = trend.points[before].record if before is not None else None
-    definition = now.definition_hash
-    parts = [_of_step(step, accepted, definition) for step in steps]
-    if life is not None:
-        parts.append(_of_move(trend, life, accepted, definition))
+
+    def covered(metric: str, value: float | str | None) -> bool:
+        number = value if isinstance(value, int | float) else None
+        return accepted is not None and accepted.covers(metric, number, now.definition_hash)
+
+    parts = [
+        _Part(step.outcome, step.worse, step.ended, step.superseded, covered(step.metric, step.current))
+        for step in steps
+    ]
+    if life is not None and move is not None:
+        outcome = outcome_of_move(move.size, move.attribution)
+        accepted_too = covered(trend.latency.p50, move.after_ns)
+        parts.append(_Part(outcome, move.size > 1, life.ended, life.superseded, accepted_too))
     told = [*(step.reason for step in steps), *dict.fromkeys(step.why for step in steps)]
     moved = Moved(
         series=trend.series,
@@ -203,28 +200,6 @@ def _history(trend: Trend, metric: str | None) -> tuple[float | None, ...]:
     return tuple(number(point.record, metric) for point in trend.points)
 
 
-def _of_step(step: Step, accepted: AcceptedLevel | None, definition: str | None) -> _Part:
-    value = step.current if isinstance(step.current, int | float) else None
-    return _Part(
-        outcome=step.outcome,
-        worse=step.worse,
-        ended=step.ended,
-        superseded=step.superseded,
-        covered=accepted is not None and accepted.covers(step.metric, value, definition),
-    )
-
-
-def _of_move(trend: Trend, life: MoveLife, accepted: AcceptedLevel | None, definition: str | None) -> _Part:
-    move = life.move
-    return _Part(
-        outcome=outcome_of_move(move.size, move.attribution),
-        worse=move.size > 1,
-        ended=life.ended,
-        superseded=life.superseded,
-        covered=accepted is not None and accepted.covers(trend.latency.p50, move.after_ns, definition),
-    )
-
-
 def _lived(moved: Moved, parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) -> Moved:
     """Return what moved with what became of it: of its parts those decide that last, and were not accepted."""
     lasting = [part for part in parts if part.ended is None]
@@ -241,17 +216,6 @@ def _lived(moved: Moved, parts: Sequence[_Part], trend: Trend, accepted: Accepte
     return replace(moved, outcome=min((part.outcome for part in lasting), key=ATTENTION.index))
 
 
-def _slower(change: Change) -> bool:
-    """Return whether a comparison calls a latency a regression: of counts and statuses the steps of the history tell."""
-    return change.outcome is GateOutcome.REGRESSION and any(_latencies(change))
-
-
-def _latencies(change: Change) -> Iterator[Judgement]:
-    return (
-        said for said in change.judgements if said.outcome is GateOutcome.REGRESSION and said.metric not in _COUNTED
-    )
-
-
 def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> None:
     """Add what a comparison says, beside the counts of the same run where these moved too."""
     device = trend.series.device_name
@@ -261,7 +225,7 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
         series=change.series,
         outcome=change.outcome,
         change=p50.change.estimate if p50 and p50.change else None,
-        relative=_over(p50, change),
+        relative=p50.change.estimate / change.control.estimate if p50 and p50.change and change.control else None,
         before_ns=_number(p50.reference) if p50 else None,
         after_ns=_number(p50.current) if p50 else None,
         control=change.control.estimate if change.control else None,
@@ -284,10 +248,6 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
     found.append(SeriesEvent(key=key, moved=replace(moved, life=life, ended=ended), era=tuple(map(str, change.era))))
 
 
-def _over(p50: Judgement | None, change: Change) -> float | None:
-    return p50.change.estimate / change.control.estimate if p50 and p50.change and change.control else None
-
-
 def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT) -> tuple[str, str | None]:
     """Return what became of a slower run: recovered with the first of the runs since which all are as fast as before it."""
     later = [point for point in trend.points if point.p50 and point.record.run_id > max(change.current_runs)]
@@ -306,10 +266,8 @@ def _number(value: float | str | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-_ENOUGH = 0.5
-"""The part of a run's series that an earlier run has to share for none before it to be looked at."""
-_BACK = 50
-"""The number of earlier runs that are looked at."""
+_ENOUGH = 0.5  # the part of a run's series that an earlier run has to share for none before it to be looked at
+_BACK = 50  # the number of earlier runs that are looked at
 _TOLD = (
     *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT),
     *(GateOutcome.INCOMPARABLE, GateOutcome.NEW),
@@ -317,17 +275,11 @@ _TOLD = (
 """Outcomes that a reader of a run is told of, in this order. What is proven slower or faster by the machine comes last; all else
 is noise or nothing."""
 
-RunKey = tuple[str, str]
-"""A run and a device model."""
+RunKey = tuple[str, str]  # A run and a device model
 
 
 def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Series]]) -> dict[RunKey, str]:
-    """Return for each run the earlier run to hold it against; none where no earlier run shares any series.
-
-    Args:
-        runs: all runs in any order; those that measured suspects of another one again are passed over.
-        series: what each measured.
-    """
+    """Return for each run the earlier run to hold it against; none where no earlier run shares any series."""
     found: dict[RunKey, str] = {}
     earlier: defaultdict[str, list[str]] = defaultdict(list)
     for head in sorted(runs, key=lambda head: (head.started_at, head.run_id)):
@@ -352,7 +304,11 @@ def run_verdicts(reference: str, device_name: str, changes: Sequence[Change]) ->
     here = [change for change in changes if change.series.device_name == device_name]
     told = [change for change in here if change.outcome in _TOLD or change.verdict in (Verdict.SLOWER, Verdict.FASTER)]
     rank = {outcome: place for place, outcome in enumerate(_TOLD)}
-    told.sort(key=lambda change: (rank.get(change.outcome, len(rank)), -_pair_size(change), change.series))
+
+    def size(change: Change) -> float:
+        return abs(change.p50.change.estimate - 1) if change.p50 and change.p50.change else 0.0
+
+    told.sort(key=lambda change: (rank.get(change.outcome, len(rank)), -size(change), change.series))
     counts = {outcome: sum(change.outcome is outcome for change in here) for outcome in GateOutcome}
     return RunVerdicts(
         reference=reference,
@@ -362,12 +318,7 @@ def run_verdicts(reference: str, device_name: str, changes: Sequence[Change]) ->
     )
 
 
-def _pair_size(change: Change) -> float:
-    return abs(change.p50.change.estimate - 1) if change.p50 and change.p50.change else 0.0
-
-
-_NEWEST = 5
-"""Runs of a series on a GPU that count, the newest."""
+_NEWEST = 5  # runs of a series on a GPU that count, the newest
 
 
 def gpu_ratios(trend: Trend) -> dict[str, float]:
@@ -394,11 +345,7 @@ def _question(point: SeriesPoint) -> tuple[int, str | None, str]:
 
 
 def spreads(ratios: Iterable[tuple[str, dict[str, float]]]) -> tuple[GpuSpread, ...]:
-    """Return a row for each GPU, the models by name and the slowest of each first.
-
-    Args:
-        ratios: The device model of each series, and what `gpu_ratios` returns for it.
-    """
+    """Return a row for each GPU, the models by name and the slowest of each first."""
     of_gpu: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for device_name, several in ratios:
         for gpu, ratio in several.items():
@@ -417,17 +364,11 @@ def spreads(ratios: Iterable[tuple[str, dict[str, float]]]) -> tuple[GpuSpread, 
     return tuple(sorted(rows, key=lambda row: (row.device_name, -row.ratio, row.gpu)))
 
 
-Heads = Mapping[tuple[str, str], RunHead]
-"""What each run is, by run and device model."""
+Heads = Mapping[tuple[str, str], RunHead]  # what each run is, by run and device model
 
 
 def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
-    """Return the events that what happened to the series makes up, the newest first.
-
-    Args:
-        several: from `series_events`, of as many series as are wanted in the events.
-        heads: of all runs; what is between others is left out.
-    """
+    """Return the events that what happened to the series makes up, the newest first."""
     by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
     for one in several:
         if (one.key[3], one.key[1]) in heads:

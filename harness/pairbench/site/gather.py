@@ -64,22 +64,14 @@ judged by their history."""
 _SHORT, _LATEST = 40, 12
 """The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
 levels."""
-_SERIES = 2_000
-"""The number of series that are judged in all. Some 2,000 take a second."""
-_RUNS = 40
-"""The number of runs that are judged: each takes a while to be read, however small it is."""
+_SERIES = 2_000  # the number of series that are judged in all. Some 2,000 take a second.
+_RUNS = 40  # the number of runs that are judged: each takes a while to be read, however small it is
 
 
 def compared(
     comparer: Comparer, heads: Collection[RunHead], newest: Mapping[Series, str]
 ) -> defaultdict[Series, list[Change]]:
-    """Return what comparisons of the newest runs with their references say of each series, the oldest run first.
-
-    Args:
-        comparer: of the store.
-        heads: all runs.
-        newest: the newest run of each series.
-    """
+    """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
     confirms = {head.run_id: head.confirms for head in heads}
     wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
     chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
@@ -129,8 +121,8 @@ _RUN = (
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
-_EXPLAINED = 100
-"""The number of newest events that say how kernels differ."""
+_STATES = {"measured": "unchanged", "skipped": "skipped"}
+_EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 
 class SiteReading:
@@ -144,17 +136,7 @@ class SiteReading:
         last: int | None = None,
         options: tuple[str, ...] = (),
     ) -> None:
-        """Read the store.
-
-        Args:
-            config: where it is.
-            repository: address of the repository on the web.
-            last: how many of the newest runs to take; all where not given.
-            options: what a command has to be told to find the store.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
-        """
+        """Read the store."""
         self._config = config
         self._store = store_of(config)
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
@@ -243,7 +225,9 @@ class SiteReading:
                 verdicts=self._verdicts.get(key),
                 environment=environment_of(records[-1]),
                 series=tuple(
-                    series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
+                    series_facts(
+                        record, series, SeriesStatus(state=_STATES.get(record.status, "failed")), columns=_RUN_NUMBERS
+                    )
                     for record, series in known
                 ),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
@@ -262,7 +246,7 @@ class SiteReading:
             known = {series for record in beside if (series := Series.of(record))}
             trends += [
                 make_trend(beside, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
-                for series in sorted(known, key=_baseline_first)
+                for series in sorted(known, key=lambda series: (series.implementation != BASELINE, series))
             ]
         return tuple(trends)
 
@@ -330,11 +314,3 @@ def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple
             series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
         }
     return newest_records, problems
-
-
-def _baseline_first(series: Series) -> tuple[bool, Series]:
-    return series.implementation != BASELINE, series
-
-
-def _state(record: Record) -> str:
-    return {"measured": "unchanged", "skipped": "skipped"}.get(record.status, "failed")

@@ -6,7 +6,7 @@ Small lines of values over runs, as an SVG without scripts: in rows of the overv
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from pairbench.model.case import TIERS
 from pairbench.model.outcome import Status
@@ -20,38 +20,13 @@ from pairbench.site.payload import implementations, series_id
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spark:
-    """A line of values as points in a box of 100 x 24."""
-
-    lines: tuple[str, ...]
-    """Points of each stretch without a gap, as SVG wants them."""
-    dots: tuple[tuple[float, float], ...]
-    """Runs with gaps on both sides, and the newest."""
-    one: float | None
-    """Height of a speedup of 1 in the box; None where that is outside."""
-    mark: float | None
-    """Place of the run with which something changed; None for none."""
-    trend: float
-    """Ratio of the newest speedup to the first."""
-    words: str
-    """Description of the line for screen readers."""
-
-
 def spark(
     values: Sequence[float | None],
     what: str = "Speedup in the newest",
     say: Callable[[float], str] = units.ratio,
     mark: int | None = None,
-) -> Spark | None:
-    """Return the line of some values, oldest first; None where there are fewer than two that are positive.
-
-    Args:
-        values: the values.
-        what: what they are, for those who do not see the line.
-        say: how one of them is said.
-        mark: index of the run with which something changed; None for no mark.
-    """
+) -> SimpleNamespace | None:
+    """Return the line of some values, oldest first; None where there are fewer than two that are positive."""
     known = [value for value in values if value is not None and 0 < value < math.inf]
     if len(known) < 2:
         return None
@@ -78,7 +53,7 @@ def spark(
     one = point(0, 0.0)[1]
     lines = [line for line in lines if line]
     newest = lines[-1][-1]
-    return Spark(
+    return SimpleNamespace(
         lines=tuple(" ".join(f"{x:g},{y:g}" for x, y in line) for line in lines if len(line) > 1),
         dots=tuple(dict.fromkeys([*(line[0] for line in lines if len(line) == 1), newest])),
         one=one if 0 <= one <= _HEIGHT else None,
@@ -89,60 +64,17 @@ def spark(
     )
 
 
-def event_spark(moved: Moved) -> Spark | None:
+def event_spark(moved: Moved) -> SimpleNamespace | None:
     """Return the line of what moved in the runs around an event, with a mark at the first run that has it."""
     what, say = ("Latency", units.duration) if not moved.counts or moved.change is not None else ("Count", units.count)
     return spark(moved.history, f"{what} in the {len(moved.history)} runs around it, of", say, mark=moved.place)
 
 
-_STEPS = 5
-"""Number of shades on either side of 1x."""
-_LARGEST = math.log(8)
-"""The logarithm of the speedup from which the shade is the strongest."""
+_STEPS = 5  # number of shades on either side of 1x
+_LARGEST = math.log(8)  # the logarithm of the speedup from which the shade is the strongest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One variant in one case and mode."""
-
-    text: str
-    """The speedup, a dash where the variant was skipped, or the status where it came to nothing."""
-    shade: int
-    """Shade from -5 for much slower over 0 for 1x to 5 for much faster; 0 where there is no speedup."""
-    state: str
-    """State of the speedup: faster, slower, open or none."""
-    host_bound: bool
-    id: str
-    """Id of its series, which leads to its trend."""
-    title: str
-    """All that the cell says, for those who point at it or do not see colours."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeatRow:
-    """A case in a mode."""
-
-    tier: str
-    label: str
-    mode: str
-    case: str
-    cells: tuple[Cell | None, ...]
-    """A cell for each variant; None where it was never planned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Heat:
-    """The whole map, the cases that count most first."""
-
-    variants: tuple[str, ...]
-    rows: tuple[HeatRow, ...]
-    modes: bool
-    """Whether there are several modes."""
-    tiers: bool
-    """Whether there are several tiers."""
-
-
-def heat_map(series: Sequence[SeriesFacts]) -> Heat | None:
+def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
     """Return the heat map of an operator on a device model; None where it has no variant."""
     variants = tuple(name for name in implementations(series) if name != BASELINE)
     if not variants:
@@ -153,7 +85,7 @@ def heat_map(series: Sequence[SeriesFacts]) -> Heat | None:
         if one.series.implementation != BASELINE:
             groups.setdefault((one.series.case, one.series.mode), {})[one.series.implementation] = one
     rows = [
-        HeatRow(
+        SimpleNamespace(
             tier=next(iter(group.values())).tier,
             label=labels[case][1],
             mode=mode,
@@ -163,7 +95,7 @@ def heat_map(series: Sequence[SeriesFacts]) -> Heat | None:
         for (case, mode), group in groups.items()
     ]
     rows.sort(key=lambda row: (-_rank(row.tier), row.mode != "eager", row.mode, labels[row.case][0]))
-    return Heat(
+    return SimpleNamespace(
         variants=variants,
         rows=tuple(rows),
         modes=len({row.mode for row in rows}) > 1,
@@ -175,7 +107,7 @@ def _rank(tier: str) -> int:
     return TIERS.index(tier) if tier in TIERS else -1
 
 
-def _cell(one: SeriesFacts) -> Cell:
+def _cell(one: SeriesFacts) -> SimpleNamespace:
     speedup, low, high = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
     state = state_of(speedup, low, high)
     if one.status == Status.SKIPPED:
@@ -190,7 +122,7 @@ def _cell(one: SeriesFacts) -> Cell:
         told = {"faster": "faster", "slower": "slower", "open": "not shown either way"}[state]
         title = f"{text}, {f'{ends}, ' if ends else ''}{told}"
     bound = one.texts.get("bound") == "host"
-    return Cell(
+    return SimpleNamespace(
         text=text,
         shade=0 if state == "none" else _shade(speedup),
         state=state,
@@ -206,36 +138,16 @@ def _shade(speedup: float) -> int:
 
 
 _BINS = 90
-_HIGHEST = 12
-"""Number of dots that fit on each other; more are drawn over the highest."""
-_FAR = 8.0
-"""How many times further than the median from 1x a group lies that is named."""
+_HIGHEST = 12  # number of dots that fit on each other; more are drawn over the highest
+_FAR = 8.0  # how many times further than the median from 1x a group lies that is named
 _FAR_NAMED = 4
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Strip:
-    """Dots in a box of 100 x 40, y counted from its top."""
-
-    dots: tuple[tuple[float, float, str], ...]
-    """Place and state of each: faster, open or slower."""
-    ticks: tuple[tuple[float, str], ...]
-    one: float
-    """Place of 1x."""
-    far: tuple[OverviewRow, ...]
-    """Groups that lie far from all others, the furthest first."""
-    words: str
-
-
-def strip(groups: Sequence[OverviewRow], median: float | None, among: Sequence[OverviewRow] = ()) -> Strip | None:
-    """Return the strip of some groups; None where fewer than three have a speedup.
-
-    Args:
-        groups: what to show.
-        median: of their speedups, from which others lie far.
-        among: groups whose speedups the scale holds, too, so that several strips can be compared; then one group is enough.
-    """
+def strip(
+    groups: Sequence[OverviewRow], median: float | None, among: Sequence[OverviewRow] = ()
+) -> SimpleNamespace | None:
+    """Return the strip of some groups; None where fewer than three have a speedup."""
     known = [(row, row.speedup) for row in groups if row.speedup is not None and row.speedup.estimate > 0]
     if len(known) < (1 if among else 3) or median is None:
         return None
@@ -261,7 +173,7 @@ def strip(groups: Sequence[OverviewRow], median: float | None, among: Sequence[O
     middle = next((number for number, (_, label) in enumerate(ticks) if label == "1x"), 0)
     far = sorted(known, key=lambda pair: -abs(math.log(pair[1].estimate) - math.log(median)))
     limit = max(math.log(_FAR), abs(math.log(median)) * 2)
-    return Strip(
+    return SimpleNamespace(
         dots=tuple(dots),
         ticks=tuple(tick for number, tick in enumerate(ticks) if (number - middle) % step == 0),
         one=place(1.0),

@@ -9,8 +9,8 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+from types import SimpleNamespace
 
 from jinja2 import Environment
 
@@ -56,68 +56,30 @@ _SHORT_NS = 10_000.0
 _NEAR = 0.6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limit:
-    """The limit of a series: a word, and by how much it is reached."""
-
-    word: str
-    """One of LIMITS; empty where the series' numbers do not tell."""
-    detail: str
-    """The numbers that the word follows from; empty where `word` is."""
-
-
-def limit_of(one: SeriesFacts, ceilings: Mapping[str, float]) -> Limit:
+def limit_of(one: SeriesFacts, ceilings: Mapping[str, float]) -> SimpleNamespace:
     """Return what limits a series; of what applies, what comes first in `LIMITS`."""
     host, device = one.numbers.get("host_p50_ns"), one.numbers.get("device_p50_ns", math.nan)
     kernels = one.numbers.get("kernels_per_call", 0.0)
     if one.texts.get("bound") == "host":
-        return Limit(word="host", detail=issuing(host, device))
+        return SimpleNamespace(word="host", detail=issuing(host, device))
     if kernels >= 1 and device / kernels < _SHORT_NS:
         number = f"{units.count(kernels)} kernel{'' if kernels == 1 else 's'}"
-        return Limit(word="launches", detail=f"{number} of {units.duration(device / kernels)}")
+        return SimpleNamespace(word="launches", detail=f"{number} of {units.duration(device / kernels)}")
     fraction = roof_fraction(one, ceilings)
     if math.isnan(fraction):
-        return Limit(word="", detail="")
+        return SimpleNamespace(word="", detail="")
     detail = f"{units.percent(fraction)} of its roof"
     if fraction < _NEAR:
-        return Limit(word="none of these", detail=detail)
+        return SimpleNamespace(word="none of these", detail=detail)
     # Where the dtype is not known there is a fraction only where memory limits.
     arithmetic = bool(one.dtype) and intensity_of(one) >= ridge(ceilings, one.dtype)
-    return Limit(word="compute" if arithmetic else "memory", detail=detail)
+    return SimpleNamespace(word="compute" if arithmetic else "memory", detail=detail)
 
 
-_FEW = 6
-"""Number of runs below which no change of level can be found: it takes some on both sides."""
+_FEW = 6  # number of runs below which no change of level can be found: it takes some on both sides
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorRow:
-    """The row of a series in the table of all series."""
-
-    id: str
-    facts: SeriesFacts
-    case: str
-    """Label of the case, as in the charts."""
-    order: int
-    """Position of the row in the default order, counted from 0."""
-    proven: str
-    """State of the speedup: faster, slower, open or none."""
-    limit: Limit
-    fraction: float | None
-    """Part of its roof that the series reaches; None where that is not known."""
-    remarks: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limited:
-    """The limits of an implementation, counted over the cases and modes in which it was measured."""
-
-    implementation: str
-    counts: Mapping[str, int]
-    """Number of series by the words of LIMITS; the empty word counts those whose numbers do not tell."""
-
-
-def implementation_rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
+def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
     """Return the table's rows: cases as the charts have them, the baseline of each first."""
     labels = {one.case: (index, one.label) for index, one in enumerate(case_labels(operator.series))}
     ordered = sorted(
@@ -130,7 +92,7 @@ def implementation_rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
     return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
 
 
-def choices(table: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
+def choices(table: tuple[SimpleNamespace, ...]) -> dict[str, tuple[str, ...]]:
     """Return the table's filters: the values of each by its name, where there are several."""
     series = [row.facts for row in table]
     states = {one.gate_status.state for one in series}
@@ -145,14 +107,14 @@ def choices(table: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
     return {name: several for name, several in values.items() if len(several) > 1}
 
 
-def limited(table: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
+def limited(table: tuple[SimpleNamespace, ...]) -> tuple[SimpleNamespace, ...]:
     """Return the limits of each implementation, the baseline first; empty where the numbers do not tell."""
     measured = [row for row in table if row.facts.status == Status.MEASURED]
     if not any(row.limit.word for row in measured):
         return ()
     names = implementations([row.facts for row in measured])
     return tuple(
-        Limited(
+        SimpleNamespace(
             implementation=name,
             counts=Counter(row.limit.word for row in measured if row.facts.series.implementation == name),
         )
@@ -174,10 +136,10 @@ def no_change(operator: OperatorFacts) -> str:
     return f"{text}: too few to find a change of level." if runs < _FEW else f"None found; {text}."
 
 
-def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> OperatorRow:
+def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> SimpleNamespace:
     speedup = _interval(one)
     fraction = roof_fraction(one, operator.ceilings)
-    return OperatorRow(
+    return SimpleNamespace(
         id=series_id(one),
         facts=one,
         case=case,
@@ -222,21 +184,13 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
 
 
 TEMPLATE = "operator.html.j2"
-FIGURES = ("speedup", "roofline")
-"""Kinds of static figures; a roofline needs declared costs."""
+FIGURES = ("speedup", "roofline")  # kinds of static figures; a roofline needs declared costs
 
 
 def operator(
     environment: Environment, facts: SiteFacts, operator: OperatorFacts, *, drawn: Collection[str] = ()
 ) -> Iterator[File]:
-    """Yield the page and its data script.
-
-    Args:
-        environment: that `pages.environment` made.
-        facts: what every page knows.
-        operator: what this page shows.
-        drawn: kinds of `FIGURES` that `operator_figures` writes, to be linked.
-    """
+    """Yield the page and its data script."""
     key = (operator.device_name, operator.suite, operator.operator)
     page, data = paths.operator_page(*key), paths.operator_data(*key)
     name = str(PurePosixPath(data).with_suffix(""))

@@ -3,13 +3,13 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 
 from jinja2 import Environment
 
-from pairbench.model.comparison import Change
 from pairbench.model.site import ATTENTION, STATES, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts
 from pairbench.site import paths
-from pairbench.site.event_pages import WINDOWS, EventRow, event_rows, headline
+from pairbench.site.event_pages import WINDOWS, event_rows, headline
 from pairbench.site.marks import spark, strip
 from pairbench.site.paths import File, RunFacts
 from pairbench.site.payload import beside_result, grouped, run_payload, script, series_anchor
@@ -18,10 +18,8 @@ from pairbench.site.templates import operators_of, render
 
 _EVENTS = 60
 """Number of open events that the page holds, the worst first; it shows the first few that are in the reader's window."""
-_COLUMNS = 3
-"""Number of device models whose column is seen at first; those of others where a reader chooses them."""
-_MOST = 12
-"""Number of device models that have a column at all; groups of others are in the unfolded rows."""
+_COLUMNS = 3  # number of device models whose column is seen at first; those of others where a reader chooses them
+_MOST = 12  # number of device models that have a column at all; groups of others are in the unfolded rows
 
 
 def overview(env: Environment, facts: SiteFacts) -> File:
@@ -52,7 +50,7 @@ def overview(env: Environment, facts: SiteFacts) -> File:
     )
 
 
-def _attention(opened: Sequence[EventRow]) -> dict[str, dict[str, int]]:
+def _attention(opened: Sequence[SimpleNamespace]) -> dict[str, dict[str, int]]:
     """Return how many events of each outcome are open, in all (by the empty name) and in each window."""
     return {
         str(outcome): {
@@ -105,13 +103,20 @@ def runs(env: Environment, facts: SiteFacts) -> File:
             "host": sorted({head.hostname for head in facts.runs}),
             "environment": list(dict.fromkeys(head.environment_hash for head in facts.runs)),
         },
-        bad=_bad,
+        bad=lambda head: sum(head.statuses.get(status, 0) for status in _BAD),
     )
 
 
 def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     """Return the page of a run, and the script with its numbers, which `compare` loads too."""
     key = one.head.run_id, one.head.device_name
+    told = one.verdicts.changes if one.verdicts is not None else ()
+    operators = Counter((series.series.suite, series.series.operator) for series in one.series)
+
+    def worst_first(one: SeriesFacts) -> tuple[int, str, str]:
+        rank = _BAD.index(one.status) if one.status in _BAD else len(_BAD)
+        return rank, one.series.suite, one.series.case
+
     troubled = [series for series in one.series if series.status != "measured"]
     page = render(
         env,
@@ -120,13 +125,13 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         facts,
         run=one,
         groups=grouped(one.environment),
-        troubled=sorted(troubled, key=_worst_first)[:_REASONS],
+        troubled=sorted(troubled, key=worst_first)[:_REASONS],
         troubles=len(troubled),
-        operators=_operators(one.series),
+        operators=[(*name, number) for name, number in sorted(operators.items())],
         beside=beside_result(one.series),
         data=data_name(*key),
         source=paths.run_data(*key),
-        changed=_changed(one),
+        changed=[(change, series_anchor(change.series)) for change in told[:_REASONS]],
         began=[(event, headline(event)) for event in facts.events if _here(event.after.run_id, key, event)],
         ended=[(event, headline(event)) for event in facts.events if _here(event.ended, key, event)],
     )
@@ -157,29 +162,6 @@ def _here(run_id: str | None, key: tuple[str, str], event: Event) -> bool:
     return (run_id, event.device_name) == key
 
 
-def _changed(one: RunFacts) -> list[tuple[Change, str]]:
-    """Return what a run changed, each with the id of its series on its operator's page."""
-    told = one.verdicts.changes if one.verdicts is not None else ()
-    return [(change, series_anchor(change.series)) for change in told[:_REASONS]]
-
-
 def data_name(run_id: str, device_name: str) -> str:
     """Return the name that a run's data has in the page."""
     return paths.run_data(run_id, device_name).removesuffix(".js")
-
-
-def _bad(head: RunHead) -> int:
-    return sum(head.statuses.get(status, 0) for status in _BAD)
-
-
-def _worst_first(one: SeriesFacts) -> tuple[int, str, str]:
-    return (_BAD.index(one.status) if one.status in _BAD else len(_BAD), one.series.suite, one.series.case)
-
-
-def _operators(series: Sequence[SeriesFacts]) -> list[tuple[str, str, int]]:
-    """Return suite, operator and number of series of each operator."""
-    counts: dict[tuple[str, str], int] = {}
-    for one in series:
-        key = (one.series.suite, one.series.operator)
-        counts[key] = counts.get(key, 0) + 1
-    return [(suite, operator, number) for (suite, operator), number in sorted(counts.items())]

@@ -28,8 +28,7 @@ from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.templates import commit_url
 
-_DEEPEST = 6
-"""Number of levels that get fields of their own; what lies deeper stays JSON."""
+_DEEPEST = 6  # number of levels that get fields of their own; what lies deeper stays JSON
 
 
 def fields(environment: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -69,14 +68,10 @@ def _text(value: object) -> str:
 
 
 _PAYLOAD_DIGITS = 5
-_LEVEL = 5
-"""How hard zlib tries: more takes twice as long and saves a hundredth."""
-_PACKED = 4_000
-"""Number of letters from which a script's value is packed."""
-_WHOLE = 2**53
-"""The number from which on a float no longer holds every whole number."""
-_REASON = 500
-"""Number of letters of a reason that a table shows."""
+_LEVEL = 5  # how hard zlib tries: more takes twice as long and saves a hundredth
+_PACKED = 4_000  # number of letters from which a script's value is packed
+_WHOLE = 2**53  # the number from which on a float no longer holds every whole number
+_REASON = 500  # number of letters of a reason that a table shows
 
 NUMBERS = {
     "p50": "p50_ns",
@@ -167,7 +162,12 @@ def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> 
         name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items() if name not in left_out
     }
     names: dict[str, int] = {}
-    indices = {name: [_index(text, names) for text in column] for name, column in texts.items()}
+    indices = {
+        name: [-1 if text is None else names.setdefault(text, len(names)) for text in column]
+        for name, column in texts.items()
+    }
+    # What describes this one run is left out.
+    lasting = [(name, text) for name, text in fields(run.environment) if name.partition(".")[0] != "observed"]
     return {
         "run": head.run_id,
         "device": head.device_name,
@@ -175,7 +175,7 @@ def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> 
         "commit": head.commit,
         "dirty": head.dirty,
         "branch": head.branch,
-        "environment": {**head.versions, "machine": head.hostname, **dict(_lasting(run.environment))},
+        "environment": {**head.versions, "machine": head.hostname, **dict(lasting)},
         "texts": indices,
         "names": list(names),
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
@@ -202,15 +202,6 @@ def beside_result(series: Iterable[SeriesFacts]) -> bool:
     return any(one.texts.get("latency") == DEVICE.name for one in series)
 
 
-def _index(text: str | None, names: dict[str, int]) -> int:
-    return -1 if text is None else names.setdefault(text, len(names))
-
-
-def _lasting(environment: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return the fields that do not describe one run alone."""
-    return [(name, text) for name, text in fields(environment) if name.partition(".")[0] != "observed"]
-
-
 def _json(value: object) -> str:
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
@@ -226,8 +217,7 @@ def _finite(value: Any) -> Any:
 
 _DIGITS = 4
 _KERNEL = 60
-_NAME = 500
-"""Number of letters of a name in a tooltip."""
+_NAME = 500  # number of letters of a name in a tooltip
 _NUMBERS = (
     *("p50_ns", "p95_ns", "call_p50_ns", "device_p50_ns", "host_p50_ns"),
     *("kernels_per_call", "launches_per_call"),

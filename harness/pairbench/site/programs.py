@@ -1,22 +1,20 @@
-"""The site for programs: index.json and badges; `feed` stands beside it.
-
-Draws a badge: a name, and beside it a short statement on the colour of a state, as an SVG of its own.
-"""
+"""The site for programs: index.json, and badges, which show a name and a short statement on the colour of a state."""
 
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from itertools import groupby
 from math import isfinite
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from pairbench.model.case import TIERS
-from pairbench.model.site import Event, Moved, OverviewRow, RunHead, SiteFacts
+from pairbench.model.record import Series
+from pairbench.model.site import Event, OverviewRow, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.render import shorten
 from pairbench.site import paths
-from pairbench.site.event_pages import feed
 from pairbench.site.paths import File
 from pairbench.site.summary import worst
 from pairbench.stats import Interval
@@ -49,31 +47,19 @@ _FONTS = "Verdana,DejaVu Sans,Geneva,sans-serif"
 
 
 def draw_badge(name: str, statement: str, state: str, title: str) -> bytes:
-    """Return the SVG.
-
-    Args:
-        name: On the left. One line, as short as it is to be shown; so is the statement.
-        statement: On the right.
-        state: One of `model.site.STATES`, or empty where nothing is known; gives the colour.
-        title: What is read out in place of the picture, and shown under the pointer.
-    """
-    left, right = text_width(name) + 2 * _PAD, text_width(statement) + 2 * _PAD
-    svg = ET.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "width": f"{left + right:.1f}",
-            "height": str(_HEIGHT),
-            "role": "img",
-            "aria-label": title,
-        },
-    )
+    """Return the SVG of a badge: a name on the left, a statement on the colour of a state on the right, and a title that is read out."""
+    left, right = (text_width(text) + 2 * _PAD for text in (name, statement))
+    size = {"width": f"{left + right:.1f}", "height": str(_HEIGHT)}
+    svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, "role": "img", "aria-label": title})
     ET.SubElement(svg, "title").text = title
-    _box(svg, 0, left, _LABEL)
-    _box(svg, left, right, _COLOURS.get(state, _COLOURS["skipped"]))
+    boxes = [(0.0, left, _LABEL, name), (left, right, _COLOURS.get(state, _COLOURS["skipped"]), statement)]
+    for start, width, colour, _ in boxes:
+        place = {"x": f"{start:.1f}", "width": f"{width:.1f}", "height": str(_HEIGHT)}
+        ET.SubElement(svg, "rect", {**place, "fill": colour})
     words = ET.SubElement(svg, "g", {"fill": "#fff", "font-family": _FONTS, "font-size": "11"})
-    _words(words, _PAD, name)
-    _words(words, left + _PAD, statement)
+    for start, _, _, text in boxes:
+        place = {"x": f"{start + _PAD:.1f}", "y": "14", "textLength": f"{text_width(text):.1f}"}
+        ET.SubElement(words, "text", {**place, "lengthAdjust": "spacingAndGlyphs"}).text = text
     return bytes(ET.tostring(svg, encoding="utf-8")) + b"\n"
 
 
@@ -91,78 +77,23 @@ def _width(letter: str) -> int:
     return _WIDE if unicodedata.east_asian_width(letter) in "WF" else _OTHER
 
 
-def _box(svg: ET.Element, start: float, width: float, colour: str) -> None:
-    geometry = {"x": f"{start:.1f}", "width": f"{width:.1f}", "height": str(_HEIGHT)}
-    ET.SubElement(svg, "rect", {**geometry, "fill": colour})
-
-
-def _words(group: ET.Element, start: float, text: str) -> None:
-    geometry = {"x": f"{start:.1f}", "y": "14", "textLength": f"{text_width(text):.1f}"}
-    ET.SubElement(group, "text", {**geometry, "lengthAdjust": "spacingAndGlyphs"}).text = text
-
-
-__all__ = ["SCHEMA", "badges", "feed", "index_json"]
-
-SCHEMA = 1
-"""Version of index.json. A key that goes, or means something else, raises it; a new key does not."""
+SCHEMA = 1  # version of index.json. A key that goes, or means something else, raises it; a new key does not.
 STATE_BADGE = "badges/state.svg"
-
-# Attributes that index.json has under their own names. Named here rather than taken from the values, so that the document
-# does not change with them.
-_RUN = (
-    *("run_id", "started_at", "device_name", "device_uuids", "hostname", "commit", "commit_at", "branch", "dirty"),
-    *("confirms", "environment_hash", "versions", "statuses", "timers", "subject", "author", "number", "pull_request"),
-)
-_ROW = (
-    *("device_name", "suite", "operator", "dtype", "tier", "mode", "cases", "variant", "latency", "speedup"),
-    *(
-        "least",
-        "most",
-        "host_bound",
-        "losing",
-        "statuses",
-        "margin",
-        "launches_before",
-        "launches_after",
-        "spark",
-        "state",
-        "newest_run",
-    ),
-)
-_EVENT = ("key", "kind", "direction", "outcome", "accepted", "device_name", "life", "ended", "commits")
-_MOVED = (
-    *("change", "relative", "before_ns", "after_ns", "control", "attribution", "outcome", "reason", "kernels"),
-    *("accepted", "life", "ended"),
-)
-_COUNT = ("metric", "before", "after", "reason")
 
 
 def index_json(facts: SiteFacts) -> File:
-    """Return index.json: what the overview and the regressions show, for programs.
+    """Return index.json: what the overview and the regressions show, for programs; the same facts give the same bytes.
 
-    Keys of the document, in this order; the same facts always give the same bytes:
-
-    - `schema`: the number above. `store`, `repository`: where the runs were read, and the sources' address or null.
-    - `runs`: newest first; `run_id`, `started_at` (ISO 8601, UTC), `device_name`, `device_uuids`, `hostname`, `commit`,
-      `commit_at`, `branch`, `dirty`, `confirms`, `environment_hash`, `versions`, `statuses`, `timers`,
-      and of the commit `subject`, `author`, `number` (of commits in its history) and `pull_request`, or null; `href` is its
-      page, relative to index.json.
-    - `rows`: what the overview's table holds, by `device_name`, `suite`, `operator`, `dtype`, `tier` and `mode`; `cases`,
-      `variant` (the best), `latency` (what the speedups are of: device or call), `speedup` ([estimate, low, high] of baseline over variant, or null), `least` and `most` over
-      the cases, `host_bound` (cases in which issuing a call takes the host longer than the work takes the device), `losing` (cases), `statuses`, `margin`, `launches_before` and `launches_after` ([fewest, most] or null),
-      `spark` (speedups of the newest runs, oldest first), `state`, `newest_run`, `href` of the operator's page, `badge`.
-    - `events`: newest first; `key`, `kind`, `direction`, `outcome`, `accepted`, `device_name`, `before` and `after` (ids
-      of runs; `before` may be null), `era`, `life` (still there, accepted, recovered or superseded) and `ended` (the run with
-      which it did, or null), `commits` (how many are in question, or null), `href`, and in `elsewhere` the same step on other device models; `moved` lists the series: `series`,
-      `change` (after over before), `relative` (to the control), `before_ns`, `after_ns`, `control`, `attribution`, `outcome`,
-      `reason`, `counts` (`metric`, `before`, `after`, `reason`), `kernels`, `accepted`, `life`, `ended`.
-    - `problems`: what could not be read, in sentences.
+    Its keys are `schema`, `store`, `repository` (or null), `runs` and `events` (the newest first), `rows` and `problems`
+    (sentences). Runs, rows and events, and in events `moved` and its `counts`, have the fields of `RunHead`, `OverviewRow`,
+    `Event`, `Moved` and `CountStep` of `model.site`, but for these: `href` and `badge` are files of the site, `series` is a
+    name, an event's `before` and `after` are ids of runs, and the small charts of `Moved` are left out. Intervals are lists
+    of estimate, low and high.
     """
-    rows = sorted(facts.rows, key=_identity)
-    lists: dict[str, Iterable[object]] = {
-        "runs": map(_run, facts.runs),
-        "rows": map(_row, rows),
-        "events": map(_event, facts.events),
+    lists: dict[str, Iterable[Any]] = {
+        "runs": facts.runs,
+        "rows": sorted(facts.rows, key=_identity),
+        "events": facts.events,
         "problems": facts.problems,
     }
     lines = [f'{{"schema": {SCHEMA}', f'"store": {_line(facts.store)}', f'"repository": {_line(facts.repository)}']
@@ -171,6 +102,47 @@ def index_json(facts: SiteFacts) -> File:
         body = ",\n".join(map(_line, items))
         lines.append(f'"{name}": [\n{body}\n]' if body else f'"{name}": []')
     return File(path="index.json", content=(",\n".join(lines) + "}\n").encode(errors="replace"))
+
+
+def _line(value: object) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold: lists for tuples, keys in order, null for what is no finite number."""
+    if isinstance(value, Series):
+        return value.name
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {**{one.name: getattr(value, one.name) for one in fields(value)}, **_instead(value)}
+        return _plain({name: item for name, item in value.items() if name not in ("history", "place")})
+    if isinstance(value, Mapping):
+        return {str(key): _plain(value[key]) for key in sorted(value)}
+    if isinstance(value, Interval | tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else None
+    return value
+
+
+def _instead(value: Any) -> dict[str, object]:
+    """Return what stands in index.json beside the fields of a value, or in their place."""
+    match value:
+        case RunHead():
+            return {"href": paths.run_page(value.run_id, value.device_name)}
+        case OverviewRow():
+            where = (value.device_name, value.suite, value.operator)
+            return {"href": paths.operator_page(*where), "badge": paths.badge(*where)}
+        case Event():
+            before = value.before.run_id if value.before else None
+            href = f"{paths.REGRESSIONS}#{paths.anchor(value.key)}"
+            return {
+                "before": before,
+                "after": value.after.run_id,
+                "href": href,
+                "accepted": value.accepted,
+                "commits": value.commits,
+            }
+    return {}
 
 
 def badges(facts: SiteFacts) -> Iterator[File]:
@@ -187,7 +159,9 @@ def badges(facts: SiteFacts) -> Iterator[File]:
 
 def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
     name, device = shorten(rows[0].operator, 40), shorten(rows[0].device_name, 60)
-    best = _best(rows)
+    # The largest speedup of the most telling tier that has any.
+    known = (row for row in rows if row.speedup is not None)
+    best = max(known, key=lambda row: (_weight(row.tier), row.speedup.estimate if row.speedup else 0.0), default=None)
     if best is None or best.speedup is None:
         return draw_badge(name, state, state, f"{name} on {device}: no speedup measured, {state}")
     speedup = units.ratio(best.speedup.estimate)
@@ -197,12 +171,6 @@ def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
     cases = f", {over} over {best.cases} cases" if over else ""
     title = f"{name} on {device}: {shorten(best.variant or '', 40)} {speedup} (95 % interval {interval}{cases}; {how}; latency: {best.latency}), {state}"
     return draw_badge(name, f"{speedup} ({over or interval}) {state}", state, title)
-
-
-def _best(rows: Sequence[OverviewRow]) -> OverviewRow | None:
-    """Return the largest speedup among the rows of the most telling tier that has any."""
-    known = [(row, row.speedup.estimate) for row in rows if row.speedup is not None]
-    return max(known, key=lambda one: (_weight(one[0].tier), one[1]), default=(None, 0.0))[0]
 
 
 def _weight(tier: str) -> int:
@@ -219,48 +187,3 @@ def _whole(states: Sequence[str]) -> bytes:
 
 def _identity(row: OverviewRow) -> tuple[str, ...]:
     return (row.device_name, row.suite, row.operator, row.dtype, row.tier, row.mode)
-
-
-def _run(run: RunHead) -> dict[str, object]:
-    return {**{name: getattr(run, name) for name in _RUN}, "href": paths.run_page(run.run_id, run.device_name)}
-
-
-def _row(row: OverviewRow) -> dict[str, object]:
-    where = (row.device_name, row.suite, row.operator)
-    return {
-        **{name: getattr(row, name) for name in _ROW},
-        "href": paths.operator_page(*where),
-        "badge": paths.badge(*where),
-    }
-
-
-def _event(event: Event) -> dict[str, object]:
-    return {
-        **{name: getattr(event, name) for name in _EVENT},
-        "before": event.before.run_id if event.before else None,
-        "after": event.after.run_id,
-        "era": event.era,
-        "href": f"{paths.REGRESSIONS}#{paths.anchor(event.key)}",
-        "moved": [_moved(one) for one in event.moved],
-        "elsewhere": [_event(other) for other in event.elsewhere],
-    }
-
-
-def _moved(one: Moved) -> dict[str, object]:
-    counts = [{name: getattr(count, name) for name in _COUNT} for count in one.counts]
-    return {"series": one.series.name, **{name: getattr(one, name) for name in _MOVED}, "counts": counts}
-
-
-def _line(value: object) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can hold: lists for tuples, keys in order, null for what is no finite number."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(value[key]) for key in sorted(value)}
-    if isinstance(value, Interval | tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if isfinite(value) else None
-    return value

@@ -33,17 +33,7 @@ _HOSTS = (_ADDRESS, "localhost")
 def serve(
     folder: Path, port: int, notify: Callable[[str], None], *, handler: "Callable[..., SiteHandler] | None" = None
 ) -> None:
-    """Serve a folder until Ctrl-C.
-
-    Args:
-        folder: What is served; nothing outside it is, whatever is asked for.
-        port: 0 takes one that is free.
-        notify: Is told the address.
-        handler: Makes what answers a request; what serves files alone where not given.
-
-    Raises:
-        UsageError: there is no such folder, or the port cannot be had.
-    """
+    """Serve a folder until Ctrl-C."""
     with make_server(folder, port, handler=handler) as server:
         notify(f"serving {folder} at http://{_ADDRESS}:{server.server_address[1]}/ (Ctrl-C ends it)")
         try:
@@ -53,11 +43,7 @@ def serve(
 
 
 def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler] | None" = None) -> ThreadingHTTPServer:
-    """Return a server that is bound and does not answer yet.
-
-    Raises:
-        UsageError: as `serve` does.
-    """
+    """Return a server that is bound and does not answer yet."""
     if not folder.is_dir():
         raise UsageError(f"folder {str(folder)!r} does not exist, expected the one that the site was written to")
     try:
@@ -105,7 +91,10 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
     def is_from_here(self) -> bool:
         """Tell whether the request was made to this machine by one of its own names."""
-        return _is_local(self.headers.get("Host", ""))
+        try:
+            return urlsplit(f"//{self.headers.get('Host', '')}").hostname in _HOSTS
+        except ValueError:
+            return False
 
     def end_headers(self) -> None:
         """Add what keeps a browser from showing the site as it was before."""
@@ -127,24 +116,13 @@ class SiteHandler(SimpleHTTPRequestHandler):
             return False
 
 
-def _is_local(host: str) -> bool:
-    try:
-        return urlsplit(f"//{host}").hostname in _HOSTS
-    except ValueError:
-        return False
-
-
-EVENTS = "/live/events"
-"""Address of the stream of events; no file of a site has such a name."""
+EVENTS = "/live/events"  # address of the stream of events; no file of a site has such a name
 _SCRIPT = '<script src="/assets/live.js" data-seen="{seen}"></script>\n'
 """The page says how new it is when it listens, for a build may end between the two."""
-_EVERY_S, _FAR_S = 0.3, 5.0
-"""Seconds between two looks at a store: at a folder, and at one that is elsewhere."""
-_REST = 4.0
-"""Seconds of rest after a second of a core's time: a run on this machine needs its cores more."""
+_EVERY_S, _FAR_S = 0.3, 5.0  # seconds between two looks at a store: at a folder, and at one that is elsewhere
+_REST = 4.0  # seconds of rest after a second of a core's time: a run on this machine needs its cores more
 _PING_S = 10.0
-_KEPT = 50
-"""Number of builds whose files are remembered for a page that was away."""
+_KEPT = 50  # number of builds whose files are remembered for a page that was away
 _NICE = 19
 
 
@@ -180,12 +158,7 @@ class Board:
             return self._version
 
     def after(self, seen: int, timeout: float) -> tuple[int, str, tuple[str, ...]]:
-        """Wait for news, and return their number, the runs as JSON, and the files that were written since.
-
-        Args:
-            seen: Number of the newest news that are known.
-            timeout: Seconds to wait at most.
-        """
+        """Wait for news, and return their number, the runs as JSON, and the files that were written since."""
         with self._changed:
             self._changed.wait_for(lambda: self._version > seen, timeout)
             files = {name: None for version, written in self._builds if version > seen for name in written}
@@ -193,18 +166,7 @@ class Board:
 
 
 def serve_live(config: Config, options: SiteOptions, port: int, notify: Callable[[str], None], seen: object) -> None:
-    """Serve the site of a store until Ctrl-C, built again whenever the store has changed.
-
-    Args:
-        config: Where the store is.
-        options: What the site is like; it has been built once.
-        port: 0 takes one that is free.
-        notify: Is told the address, and what goes wrong.
-        seen: Fingerprint of the store from before the site was built.
-
-    Raises:
-        UsageError: the port cannot be had.
-    """
+    """Serve the site of a store until Ctrl-C, built again whenever the store has changed."""
     board, stop = Board(), threading.Event()
     os.nice(_NICE)  # whatever is measured on this machine goes first
     watcher = threading.Thread(target=_watch, args=(config, options, board, stop, notify, seen), daemon=True)

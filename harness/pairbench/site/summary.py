@@ -4,10 +4,11 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import PurePosixPath
+from types import SimpleNamespace
 
 from pairbench.analyze.history.latest import Latest
 from pairbench.analyze.history.trend import Trend
@@ -33,14 +34,7 @@ _STATES = {
 
 
 def gate_status_of(status: str, reason: str | None, change: Change | None, newest: Latest | None) -> SeriesStatus:
-    """Return where a series stands.
-
-    Args:
-        status: of its newest record.
-        reason: of that record.
-        change: what the comparison of its newest run with the reference says; None where that run was not compared.
-        newest: what its history says, which stands in for a comparison.
-    """
+    """Return where a series stands."""
     if status == Status.SKIPPED:
         return SeriesStatus(state="skipped", reason=reason or "")
     if status != Status.MEASURED:
@@ -72,10 +66,6 @@ def with_open(status: SeriesStatus, lasting: Moved | None) -> SeriesStatus:
     """Return where a series stands when what happened to it earlier and is still there is known, too.
 
     A gain of earlier runs is no news; what is worse stays until it is mended or accepted.
-
-    Args:
-        status: what its newest run says.
-        lasting: its move in the worst event that is still there; None where there is none.
     """
     if lasting is None or lasting.outcome is GateOutcome.IMPROVEMENT or status.state == "skipped":
         return status
@@ -90,17 +80,12 @@ def worst(states: Sequence[str]) -> str:
     return min(states, key=STATES.index, default="skipped")
 
 
-_SPARK = 30
-"""The number of newest runs that a sparkline shows."""
+_SPARK = 30  # the number of newest runs that a sparkline shows
 _Pairs = Sequence[tuple[SeriesFacts, Trend]]
 
 
 def overview_rows(series: Iterable[tuple[SeriesFacts, Trend]]) -> tuple[OverviewRow, ...]:
-    """Return the rows of one operator on one device model, by dtype, tier and mode.
-
-    Args:
-        series: all series of it.
-    """
+    """Return the rows of one operator on one device model, by dtype, tier and mode."""
     groups: defaultdict[tuple[str, str, str], list[tuple[SeriesFacts, Trend]]] = defaultdict(list)
     for facts, trend in series:
         groups[facts.dtype, facts.tier, facts.series.mode].append((facts, trend))
@@ -185,52 +170,9 @@ def _spark(chosen: _Pairs) -> tuple[float | None, ...]:
     return tuple(math.exp(sum(values) / len(values)) for values in whole[-_SPARK:])
 
 
-_NAMED = 5
-"""Number of wins, losses and thin margins that are named."""
-_THIN = 0.05
-"""The part of the tolerance below which what is left is thin."""
-MAIN = ("headline", "real")
-"""The tiers that count: of smaller ones the sizes are not those that anybody runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorSummary:
-    """One operator on all device models."""
-
-    family: str
-    suite: str
-    operator: str
-    rows: tuple[OverviewRow, ...]
-    """The groups of its cases, those that count most first."""
-    leading: tuple[OverviewRow, ...]
-    """The group that stands for it on each device model on which it was measured: of the headline tier and eager, if it has such."""
-    state: str
-    """The worst state of any of its groups."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceSummary:
-    """What the operators of a device model, or of one family on it, come to; groups are those of the tiers that count."""
-
-    device_name: str
-    family: str
-    """The family; empty for all of them together."""
-    operators: int
-    groups: tuple[OverviewRow, ...]
-    """The groups that have a speedup, the largest first."""
-    faster: int
-    """Number of groups whose best variant is shown to be faster: the interval of its mean speedup lies above 1."""
-    slower: int
-    """Number of groups whose best variant is shown to be slower."""
-    median: float | None
-    """Median of the speedups of the groups in `of`; None where none has any. A mean is ruined by one of 6,000x."""
-    of: str
-    """What the median is over, in words: the latency and the tier."""
-    wins: tuple[OverviewRow, ...]
-    losses: tuple[OverviewRow, ...]
-    """Groups whose best variant is slower, the worst first."""
-    thin: tuple[OverviewRow, ...]
-    """Groups of which least of the tolerance is left, where that is little."""
+_NAMED = 5  # number of wins, losses and thin margins that are named
+_THIN = 0.05  # the part of the tolerance below which what is left is thin
+MAIN = ("headline", "real")  # the tiers that count: of smaller ones the sizes are not those that anybody runs
 
 
 def family_of(suite: str) -> str:
@@ -239,7 +181,7 @@ def family_of(suite: str) -> str:
     return path.parent.name or path.stem
 
 
-def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[OperatorSummary, ...]:
+def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[SimpleNamespace, ...]:
     """Return one entry an operator, by family and name."""
 
     def key(row: OverviewRow) -> tuple[str, str, str]:
@@ -251,15 +193,10 @@ def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[OperatorSummary, ..
     )
 
 
-def device_summaries(rows: Sequence[OverviewRow], self_tests: Collection[str] = ()) -> tuple[DeviceSummary, ...]:
-    """Return for each device model what all operators come to, and behind it the same for each family, if there are several.
-
-    Args:
-        rows: of all operators.
-        self_tests: patterns of suites that test the harness, and are left out.
-    """
+def device_summaries(rows: Sequence[OverviewRow], self_tests: Collection[str] = ()) -> tuple[SimpleNamespace, ...]:
+    """Return for each device model what all operators come to, and behind it the same for each family, if there are several."""
     counted = [row for row in rows if not is_self_test(row.suite, self_tests)]
-    found: list[DeviceSummary] = []
+    found: list[SimpleNamespace] = []
     for device in sorted({row.device_name for row in counted}):
         here = [row for row in counted if row.device_name == device]
         families = sorted({family_of(row.suite) for row in here})
@@ -274,12 +211,12 @@ def is_self_test(suite: str, self_tests: Collection[str]) -> bool:
     return any(fnmatch(suite, pattern) for pattern in self_tests)
 
 
-def _summary(family: str, suite: str, operator: str, rows: tuple[OverviewRow, ...]) -> OperatorSummary:
+def _summary(family: str, suite: str, operator: str, rows: tuple[OverviewRow, ...]) -> SimpleNamespace:
     ordered = tuple(sorted(rows, key=_rank))
     devices = sorted({row.device_name for row in rows})
     leading = tuple(next(row for row in ordered if row.device_name == device) for device in devices)
     state = worst([row.state for row in rows])
-    return OperatorSummary(family=family, suite=suite, operator=operator, rows=ordered, leading=leading, state=state)
+    return SimpleNamespace(family=family, suite=suite, operator=operator, rows=ordered, leading=leading, state=state)
 
 
 def _rank(row: OverviewRow) -> tuple[bool, int, int, int, str, str]:
@@ -289,7 +226,7 @@ def _rank(row: OverviewRow) -> tuple[bool, int, int, int, str, str]:
     return row.speedup is None, -tier, mode, -row.cases, row.dtype, row.device_name
 
 
-def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> DeviceSummary:
+def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> SimpleNamespace:
     main = [row for row in rows if row.tier in MAIN] or list(rows)
     groups = sorted((row for row in main if row.speedup), key=lambda row: -_speedup(row))
     tier = next((tier for tier in MAIN if any(row.tier == tier for row in groups)), "")
@@ -298,7 +235,7 @@ def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> DeviceSumm
     margins = sorted(
         (row for row in main if row.margin is not None and row.margin < _THIN), key=lambda row: row.margin or 0
     )
-    return DeviceSummary(
+    return SimpleNamespace(
         device_name=device,
         family=family,
         operators=len({(row.suite, row.operator) for row in rows}),
@@ -317,26 +254,8 @@ def _speedup(row: OverviewRow) -> float:
     return row.speedup.estimate if row.speedup is not None else math.nan
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorVerdict:
-    """What a reader wants to know first."""
-
-    variant: str
-    speedup: Interval
-    """Geometric mean over the cases of the group that counts most."""
-    row: OverviewRow
-    """The group that counts most."""
-    losses: tuple[tuple[str, int, int, str], ...]
-    """Name of each tier, the cases in which the variant is shown to be slower, all cases, and in words where it loses."""
-
-
-def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts]) -> OperatorVerdict | None:
-    """Return the verdict on an operator on one device model; None where no variant has a speedup.
-
-    Args:
-        rows: its groups.
-        series: all its series on that device model.
-    """
+def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
+    """Return the verdict on an operator on one device model; None where no variant has a speedup."""
     found = next(iter(operator_summaries(rows)), None)
     row = found.leading[0] if found is not None else None
     if row is None or row.variant is None or row.speedup is None:
@@ -350,7 +269,7 @@ def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts])
         losing = [one for one in here if one.numbers.get("speedup_high", 1.0) < 1]
         rest = [one for one in here if one not in losing]
         losses.append((tier, len(losing), len(here), where([one.axes for one in losing], [one.axes for one in rest])))
-    return OperatorVerdict(variant=row.variant, speedup=row.speedup, row=row, losses=tuple(losses))
+    return SimpleNamespace(variant=row.variant, speedup=row.speedup, row=row, losses=tuple(losses))
 
 
 def where(some: Sequence[Mapping[str, object]], others: Sequence[Mapping[str, object]]) -> str:

@@ -23,8 +23,7 @@ from pairbench.site import paths
 from pairbench.site.paths import File
 from pairbench.stats import Interval
 
-_TITLE = 500
-"""Number of letters of a long name in its tooltip."""
+_TITLE = 500  # number of letters of a long name in its tooltip
 _SHAPES = {
     "mismatched": "failed",
     "timeout": "failed",
@@ -249,15 +248,7 @@ def operators_of(facts: SiteFacts) -> set[tuple[str, str, str]]:
 
 
 def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
-    """Return a page.
-
-    Args:
-        env: that `environment` made.
-        template: its name.
-        path: of the page in the site; `root` in the template is the way from there to the site's folder.
-        facts: what every page knows; `there` in the template is the operators that have a page.
-        values: what this page shows.
-    """
+    """Return a page."""
     there = operators_of(facts)
     text = env.get_template(template).render(
         facts=facts, page=path, root=paths.relative(path, ""), there=there, **values
