@@ -145,7 +145,11 @@ def false_alarms(comparison: Comparison) -> list[str]:
         return []  # measured interleaved, where false-alarm rates differ
     known = {calibration.device_name: calibration for calibration in comparison.calibrations}
     devices = sorted({change.series.device_name for change in comparison.changes} | known.keys())
-    return [measured(known[name]) if name in known else _unknown(name) for name in devices]
+    unknown = "none known, it was never calibrated; `pairbench calibrate` measures them"
+    return [
+        measured(known[name]) if name in known else shorten(f"measured false alarms on {name}: {unknown}", 300)
+        for name in devices
+    ]
 
 
 def _by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
@@ -193,13 +197,6 @@ def measured(calibration: Calibration) -> str:
     runs = len(calibration.runs)
     made = f"{calibration.made_at[:10]}, {runs} run{'' if runs == 1 else 's'}"
     return shorten(f"measured false alarms on {calibration.device_name}: {known}, {made}", 300)
-
-
-def _unknown(device: str) -> str:
-    return shorten(
-        f"measured false alarms on {device}: none known, it was never calibrated; `pairbench calibrate` measures them",
-        300,
-    )
 
 
 LIMIT = 65_000  # most bytes of Markdown: GitHub takes comments of 65,536 characters

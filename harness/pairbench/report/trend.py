@@ -50,7 +50,9 @@ def newest_line(trend: Trend) -> str:
     moved = units.change(trend.newest.change)
     words = [str(trend.newest.outcome), moved, f"({trend.newest.attribution})" if trend.newest.attribution else ""]
     text = " ".join(word for word in words if word)
-    return shorten(f"newest run {point.record.run_id}{_at(point)}: {text}: {trend.newest.reason}", 600)
+    commit = (point.record.commit or "")[:10]
+    at = ", ".join(filter(None, [point.record.started_at[:10], commit]))
+    return shorten(f"newest run {point.record.run_id} ({at}): {text}: {trend.newest.reason}", 600)
 
 
 def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
@@ -171,11 +173,6 @@ def _run(point: SeriesPoint) -> dict[str, object]:
         "started": record.started_at[:16].replace("T", " "),
         "commit": short_commit(record, 10),
     }
-
-
-def _at(point: SeriesPoint) -> str:
-    commit = point.record.commit
-    return f" ({', '.join(filter(None, [point.record.started_at[:10], commit[:10] if commit else '']))})"
 
 
 _COUNTED = 3  # number of counts that have a line

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
-from pairbench.model.case import TIERS
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import Moved, OverviewRow, SeriesFacts
@@ -16,6 +15,7 @@ from pairbench.report import units
 from pairbench.report.labels import case_labels
 from pairbench.report.operator_charts import state_of
 from pairbench.site.payload import implementations, series_id
+from pairbench.site.summary import tier_rank
 
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
 
@@ -94,17 +94,13 @@ def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
         )
         for (case, mode), group in groups.items()
     ]
-    rows.sort(key=lambda row: (-_rank(row.tier), row.mode != "eager", row.mode, labels[row.case][0]))
+    rows.sort(key=lambda row: (-tier_rank(row.tier), row.mode != "eager", row.mode, labels[row.case][0]))
     return SimpleNamespace(
         variants=variants,
         rows=tuple(rows),
         modes=len({row.mode for row in rows}) > 1,
         tiers=len({row.tier for row in rows}) > 1,
     )
-
-
-def _rank(tier: str) -> int:
-    return TIERS.index(tier) if tier in TIERS else -1
 
 
 def _cell(one: SeriesFacts) -> SimpleNamespace:

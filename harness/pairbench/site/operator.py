@@ -40,7 +40,6 @@ from pairbench.site.paths import File, OperatorFacts
 from pairbench.site.payload import beside_result, implementations, operator_payload, script, series_id
 from pairbench.site.summary import operator_verdict
 from pairbench.site.templates import render
-from pairbench.stats import Interval
 
 LIMITS = {
     "host": "issuing the call takes the host longer than its work takes the device: a stream of calls waits for the host",
@@ -137,23 +136,18 @@ def no_change(operator: OperatorFacts) -> str:
 
 
 def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> SimpleNamespace:
-    speedup = _interval(one)
+    ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
     fraction = roof_fraction(one, operator.ceilings)
     return SimpleNamespace(
         id=series_id(one),
         facts=one,
         case=case,
         order=order,
-        proven=state_of(*speedup) if speedup else "none",
+        proven=state_of(*ends),
         limit=limit_of(one, operator.ceilings),
         fraction=None if math.isnan(fraction) else fraction,
         remarks=_remarks(one),
     )
-
-
-def _interval(one: SeriesFacts) -> Interval | None:
-    ends = [one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high")]
-    return None if math.isnan(ends[0]) else Interval(*ends)
 
 
 def _remarks(one: SeriesFacts) -> tuple[str, ...]:
@@ -218,7 +212,9 @@ def operator(
         rows=rows,
         known=any(point.state != "none" for point in speedups.points),
         measured=any(row.facts.status == Status.MEASURED for row in rows),
-        next=_next(operator, tried=bool(rows)),
+        next=shlex.join(
+            ["pairbench", "verify" if rows else "run", shorten(f"{operator.suite}::{operator.operator}", 300)]
+        ),
         beside=beside_result(operator.series),
         choices=choices(rows),
         limited=limited(rows),
@@ -235,12 +231,6 @@ def operator(
         },
     )
     yield File(path=data, content=script(name, operator_payload(facts, operator)))
-
-
-def _next(operator: OperatorFacts, *, tried: bool) -> str:
-    """Return the command that helps where nothing was measured: as it is typed, whatever the names are."""
-    verb = "verify" if tried else "run"
-    return shlex.join(["pairbench", verb, shorten(f"{operator.suite}::{operator.operator}", 300)])
 
 
 def operator_figures(operator: OperatorFacts) -> Iterator[File]:

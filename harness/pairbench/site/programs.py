@@ -9,14 +9,13 @@ from math import isfinite
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from pairbench.model.case import TIERS
 from pairbench.model.record import Series
 from pairbench.model.site import Event, OverviewRow, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.render import shorten
 from pairbench.site import paths
 from pairbench.site.paths import File
-from pairbench.site.summary import worst
+from pairbench.site.summary import tier_rank, worst
 from pairbench.stats import Interval
 
 _HEIGHT = 20
@@ -154,14 +153,17 @@ def badges(facts: SiteFacts) -> Iterator[File]:
         rows = list(group)
         states.append(worst([row.state for row in rows]))
         yield File(path=paths.badge(device, suite, operator), content=_badge(rows, states[-1]))
-    yield File(path=STATE_BADGE, content=_whole(states))
+    state = worst(states) if states else ""
+    text = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
+    text = text if states else "no runs yet"
+    yield File(path=STATE_BADGE, content=draw_badge("pairbench", text, state, f"pairbench: {text}"))
 
 
 def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
     name, device = shorten(rows[0].operator, 40), shorten(rows[0].device_name, 60)
     # The largest speedup of the most telling tier that has any.
     known = (row for row in rows if row.speedup is not None)
-    best = max(known, key=lambda row: (_weight(row.tier), row.speedup.estimate if row.speedup else 0.0), default=None)
+    best = max(known, key=lambda row: (tier_rank(row.tier), row.speedup.estimate if row.speedup else 0.0), default=None)
     if best is None or best.speedup is None:
         return draw_badge(name, state, state, f"{name} on {device}: no speedup measured, {state}")
     speedup = units.ratio(best.speedup.estimate)
@@ -171,18 +173,6 @@ def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
     cases = f", {over} over {best.cases} cases" if over else ""
     title = f"{name} on {device}: {shorten(best.variant or '', 40)} {speedup} (95 % interval {interval}{cases}; {how}; latency: {best.latency}), {state}"
     return draw_badge(name, f"{speedup} ({over or interval}) {state}", state, title)
-
-
-def _weight(tier: str) -> int:
-    return TIERS.index(tier) if tier in TIERS else -1
-
-
-def _whole(states: Sequence[str]) -> bytes:
-    if not states:
-        return draw_badge("pairbench", "no runs yet", "", "pairbench: no runs yet")
-    state = worst(states)
-    text = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
-    return draw_badge("pairbench", text, state, f"pairbench: {text}")
 
 
 def _identity(row: OverviewRow) -> tuple[str, ...]:

@@ -175,6 +175,11 @@ _THIN = 0.05  # the part of the tolerance below which what is left is thin
 MAIN = ("headline", "real")  # the tiers that count: of smaller ones the sizes are not those that anybody runs
 
 
+def tier_rank(tier: str) -> int:
+    """Return how much a tier counts, more for larger cases."""
+    return TIERS.index(tier) if tier in TIERS else -1
+
+
 def family_of(suite: str) -> str:
     """Return the family that a suite belongs to: the folder that its file is in, or the file's name where there is none."""
     path = PurePosixPath(suite)
@@ -221,9 +226,8 @@ def _summary(family: str, suite: str, operator: str, rows: tuple[OverviewRow, ..
 
 def _rank(row: OverviewRow) -> tuple[bool, int, int, int, str, str]:
     """Return the place of a group among those of an operator: what has a speedup, is largest, eager, and has most cases first."""
-    tier = TIERS.index(row.tier) if row.tier in TIERS else -1
     mode = MODES.index(row.mode) if row.mode in MODES else len(MODES)
-    return row.speedup is None, -tier, mode, -row.cases, row.dtype, row.device_name
+    return row.speedup is None, -tier_rank(row.tier), mode, -row.cases, row.dtype, row.device_name
 
 
 def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> SimpleNamespace:

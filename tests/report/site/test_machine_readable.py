@@ -42,9 +42,7 @@ def event(number: int = 1, **changes: Any) -> Event:
 
 
 def site(**changes: Any) -> SiteFacts:
-    return made.site(
-        **{"runs": (head(1), head(0)), "rows": (row(),), "events": (event(),), "repository": None, **changes}
-    )
+    return replace(made.site(2), **{"rows": (row(),), "events": (event(),), "repository": None, **changes})
 
 
 def hostile() -> SiteFacts:
