@@ -88,7 +88,7 @@ def _latency(name: str, scale: float) -> Callable[[Record], Interval | None]:
 
 
 def _rate(work: Callable[[Record], float | None]) -> Callable[[Record], Interval | None]:
-    """Return what gives work over the latency; work is in units of 1e-9 a second where latencies are in ns."""
+    """Return a function that divides work by the latency; work is in units of 1e-9 a second where latencies are in ns."""
 
     def value(record: Record) -> Interval | None:
         known, amount = p50_of(record), work(record)
@@ -124,7 +124,11 @@ _WORDS = {
 def axis_chart(
     records: Sequence[Record], x: str | None = None, y: str | None = None, *, log: bool | None = None
 ) -> AxisChart:
-    """Return what to draw of some records."""
+    """Return the chart of some records; of each series and value of the axis the last record counts.
+
+    The axis `x` is the only one that varies where it is not given, the quantity `y` is the latency that is the result, and
+    the values decide whether axes are logarithmic.
+    """
     quantity = y or "p50_us"
     if quantity not in QUANTITIES:
         raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
@@ -190,7 +194,7 @@ def _text(value: object) -> str:
 
 
 def _only_axis(cases: Sequence[Axes]) -> str:
-    """Return the axis that varies, a number before words."""
+    """Return the axis that varies, an axis of numbers before one of words; raise SelectionError where none or several do."""
     names = dict.fromkeys(name for case in cases for name in case)
     several = [name for name in names if len({_text(case[name]) for case in cases if name in case}) > 1]
     numbers = [name for name in several if all(_is_number(case[name]) for case in cases if name in case)]
@@ -270,7 +274,7 @@ def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantit
 
 
 def _speedup(record: Record, quantity: str) -> float | None:
-    """Return the ratio by which a variant and its baseline cross: of the latency that is drawn."""
+    """Return the speedup of the latency that is drawn, by which a variant and its baseline cross."""
     column = {f"{one.name}_p50_us": one.speedup for one in LATENCIES}.get(quantity)
     known = interval_of(record, column) if column else speedup_of(record)
     return known.estimate if known else None

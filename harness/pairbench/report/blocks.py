@@ -47,8 +47,6 @@ class Heading:
 
 @dataclass(frozen=True, kw_only=True)
 class Paragraph:
-    """A paragraph of plain sentences."""
-
     text: str
 
 
@@ -68,8 +66,6 @@ BLANK = Line(text="", markdown=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
-    """A list with bullets."""
-
     texts: tuple[str, ...]
     mark: str = "- "  # what stands before each on a terminal
     style: str = ""
@@ -326,7 +322,6 @@ def _html_colour(style: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Return what the command line prints as HTML."""
     return f'<pre style="white-space: pre; overflow-x: auto">{escape(text)}</pre>'
 
 

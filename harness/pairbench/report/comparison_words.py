@@ -68,12 +68,12 @@ def verdict(outcomes: Counter[GateOutcome]) -> str:
 
 
 def counted(outcome: GateOutcome, number: int) -> str:
-    """Return like `2 regressions`."""
+    """Return a number of series with their outcome, like `2 regressions`."""
     return f"{number:,} {_COUNTED.get(outcome, outcome) if number != 1 else outcome}"
 
 
 def side(one: Side) -> str:
-    """Return like `5 runs of main (abc1234..def5678)`."""
+    """Return the runs of one side, like `5 runs of main (abc1234..def5678)`."""
     if not one.runs and not one.commits:
         return clean(f"no run ({one.asked})")
     commits = list(dict.fromkeys(commit[:7] for commit in one.commits))
@@ -94,7 +94,7 @@ def name(series: Series) -> str:
 
 
 def metric(judgement: Judgement, *, of: Change) -> str:
-    """Return a metric's name for readers: `P50` and `P95` are those of the latency that decides, others are named in full."""
+    """Return a metric for readers: P50 and P95 are of the latency that decides the change, others have their full names."""
     column = judgement.metric
     deciding = of.p50.metric if of.p50 else ""
     if deciding and column in (deciding, deciding.replace("p50", "p95")):
@@ -103,7 +103,6 @@ def metric(judgement: Judgement, *, of: Change) -> str:
 
 
 def value(judgement: Judgement, quantity: float | str | None) -> str:
-    """Return a value of a judgement's metric with its unit."""
     if quantity is None or isinstance(quantity, str):
         return quantity or ""
     if judgement.metric.endswith("_ns"):
@@ -167,7 +166,7 @@ def legend(comparison: Comparison) -> str:
 
 
 def across(change: Change) -> str:
-    """Return what a series takes on both device models, behind its name; empty where it is not of two."""
+    """Return the latencies on both device models, to stand behind a name; empty for a series of one model."""
     beside = change.across
     if beside is None:
         return ""
@@ -216,7 +215,7 @@ def _shows_otherwise(judgement: Judgement) -> bool:
 
 
 def kernel(difference: KernelChange) -> str:
-    """Return like `new 2 x gemm (3.100 us)`; times are profiled, so indications."""
+    """Return a change of a kernel like `new 2 x gemm (3.100 us)`; the times are profiled and only indicate."""
     kernel_ = kernel_name(difference.name)
     before = units.duration(difference.reference_ns)
     after = units.duration(difference.current_ns)

@@ -61,7 +61,7 @@ def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
 
 
 def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
-    """Return the labels of cases, given as keys with their axes, in the order of `case_labels`."""
+    """Return the labels of cases, given as axes by the key, in the order of `case_labels`; `fits` is their number of letters."""
     width = WIDTH + fits - _FITS
     axes = _differing(list(cases.values()))
     shown = _fitting(list(cases.values()), axes, fits)
@@ -78,7 +78,7 @@ def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -
 
 
 def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the axes that do not have one value throughout: the dtype, then words, for they make groups, then numbers."""
+    """Return the axes with several values: the dtype, then words, for they make groups, then numbers."""
     names = dict.fromkeys(axis for case in cases for axis in case)
     several = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
 
@@ -115,7 +115,7 @@ def _axes_text(axes: Mapping[str, object], shown: Sequence[str]) -> str:
 
 
 def _rank(value: object) -> tuple[int, float, str]:
-    """Return what sorts absent before numbers before words, and 9 before 10."""
+    """Return a sort key: absent values first, then numbers by size, then words."""
     if value is _ABSENT:
         return (0, 0.0, "")
     if _number(value):

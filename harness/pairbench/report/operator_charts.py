@@ -172,8 +172,6 @@ class Roof:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflinePoint:
-    """The point of one series."""
-
     series_index: int  # index of the point's series among those that were given
     label: str  # label of the series' case, with the mode where there are several
     implementation: str

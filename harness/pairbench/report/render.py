@@ -74,7 +74,6 @@ def render_rows(
 
 
 def rows_table(title: str, rows: Sequence[Mapping[str, object]]) -> Table:
-    """Return rows for a terminal."""
     return rich_table(*_cells_of(rows), clean(title))
 
 
@@ -105,7 +104,6 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, rig
 
 
 def markdown_row(cells: Sequence[str]) -> str:
-    """Return a row of a Markdown table."""
     return f"| {' | '.join(map(markdown_text, cells))} |\n"
 
 

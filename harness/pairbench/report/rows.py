@@ -185,7 +185,7 @@ def case_line(record: Record, *, several_devices: bool) -> str:
 
 
 def note(record: Record) -> str:
-    """Return why a record is not plainly measured, and what is to be known beside its latency; or empty."""
+    """Return a record's status where it was not measured, and remarks on its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(part for part in (status, record.reason) if part)
     parts = (why, latency_words.remark(record), latency_words.same_memory(record), autotuned(record))

@@ -49,7 +49,7 @@ class Published:
 
 
 def publish(folder: Path, files: Iterable[File]) -> Published:
-    """Write a site."""
+    """Write a site into a folder; raise UsageError where that holds something else, StoreFailedError where the store cannot be read."""
     try:
         return _publish(folder, _made(files))
     except OSError as error:
@@ -248,10 +248,10 @@ class Uploaded:
 
 
 def upload(folder: Path, target: str | StoreLocation) -> Uploaded:
-    """Copy a site to a folder or a URL; what else lies there stays as it is.
+    """Copy a site from its folder to a folder or URL; what else lies there stays as it is.
 
-    Data, styles and scripts go first, then pages, the overview and the index behind them, then what is gone from the site is
-    deleted; the list of its files comes last, so that what was interrupted is done again.
+    Data, styles and scripts go first, then pages, then the overview and the index; then old files are deleted. The list of
+    files comes last, so that an interrupted copy is done again.
     """
     try:
         place = StoreLocation.of(target)

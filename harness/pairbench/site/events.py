@@ -67,10 +67,10 @@ def _life(move: Move, later: Sequence[Move], definitions: Sequence[int], least: 
 
 
 def _of(other: Move, move: Move) -> float:
-    """Return how far another move goes on the scale of one.
+    """Return the logarithm of another move on the scale of a first one.
 
-    Where the code was the cause, that is relative to the control; else what the control shares, for what the code did since takes
-    nothing back of what a driver did.
+    Where the code caused the first, both are relative to the control. Else the control's own moves count, for later changes of
+    the code take back nothing that a driver did.
     """
     if move.attribution is Attribution.CODE:
         return math.log(other.relative if other.relative is not None else other.own)
@@ -116,7 +116,11 @@ class _Part(NamedTuple):
 def series_events(
     trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
 ) -> tuple[SeriesEvent, ...]:
-    """Return what happened to one series."""
+    """Return the events of one series: failures, moves of its level and counts, and a newest run that is worse.
+
+    Comparisons of its runs count for the newest run, unless a new level says the same, and for all while the history is too
+    short for levels.
+    """
     points = trend.points
     failures = [step for step in trend.steps if step.outcome is GateOutcome.FAILED]
     found = [_series_event(trend, "failed", None, [step], accepted) for step in failures]
@@ -249,7 +253,7 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
 
 
 def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT) -> tuple[str, str | None]:
-    """Return what became of a slower run: recovered with the first of the runs since which all are as fast as before it."""
+    """Return the life of a slower run and its end: it recovered at the first run since which all are as fast as before."""
     later = [point for point in trend.points if point.p50 and point.record.run_id > max(change.current_runs)]
     if not later or moved.before_ns is None or moved.change is None:
         return ("still there", None) if not later else ("superseded", later[0].record.run_id)
@@ -279,7 +283,7 @@ RunKey = tuple[str, str]  # A run and a device model
 
 
 def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Series]]) -> dict[RunKey, str]:
-    """Return for each run the earlier run to hold it against; none where no earlier run shares any series."""
+    """Return the earlier run to compare each run with: the newest that measured enough of the same series; confirmations are passed over."""
     found: dict[RunKey, str] = {}
     earlier: defaultdict[str, list[str]] = defaultdict(list)
     for head in sorted(runs, key=lambda head: (head.started_at, head.run_id)):
@@ -368,7 +372,7 @@ Heads = Mapping[tuple[str, str], RunHead]  # what each run is, by run and device
 
 
 def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
-    """Return the events that what happened to the series makes up, the newest first."""
+    """Return the events of some series, the newest first; events between runs that are not in `heads` are left out."""
     by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
     for one in several:
         if (one.key[3], one.key[1]) in heads:
@@ -393,7 +397,7 @@ def joined(events: Iterable[Event]) -> tuple[Event, ...]:
 
 
 def lasting(events: Iterable[SeriesEvent]) -> dict[Series, Moved]:
-    """Return of each series the worst that happened to it, is still there, and was not accepted."""
+    """Return the worst move of each series that lasts and was not accepted."""
     found: dict[Series, Moved] = {}
     for one in events:
         if one.moved.life == LIVES[0]:
@@ -403,7 +407,7 @@ def lasting(events: Iterable[SeriesEvent]) -> dict[Series, Moved]:
 
 
 def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
-    """Return of which runs and series the kernels have to be known to say how they differ."""
+    """Return the series of each run whose kernels are needed to explain events."""
     wanted: defaultdict[str, set[Series]] = defaultdict(set)
     for event in (part for whole in events for part in whole.everywhere):
         for run in (event.before, event.after):

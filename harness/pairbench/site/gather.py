@@ -71,7 +71,7 @@ _RUNS = 40  # the number of runs that are judged: each takes a while to be read,
 def compared(
     comparer: Comparer, heads: Collection[RunHead], newest: Mapping[Series, str]
 ) -> defaultdict[Series, list[Change]]:
-    """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
+    """Return the changes of each series in comparisons of the newest runs with their references, the oldest run first."""
     confirms = {head.run_id: head.confirms for head in heads}
     wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
     chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
@@ -90,7 +90,7 @@ def compared(
 def judged(
     comparer: Comparer, heads: Collection[RunHead], series: Mapping[RunKey, Collection[Series]]
 ) -> tuple[dict[RunKey, str], dict[RunKey, RunVerdicts]]:
-    """Return the earlier run to hold each run against, and what judging the newest of them says."""
+    """Return the earlier run to compare each run with, and the verdicts on the newest runs."""
     pairs = overlapping(tuple(heads), series)
     verdicts: dict[RunKey, RunVerdicts] = {}
     left = _SERIES
@@ -216,7 +216,6 @@ class SiteReading:
         self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
 
     def runs(self) -> Iterator[RunFacts]:
-        """Yield every run on every device model, the oldest first."""
         for key, records in self._whole.by_run(_RUN):
             known = [(record, series) for record in records if (series := Series.of(record))]
             reasons = (record.throttle_reasons for record, _ in known)
@@ -284,7 +283,7 @@ class SiteReading:
 
 
 def shown_store(config: Config) -> str:
-    """Return how the pages name the store: a site may be published, and where a checkout lies on a machine is nobody's business."""
+    """Return the store's name for the pages, without the path of the checkout: a site may be published."""
     return config.shown_store.removeprefix(f"{config.root}/")
 
 

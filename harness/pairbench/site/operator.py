@@ -151,7 +151,6 @@ def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> Si
 
 
 def _remarks(one: SeriesFacts) -> tuple[str, ...]:
-    """Return remarks beside the numbers."""
     throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
     stop = one.texts.get("stop_reason")
     again = one.numbers.get("remeasured_blocks", 0.0)

@@ -23,7 +23,6 @@ _MOST = 12  # number of device models that have a column at all; groups of other
 
 
 def overview(env: Environment, facts: SiteFacts) -> File:
-    """Return the overview."""
     opened = sorted((event for event in facts.events if event.open), key=lambda event: ATTENTION.index(event.worst))
     return render(
         env,
@@ -91,7 +90,6 @@ _BAD = ("failed", "mismatched", "timeout", "oom")
 
 
 def runs(env: Environment, facts: SiteFacts) -> File:
-    """Return the list of runs."""
     return render(
         env,
         "runs.html.j2",

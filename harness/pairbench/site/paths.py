@@ -64,7 +64,6 @@ _LONGEST = 40
 
 
 def operator_page(device_name: str, suite: str, operator: str) -> str:
-    """Return the page of an operator on a device model."""
     return f"operators/{_file(operator, device_name, suite, operator)}.html"
 
 
@@ -74,7 +73,6 @@ def operator_data(device_name: str, suite: str, operator: str) -> str:
 
 
 def run_page(run_id: str, device_name: str) -> str:
-    """Return the page of a run on one device model."""
     return f"runs/{run_key(run_id, device_name)}.html"
 
 
@@ -84,7 +82,6 @@ def run_data(run_id: str, device_name: str) -> str:
 
 
 def breakdown_page(breakdown_id: str, device_name: str) -> str:
-    """Return the page of a case's breakdowns."""
     return f"breakdowns/{run_key(breakdown_id, device_name)}.html"
 
 
@@ -94,7 +91,6 @@ def run_key(run_id: str, device_name: str) -> str:
 
 
 def badge(device_name: str, suite: str, operator: str) -> str:
-    """Return the badge of an operator on a device model."""
     return f"badges/{_file(operator, device_name, suite, operator)}.svg"
 
 

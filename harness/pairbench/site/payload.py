@@ -190,7 +190,7 @@ def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> 
 
 
 def _verdicts(run: RunFacts) -> dict[str, object] | None:
-    """Return the run that this one was judged beside, and the outcome of each series; empty where it has none."""
+    """Return the run that this one was judged beside, and the outcome of each series; None where it was not judged."""
     if run.verdicts is None:
         return None
     outcomes = run.verdicts.outcomes

@@ -124,7 +124,7 @@ def _plain(value: Any) -> Any:
 
 
 def _instead(value: Any) -> dict[str, object]:
-    """Return what stands in index.json beside the fields of a value, or in their place."""
+    """Return index.json's own keys of a value, which come beside its fields or in their place."""
     match value:
         case RunHead():
             return {"href": paths.run_page(value.run_id, value.device_name)}

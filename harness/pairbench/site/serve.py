@@ -33,7 +33,7 @@ _HOSTS = (_ADDRESS, "localhost")
 def serve(
     folder: Path, port: int, notify: Callable[[str], None], *, handler: "Callable[..., SiteHandler] | None" = None
 ) -> None:
-    """Serve a folder until Ctrl-C."""
+    """Serve a folder until Ctrl-C, and nothing outside it; port 0 takes a free one, and `notify` gets the address."""
     with make_server(folder, port, handler=handler) as server:
         notify(f"serving {folder} at http://{_ADDRESS}:{server.server_address[1]}/ (Ctrl-C ends it)")
         try:
@@ -43,7 +43,7 @@ def serve(
 
 
 def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler] | None" = None) -> ThreadingHTTPServer:
-    """Return a server that is bound and does not answer yet."""
+    """Return a server that is bound and does not answer yet; raise UsageError where folder or port cannot be had."""
     if not folder.is_dir():
         raise UsageError(f"folder {str(folder)!r} does not exist, expected the one that the site was written to")
     try:
@@ -90,7 +90,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def is_from_here(self) -> bool:
-        """Tell whether the request was made to this machine by one of its own names."""
+        """Return whether the request names this machine."""
         try:
             return urlsplit(f"//{self.headers.get('Host', '')}").hostname in _HOSTS
         except ValueError:
@@ -103,10 +103,10 @@ class SiteHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
-        """Say nothing: the address stays in sight."""
+        """Print nothing: the address stays in sight."""
 
     def is_served(self, path: str) -> bool:
-        """Tell whether it is a file of the folder, or the folder itself with an index: no folder is ever listed."""
+        """Return whether a path is a file of the folder, or the folder itself with an index: folders are never listed."""
         root = Path(self.directory)
         try:
             target = Path(path).resolve()
@@ -128,7 +128,7 @@ _NICE = 19
 
 @dataclass(kw_only=True)
 class Board:
-    """What pages are told: the runs that go on, and which files the newest builds have changed."""
+    """News for the pages: the runs in progress, and the files that the newest builds have changed."""
 
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _version: int = 0
@@ -136,7 +136,7 @@ class Board:
     _builds: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
     def tell_runs(self, runs: tuple[LiveRun, ...]) -> None:
-        """Say which runs go on, and how far they are."""
+        """Set the runs in progress."""
         text = json.dumps([_shown(run) for run in runs])
         with self._changed:
             if text != self._runs:
@@ -145,7 +145,7 @@ class Board:
                 self._changed.notify_all()
 
     def tell_build(self, written: tuple[str, ...]) -> None:
-        """Say which files of the site were new or have changed."""
+        """Add a build by the files that were new or have changed."""
         with self._changed:
             self._version += 1
             self._builds = [*self._builds, (self._version, written)][-_KEPT:]
@@ -153,12 +153,12 @@ class Board:
 
     @property
     def version(self) -> int:
-        """Number of the newest thing that was told."""
+        """Number of the newest news."""
         with self._changed:
             return self._version
 
     def after(self, seen: int, timeout: float) -> tuple[int, str, tuple[str, ...]]:
-        """Wait for news, and return their number, the runs as JSON, and the files that were written since."""
+        """Wait for news after a number, `timeout` seconds at most; return their number, the runs as JSON, and the files written since."""
         with self._changed:
             self._changed.wait_for(lambda: self._version > seen, timeout)
             files = {name: None for version, written in self._builds if version > seen for name in written}

@@ -34,7 +34,7 @@ _STATES = {
 
 
 def gate_status_of(status: str, reason: str | None, change: Change | None, newest: Latest | None) -> SeriesStatus:
-    """Return where a series stands."""
+    """Return the state of a series: by its newest record, the comparison of its newest run, or the history where there is none."""
     if status == Status.SKIPPED:
         return SeriesStatus(state="skipped", reason=reason or "")
     if status != Status.MEASURED:
@@ -57,15 +57,15 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
 
 
 def _clearer(change: Change, newest: Latest | None) -> bool:
-    """Return whether a comparison of few runs leaves open what the whole history shows: that the newest run is on its level."""
+    """Return whether the history shows the newest run on its level where a comparison of few runs decides nothing."""
     same = newest is not None and newest.outcome is GateOutcome.UNCHANGED and newest.verdict is Verdict.SAME
     return same and change.outcome is GateOutcome.UNDECIDED and change.verdict is Verdict.UNDECIDED
 
 
 def with_open(status: SeriesStatus, lasting: Moved | None) -> SeriesStatus:
-    """Return where a series stands when what happened to it earlier and is still there is known, too.
+    """Return the status of a series with its worst move that lasts taken into account.
 
-    A gain of earlier runs is no news; what is worse stays until it is mended or accepted.
+    A gain of earlier runs is no news; a loss stays until it is mended or accepted.
     """
     if lasting is None or lasting.outcome is GateOutcome.IMPROVEMENT or status.state == "skipped":
         return status
@@ -277,7 +277,7 @@ def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts])
 
 
 def where(some: Sequence[Mapping[str, object]], others: Sequence[Mapping[str, object]]) -> str:
-    """Return what one axis says of some cases and of no others, like `t = 1` or `tokens ≤ 128`; empty where none does."""
+    """Return a condition on one axis that holds for some cases and no others, like `t = 1` or `tokens ≤ 128`; else empty."""
     if not some or not others:
         return ""
     axes = Counter(axis for case in (*some, *others) for axis in case)

@@ -103,12 +103,11 @@ def count(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a value to sort by; empty where there is none."""
+    """Return a number to sort by; empty where there is none."""
     return "" if value is None or not math.isfinite(value) else f"{value:.6g}"
 
 
 def query(text: str) -> str:
-    """Return text as a value in an address."""
     return quote(text, safe="", errors="replace")
 
 
@@ -248,7 +247,6 @@ def operators_of(facts: SiteFacts) -> set[tuple[str, str, str]]:
 
 
 def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
-    """Return a page."""
     there = operators_of(facts)
     text = env.get_template(template).render(
         facts=facts, page=path, root=paths.relative(path, ""), there=there, **values
