@@ -35,18 +35,16 @@ from pairbench.site.events import (
     RunKey,
     SeriesEvent,
     events_of,
-    gpu_ratios,
     joined,
     kernels_wanted,
     lasting,
     overlapping,
     run_verdicts,
     series_events,
-    spreads,
     with_kernels,
 )
 from pairbench.site.paths import OperatorFacts, RunFacts
-from pairbench.site.summary import gate_status_of, overview_rows, with_open
+from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.stats import Floats
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.history import LatencySamples, latency_samples, read_series
