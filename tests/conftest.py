@@ -69,7 +69,8 @@ TURNS = 8
 ABOUT = {
     "tests/site/": (
         "dashboards",
-        *(f"harness/pairbench/{place}" for place in ("report/charts", "site")),
+        "harness/pairbench/report",
+        "harness/pairbench/site",
     ),
     "tests/fleet/": ("harness/pairbench/features/fleet",),
     "tests/faults/": ("harness/pairbench/store",),

@@ -97,8 +97,3 @@ def test_a_narrow_terminal_loses_nothing(eventful: Trend) -> None:
     assert "\x1b[" in text
     plain = render_trend(eventful, "table", terminal=Terminal(width=60))
     assert max(map(len, plain.splitlines())) <= 60
-
-
-def test_an_unknown_format_is_refused(eventful: Trend) -> None:
-    with pytest.raises(ValueError, match="'yaml' is unknown, expected one of table, markdown, json"):
-        render_trend(eventful, "yaml")

@@ -1,6 +1,6 @@
 """The kinds of pages that a site has, and one of each."""
 
-from pairbench.site.pages import paths
+from pairbench.site import paths
 from tests.breakdowns_made import kept
 from tests.builders import DEVICE, SUITE, run_id_of
 from tests.site.stores import RUNS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from pairbench.site.pages import paths
+from pairbench.site import paths
 from pairbench.store.documents import write_breakdown
 from tests.breakdowns_made import kept
 from tests.builders import DEVICE

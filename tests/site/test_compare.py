@@ -8,8 +8,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from pairbench.model.record import Record
 from pairbench.report import units
-from pairbench.site.pages import paths
-from pairbench.site.pages.operator_payload import figures
+from pairbench.site import paths
+from pairbench.site.payload import figures
 from pairbench.store.reader import read_records
 from tests.builders import DEVICE, run_id_of
 from tests.site.conftest import Site

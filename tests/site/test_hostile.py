@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from pairbench.site.pages import paths
+from pairbench.site import paths
 from tests.builders import run_id_of
 from tests.site.conftest import Site
 from tests.site.kinds import ALWAYS

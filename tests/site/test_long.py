@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from pairbench.site.pages import paths
+from pairbench.site import paths
 from tests.builders import run_id_of
 from tests.site import planted
 from tests.site.conftest import Build, Site

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from pairbench.site.pages import paths
+from pairbench.site import paths
 from tests.site.conftest import Site
 from tests.site.kinds import ALWAYS, EVENTFUL
 from tests.site.stores import REPOSITORY

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from pairbench.site.pages import paths
+from pairbench.site import paths
 from tests.builders import run_id_of
 from tests.site import planted
 from tests.site.conftest import Build, Site

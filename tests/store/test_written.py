@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from pairbench.site.build import publish
-from pairbench.site.pages.paths import File
+from pairbench.site.paths import File
 from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run

@@ -14,7 +14,7 @@ from pairbench.features.levels import accept_level
 from pairbench.model.comparison import Calibration, Change, Comparison, Floor, Judgement, Side
 from pairbench.model.latency import CALL
 from pairbench.model.record import Record, Series
-from pairbench.report.comparison.render import render_comparison
+from pairbench.report.comparison import render_comparison
 from pairbench.report.render import Terminal
 from pairbench.store.documents import write_calibration
 from pairbench.store.run_index import RunIndex

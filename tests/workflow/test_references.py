@@ -11,7 +11,7 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome
 from pairbench.model.record import Record
-from pairbench.report.comparison.render import render_comparison
+from pairbench.report.comparison import render_comparison
 from pairbench.report.render import Terminal
 from pairbench.workflow.comparer import ComparedRuns, Comparer
 from tests.builders import CASES, ended, make_run, run_id_of, write_runs

@@ -67,7 +67,7 @@ def ab(
     """
     from pairbench.features.ab.arguments import read_arguments
     from pairbench.features.ab.measure import compare_commits, keep, open_store
-    from pairbench.report.comparison.render import render_comparison
+    from pairbench.report.comparison import render_comparison
     from pairbench.report.render import to_json
     from pairbench.report.rows import precision_remark
 

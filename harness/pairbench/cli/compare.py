@@ -56,7 +56,7 @@ def compare(
 
     Example: pairbench compare main latest --strict
     """
-    from pairbench.report.comparison.render import render_comparison
+    from pairbench.report.comparison import render_comparison
     from pairbench.workflow.comparer import Comparer
 
     config = configure(output, store=store)

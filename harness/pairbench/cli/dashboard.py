@@ -109,7 +109,7 @@ def dashboard(
     if publish is not None:
         _publish(folder, publish)
     if live:
-        from pairbench.site.live import serve_live
+        from pairbench.site.serve import serve_live
 
         serve_live(config, options, port, lambda text: say(f"pairbench: {text}"), seen)
     elif serve:
@@ -117,7 +117,7 @@ def dashboard(
 
 
 def _publish(folder: Path, target: str) -> None:
-    from pairbench.site.upload import upload
+    from pairbench.site.build import upload
 
     done = upload(folder, target)
     say(

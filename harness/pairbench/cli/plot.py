@@ -79,7 +79,7 @@ def plot(
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
     from pairbench.errors import UsageError
-    from pairbench.report.charts.axis import SUFFIXES, axis_chart, chart_rows, crossover_sentences
+    from pairbench.report.axis_chart import SUFFIXES, axis_chart, chart_rows, crossover_sentences
     from pairbench.report.render import render_rows, to_json
     from pairbench.workflow.lookup import stored_points
 
@@ -101,7 +101,7 @@ def plot(
     for problem in reading.problems:
         say(f"pairbench: {problem}")
     if target is not None:
-        from pairbench.report.charts.axis_figure import axis_bytes
+        from pairbench.report.figures import axis_bytes
 
         write(target, axis_bytes(chart, target.suffix.lower()))
         say(f"pairbench: drew {target}")

@@ -96,7 +96,7 @@ def report_problems(compared: "ComparedRuns") -> None:
 
 def annotate_github(comparison: "Comparison") -> None:
     """Annotate the pull request and add to the job's summary, when run there."""
-    from pairbench.report.comparison.render import annotations, render_comparison
+    from pairbench.report.comparison import annotations, render_comparison
 
     # On stderr, for GitHub reads both, and stdout may be one JSON document.
     if os.environ.get("GITHUB_ACTIONS") == "true":

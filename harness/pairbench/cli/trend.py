@@ -88,7 +88,7 @@ def _target(picture: str | None) -> Path | None:
 
 def _draw(trend: "Trend", path: Path) -> None:
     from pairbench.errors import UsageError
-    from pairbench.report.charts.series_figure import to_bytes, trend_figure
+    from pairbench.report.figures import to_bytes, trend_figure
 
     content = to_bytes(trend_figure(trend), path.suffix.lower())
     try:

@@ -17,7 +17,7 @@ from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.model.comparison import Acceptance, Calibration
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import ANY, Record, Series, Wanted
-from pairbench.report.comparison.rows import measured
+from pairbench.report.comparison import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 from pairbench.store.documents import write_acceptance, write_calibration

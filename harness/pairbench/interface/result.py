@@ -132,8 +132,8 @@ class Result:
         Returns:
             A figure of matplotlib, which notebooks show; `.savefig("file.png")` keeps it.
         """
-        from pairbench.report.charts.axis import axis_chart
-        from pairbench.report.charts.axis_figure import draw_axis
+        from pairbench.report.axis_chart import axis_chart
+        from pairbench.report.figures import draw_axis
 
         return draw_axis(axis_chart(self.records, x, y, log=log))
 
@@ -177,9 +177,10 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the table, and the chart where there is an axis to draw along."""
-        from pairbench.report.charts.axis import axis_chart, crossover_sentences
-        from pairbench.report.charts.axis_figure import svg_element
-        from pairbench.report.notebook import html_table, html_text
+        from pairbench.report.axis_chart import axis_chart, crossover_sentences
+        from pairbench.report.blocks import html_text
+        from pairbench.report.figures import svg_element
+        from pairbench.report.rows import html_table
 
         table = html_table(self.records, ["interrupted: this is what was finished"] if self.interrupted else [])
         picture = ""

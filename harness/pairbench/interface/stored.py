@@ -29,7 +29,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Return what is printed, for a notebook."""
-        from pairbench.report.notebook import html_text
+        from pairbench.report.blocks import html_text
 
         return html_text(str(self))
 
@@ -130,7 +130,7 @@ class Verdicts(Shown):
         return pd.DataFrame(rows)
 
     def __str__(self) -> str:
-        from pairbench.report.comparison.render import render_comparison
+        from pairbench.report.comparison import render_comparison
 
         return "\n".join([render_comparison(self.comparison, "table").rstrip(), *self.notes])
 
@@ -166,7 +166,7 @@ class SeriesTrend(Shown):
 
     def plot(self) -> "Figure":
         """Draw latency and speedup over the runs, with levels and moves, as `pairbench trend --output` does."""
-        from pairbench.report.charts.series_figure import trend_figure
+        from pairbench.report.figures import trend_figure
 
         return trend_figure(self.trend)
 

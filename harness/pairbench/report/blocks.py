@@ -1,13 +1,40 @@
-"""The parts of a page (headings, paragraphs, lists, tables), as Markdown and for a terminal."""
+"""The page model: headings, lines, lists and tables, written as Markdown, for a terminal and as HTML of a notebook.
 
-from collections.abc import Iterator, Sequence
+Each page is one sequence of blocks. Where a format needs what another has no room for, the block says so.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as RichTable
+from rich.padding import Padding
 from rich.text import Text
 
-from pairbench.report.render import Column, Row, Terminal, cells_of, clean, markdown_table, markdown_text, telling
+from pairbench.report.render import (
+    FORMATS,
+    INDENT,
+    Column,
+    Layout,
+    Row,
+    Terminal,
+    cells_of,
+    clean,
+    markdown_row,
+    markdown_table,
+    markdown_text,
+    render_rows,
+    rich_table,
+    rows_table,
+    telling,
+    to_json,
+)
+
+_CELL = "padding: 1px 8px; white-space: nowrap"
+_HTML_COLOURS = {"green": "#00713F", "red": "#B34700"}
+_GREY = "#6E6E6E"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,16 +47,29 @@ class Heading:
 
 @dataclass(frozen=True, kw_only=True)
 class Paragraph:
-    """A paragraph of plain sentences."""
-
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Items:
-    """A list with bullets."""
+class Line:
+    """A line of a terminal, which is a paragraph in Markdown."""
 
+    text: str | Callable[[Layout[Any]], str]
+    """The text, or a function of the columns that are shown; a line whose function returns nothing is left out."""
+    style: str = ""
+    markdown: bool = True  # whether Markdown has the line, too
+    gap: bool = False  # whether an empty line follows on a terminal
+
+
+BLANK = Line(text="", markdown=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Items:
     texts: tuple[str, ...]
+    mark: str = "- "  # what stands before each on a terminal
+    style: str = ""
+    gap: bool = True  # whether an empty line follows on a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +79,53 @@ class TableBlock:
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...]
-    title: str = ""
-    """The line above the table; where the table is folded, the line that unfolds it."""
-    fold_above: int | None = None
-    """Number of rows above which the table is folded; None for never."""
+    title: str = ""  # the line above the table; where the table is folded, the line that unfolds it
+    fold_above: int | None = None  # number of rows above which the table is folded; None for never
 
 
-Block = Heading | Paragraph | Items | TableBlock
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of values, as `render_rows` writes them."""
+
+    title: str
+    rows: Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A record or a change in a `Grouped` table: its rows, and remarks below them."""
+
+    case: str  # the heading that it shares with others on a terminal and in HTML
+    name: str  # its first cell in Markdown
+    rows: Sequence[tuple[dict[str, str], dict[str, str]]]  # cells and their styles, by the column's header
+    remarks: Sequence[str]  # lines below the rows on a terminal and in HTML
+    said: str  # the remarks as one cell of Markdown
+    style: str = "dim"  # style of the remarks
+    without: str = ""  # the line that a terminal has in place of rows where there are none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped:
+    """Entries under their cases. All that stand on one page share their columns, and on a terminal their widths."""
+
+    columns: Sequence[Column[Any]]
+    entries: Sequence[Entry]
+    told: Sequence[Column[Any]]  # the columns of Markdown and HTML, which have room for all that say anything
+    head: str = "case"  # header of the first column in Markdown
+    remarks: bool = True  # whether Markdown has a column of remarks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Blocks under a title."""
+
+    title: str
+    blocks: Sequence["Block"]
+    level: int = 0  # level of the title as a heading in Markdown; 0 for a title in bold
+    folded: bool = False  # whether Markdown folds it
+
+
+Block = Heading | Paragraph | Line | Items | TableBlock | Rows | Grouped | Section
 
 
 def table_of(
@@ -63,24 +143,76 @@ def table_of(
     )
 
 
+def render_page(
+    output: str, document: Callable[[], object], blocks: Callable[[], Sequence[Block]], terminal: Terminal | None
+) -> str:
+    """Return a page in one of `FORMATS`: the document as JSON, or the blocks."""
+    if output not in FORMATS:
+        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    if output == "json":
+        return to_json(document())
+    return to_markdown(blocks()) if output == "markdown" else to_terminal(blocks(), terminal)
+
+
 def to_markdown(blocks: Sequence[Block]) -> str:
     """Return blocks as Markdown; all text is escaped here."""
-    return "\n".join(_markdown(block) for block in blocks)
+    return fit_markdown(blocks, math.inf)[0]
 
 
-def to_terminal(blocks: Sequence[Block], terminal: Terminal | None = None) -> str:
-    """Return blocks for a terminal; stdout where not given."""
-    return (terminal or Terminal.of_stdout()).paint(*(thing for block in blocks for thing in _painted(block)))
+def fit_markdown(blocks: Sequence[Block], room: float) -> tuple[str, int]:
+    """Return as many of the blocks as fit into so many bytes, and the number of entries that are left out.
+
+    Once something is left out, all that comes after is, so that no gap goes unnoticed; what was opened is closed.
+    """
+    layout = _layout(blocks, None)
+    parts: list[str] = []
+    left_out = 0
+    for number, block in enumerate(_told(blocks, layout)):
+        closing = ""
+        for place, (text, entries, end) in enumerate(_markdown(block, layout)):
+            shown = f"\n{text}" if number and not place else text
+            room -= len(f"{shown}{end}".encode())
+            if room < 0:
+                room, left_out = -math.inf, left_out + entries
+            else:
+                parts.append(shown)
+                closing = end or closing
+        parts.append(closing)
+    return "".join(parts), left_out
 
 
-def _markdown(block: Block) -> str:
+def _told(blocks: Sequence[Block], layout: Layout[Any]) -> list[Block]:
+    """Return the blocks that Markdown has."""
+    return [one for one in blocks if not isinstance(one, Line) or (one.markdown and _text_of(one, layout))]
+
+
+def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str]]:
+    """Yield pieces of text that are taken whole: each with its number of entries, and the text that must close it later."""
     match block:
         case Heading():
-            return f"{'#' * block.level} {markdown_text(block.text)}\n"
+            yield f"{'#' * block.level} {markdown_text(block.text)}\n", 0, ""
         case Paragraph():
-            return f"{markdown_text(block.text)}\n"
+            yield f"{markdown_text(block.text)}\n", 0, ""
+        case Line():
+            yield f"{markdown_text(_text_of(block, layout))}\n", 0, ""
         case Items():
-            return "".join(f"- {markdown_text(text)}\n" for text in block.texts)
+            yield from ((f"- {markdown_text(text)}\n", 1, "") for text in block.texts)
+        case TableBlock():
+            yield _markdown_table(block), 0, ""
+        case Rows():
+            yield render_rows(block.title, block.rows, "markdown"), 0, ""
+        case Grouped():
+            yield from _markdown_rows(block)
+        case Section():
+            title = f"{'#' * block.level} {markdown_text(block.title)}\n" if block.level else f"**{block.title}**\n"
+            folded = (f"<details><summary>{block.title}</summary>\n", 0, "\n</details>\n")
+            yield folded if block.folded else (title, 0, "")
+            for inner in _told(block.blocks, layout):
+                for place, (text, entries, end) in enumerate(_markdown(inner, layout)):
+                    yield text if place else f"\n{text}", entries, end
+
+
+def _markdown_table(block: TableBlock) -> str:
     table = markdown_table(block.headers, block.rows, right=block.right)
     if block.fold_above is not None and len(block.rows) > block.fold_above:
         # GitHub reads Markdown in there only behind an empty line.
@@ -89,22 +221,124 @@ def _markdown(block: Block) -> str:
     return f"{markdown_text(block.title)}\n\n{table}" if block.title else table
 
 
-def _painted(block: Block) -> Iterator[Text | RichTable]:
+def _markdown_rows(block: Grouped) -> Iterator[tuple[str, int, str]]:
+    last = ["remarks"] if block.remarks else []
+    names = [block.head, *(one.header for one in block.told), *last]
+    yield markdown_table(names, [], right=[False, *(one.right for one in block.told), *(False for _ in last)]), 0, ""
+    for entry in block.entries:
+        rows = [
+            [entry.name, *(cells.get(one.header, "") for one in block.told), *(entry.said for _ in last)]
+            for cells, _ in entry.rows or [({}, {})]
+        ]
+        for row in rows[1:]:  # the name and the remarks hold for all of them
+            row[0], row[len(block.told) + 1 :] = "", ["" for _ in last]
+        yield "".join(map(markdown_row, rows)), 1, ""
+
+
+def to_terminal(blocks: Sequence[Block], terminal: Terminal | None = None) -> str:
+    """Return blocks for a terminal; stdout where not given."""
+    terminal = terminal or Terminal.of_stdout()
+    layout = _layout(blocks, terminal.width)
+    return terminal.paint(*(thing for block in blocks for thing in _painted(block, layout)))
+
+
+def _painted(block: Block, layout: Layout[Any]) -> Iterator[Any]:
     match block:
         case Heading():
             yield Text(clean(block.text), style="bold")
         case Paragraph():
-            yield Text(clean(block.text))
+            yield from (Text(clean(block.text)), Text())
+        case Line():
+            text = block.text if isinstance(block.text, str) else block.text(layout)
+            if text or block is BLANK:
+                yield Text(text, style=block.style)
+                yield from [Text()] if block.gap else []
         case Items():
-            yield from (Text(f"- {clean(text)}") for text in block.texts)
+            yield from (Text(f"{block.mark}{clean(text)}", style=block.style) for text in block.texts)
+            yield from [Text()] if block.gap else []
         case TableBlock():
-            if block.title:
-                yield Text(clean(block.title))
-            table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-            for header, right in zip(block.headers, block.right, strict=True):
-                table.add_column(Text(header), justify="right" if right else "left", overflow="fold")
-            for row in block.rows:
-                table.add_row(*(Text(clean(cell)) for cell in row))
-            yield table
-    if not isinstance(block, Heading | TableBlock):
-        yield Text()
+            yield from [Text(clean(block.title))] if block.title else []
+            yield rich_table(block.headers, [map(clean, row) for row in block.rows], block.right)
+        case Rows():
+            yield rows_table(block.title, block.rows)
+        case Grouped():
+            yield from _painted_entries(block, layout)
+        case Section():
+            yield Text(block.title, style="bold")
+            if any(table.entries for table in _tables(block.blocks)):
+                yield layout.line({column.header: column.header for column in layout.widths}, {}, "dim")
+            yield from (thing for inner in block.blocks for thing in _painted(inner, layout))
+            yield Text()
+
+
+def _painted_entries(block: Grouped, layout: Layout[Any]) -> Iterator[Any]:
+    for case, entries in groupby(block.entries, key=lambda entry: entry.case):
+        yield Text(f"  {case}", style="cyan")
+        for entry in entries:
+            yield from (layout.line(cells, styles) for cells, styles in entry.rows)
+            if not entry.rows:
+                yield Text(f"{' ' * INDENT}{entry.without}")
+            for remark in entry.remarks:
+                yield Padding(Text(remark, style=entry.style), (0, 0, 0, INDENT + 2), expand=False)
+
+
+def to_html(blocks: Sequence[Block]) -> str:
+    """Return the tables of a page, and its lists, as HTML that needs no style sheet."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Section):
+            tables = "".join(map(_html_table, _tables(block.blocks)))
+            parts.append(f"<p><b>{escape(block.title)}</b></p>{tables}")
+        elif isinstance(block, Items):
+            parts += [f"<p>{escape(clean(text))}</p>" for text in block.texts]
+    return "".join(parts)
+
+
+def _html_table(table: Grouped) -> str:
+    def row(kind: str, cells: dict[str, str], styles: dict[str, str]) -> str:
+        shown = (
+            f'<{kind} style="{_CELL}; text-align: {"right" if one.right else "left"}'
+            f'{_html_colour(styles.get(one.header, ""))}">{escape(cells[one.header])}</{kind}>'
+            for one in table.told
+        )
+        return f"<tr>{''.join(shown)}</tr>"
+
+    def wide(kind: str, style: str, text: str) -> str:
+        return f'<tr><{kind} colspan="{len(table.told)}" style="{_CELL}; text-align: left{style}">{escape(text)}</{kind}></tr>'
+
+    body = []
+    for case, entries in groupby(table.entries, key=lambda entry: entry.case):
+        body.append(wide("th", "", case))
+        for entry in entries:
+            body += [row("td", cells, styles) for cells, styles in entry.rows]
+            colour = _html_colour(entry.style) or f"; color: {_GREY}"
+            body += [wide("td", f"{colour}; white-space: normal", remark) for remark in entry.remarks]
+    head = row("th", {one.header: one.header for one in table.told}, {})
+    return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _html_colour(style: str) -> str:
+    return f"; color: {_HTML_COLOURS[style]}" if style in _HTML_COLOURS else ""
+
+
+def html_text(text: str) -> str:
+    return f'<pre style="white-space: pre; overflow-x: auto">{escape(text)}</pre>'
+
+
+def _layout(blocks: Sequence[Block], width: int | None) -> Layout[Any]:
+    """Return the layout that all grouped tables of a page share."""
+    tables = [*_tables(blocks)]
+    rows = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
+    return Layout.fit(tables[0].columns if tables else (), rows, width)
+
+
+def _tables(blocks: Sequence[Block]) -> Iterator[Grouped]:
+    for block in blocks:
+        if isinstance(block, Grouped):
+            yield block
+        elif isinstance(block, Section):
+            yield from _tables(block.blocks)
+
+
+def _text_of(line: Line, layout: Layout[Any]) -> str:
+    return clean(line.text if isinstance(line.text, str) else line.text(layout))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.comparison.words import shorten
+from pairbench.report.render import shorten
 
 _SHOWN = 8
 
@@ -41,8 +41,7 @@ def listed(names: list[str], shown: int = _SHOWN) -> str:
     return ", ".join(names[:shown]) + more
 
 
-WIDTH = 60
-"""Number of letters that a label may have."""
+WIDTH = 60  # number of letters that a label may have
 _FITS = 44
 """Number of letters up to which a label has all axes that differ; longer ones leave out what other axes imply."""
 _ABSENT = object()
@@ -52,8 +51,7 @@ _ABSENT = object()
 class CaseLabel:
     """A case with its label in charts."""
 
-    case: str
-    """Key of the case."""
+    case: str  # key of the case
     label: str
 
 
@@ -63,12 +61,7 @@ def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
 
 
 def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
-    """Return the labels of cases, given as keys with their axes, in the order of `case_labels`.
-
-    Args:
-        cases: the axes of each case by its key.
-        fits: number of letters up to which a label has all axes that differ.
-    """
+    """Return the labels of cases, given as axes by the key, in the order of `case_labels`; `fits` is their number of letters."""
     width = WIDTH + fits - _FITS
     axes = _differing(list(cases.values()))
     shown = _fitting(list(cases.values()), axes, fits)
@@ -85,7 +78,7 @@ def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -
 
 
 def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the axes that do not have one value throughout: the dtype, then words, for they make groups, then numbers."""
+    """Return the axes with several values: the dtype, then words, for they make groups, then numbers."""
     names = dict.fromkeys(axis for case in cases for axis in case)
     several = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
 
@@ -122,7 +115,7 @@ def _axes_text(axes: Mapping[str, object], shown: Sequence[str]) -> str:
 
 
 def _rank(value: object) -> tuple[int, float, str]:
-    """Return what sorts absent before numbers before words, and 9 before 10."""
+    """Return a sort key: absent values first, then numbers by size, then words."""
     if value is _ABSENT:
         return (0, 0.0, "")
     if _number(value):

@@ -26,8 +26,7 @@ AXES = {
     HOST.name: "time to issue a call",
 }
 """What the axis of a chart says, by the name of the latency."""
-_OTHER_STORY = 1.1
-"""Factor between a speedup by replays and the same by streams from which both are shown."""
+_OTHER_STORY = 1.1  # factor between a speedup by replays and the same by streams from which both are shown
 LEGEND = (
     "P50, P95 and speedup: on a GPU of the device, with the host's work hidden, wherever that could be taken; "
     "call: as the caller of one call sees it; host: to issue it"
@@ -46,7 +45,7 @@ def p50(record: Record | None, latency: Latency | None = None) -> str:
 
 
 def p95(record: Record) -> str:
-    """Return the 95th percentile of the result likewise."""
+    """Return the 95th percentile of the result; empty where there is none."""
     known = p95_of(record)
     return units.duration(known.estimate) if known else ""
 
@@ -81,7 +80,7 @@ def host(record: Record) -> str:
 
 
 def common(*records: Record | None) -> Latency:
-    """Return the latency in which records stand beside one another: the call's, unless all have the device's."""
+    """Return the latency that records share: that of the device where all have it, else that of the call."""
     return DEVICE if all(result_of(one) == DEVICE for one in records if one) else CALL
 
 
@@ -102,19 +101,13 @@ def _as_launched(device: float | None, stream: float | None) -> str:
 
 
 def both_speedups(device: float | None, stream: float | None, mode: str | None) -> str:
-    """Return like `4.1x by kernels alone, 5.7x as eager code launches them`; empty where the two are about the same.
-
-    Args:
-        device: Speedup by replays of captured calls; None where the device's latency is another.
-        stream: Speedup by the calls' own launches.
-        mode: Of the calls.
-    """
+    """Return the speedups by replays and by launches, like `4.1x by kernels alone, 5.7x as eager code launches them`; empty where they are about equal."""
     launched, code = _as_launched(device, stream), "compiled" if mode == "compile" else mode
     return f"{units.ratio(device)} by kernels alone, {launched} as {code} code launches them" if launched else ""
 
 
 def host_bound(record: Record) -> str:
-    """Return like `host-bound: 88 us to issue 18 us of work`; empty for what the device limits, or where that is not known."""
+    """Return the remark on a host-bound record, like `host-bound: 88 us to issue 18 us of work`; else empty."""
     if record.bound != "host":
         return ""
     text = issuing(record.host_p50_ns, record.device_p50_ns)
@@ -122,17 +115,17 @@ def host_bound(record: Record) -> str:
 
 
 def issuing(host_ns: float | None, device_ns: float | None) -> str:
-    """Return like `88 us to issue 18 us of work`; empty where one of the two is not known."""
+    """Return both times, like `88 us to issue 18 us of work`; empty where one is not known."""
     return f"{units.rough(host_ns)} to issue {units.rough(device_ns)} of work" if host_ns and device_ns else ""
 
 
 def overwrites(consumes: Sequence[str] | None) -> str:
-    """Return like `overwrites its inputs a, b`; empty where an implementation leaves its inputs alone."""
+    """Return a remark like `overwrites its inputs a, b`; empty where an implementation leaves its inputs alone."""
     return f"overwrites its input{'s' if len(consumes) > 1 else ''} {', '.join(consumes)}" if consumes else ""
 
 
 def remark(record: Record) -> str:
-    """Return what is to be known beside a record's latency; empty where nothing is."""
+    """Return remarks on the latency of a record; empty where there are none."""
     return "; ".join(filter(None, [overwrites(record.consumes), _of_latency(record)]))
 
 

@@ -1,6 +1,6 @@
-"""The three formats that every verb offers, for any rows: a table for people, Markdown for job summaries, JSON.
+"""The three formats that every verb offers: text on a terminal, Markdown for job summaries, JSON.
 
-The columns of a text table: their text and width, and which are left out where the terminal is too narrow.
+The columns of a text table have a text and a width, and a rank in which they are left out where the terminal is too narrow.
 """
 
 import io
@@ -27,8 +27,7 @@ _ENDLESS = 10_000
 class Terminal:
     """The terminal, file or pipe that the output goes to."""
 
-    width: int | None = None
-    """Width in columns; None where nothing limits it, as in a pipe."""
+    width: int | None = None  # width in columns; None where nothing limits it, as in a pipe
     color: bool = False
 
     @classmethod
@@ -60,11 +59,7 @@ def render_rows(
 ) -> str:
     """Return rows of one kind (operators, runs, facts of a machine) in one of `FORMATS`.
 
-    Args:
-        title: what the rows are; the heading, and the key of the JSON document.
-        rows: from column to value; the first row gives the order.
-        output: table, markdown or json.
-        terminal: stdout where not given.
+    The title is the heading, or the key of the JSON document; the rows map columns to values, the first gives the order.
     """
     if output not in FORMATS:
         raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
@@ -72,25 +67,44 @@ def render_rows(
         return to_json({title: rows})
     if not rows:
         return f"{clean(title)}: none\n"
+    if output == "markdown":
+        names, cells, numeric = _cells_of(rows)
+        return f"### {markdown_text(title)}\n\n{markdown_table(names, cells, right=numeric)}"
+    return (terminal or Terminal.of_stdout()).paint(rows_table(title, rows))
+
+
+def rows_table(title: str, rows: Sequence[Mapping[str, object]]) -> Table:
+    return rich_table(*_cells_of(rows), clean(title))
+
+
+def _cells_of(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Return the columns' names, the text of each row, and which columns hold numbers."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     numeric = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in columns]
-    if output == "markdown":
-        table = markdown_table([name.replace("_", " ") for name in columns], cells, right=numeric)
-        return f"### {markdown_text(title)}\n\n{table}"
-    painted = Table(title=Text(clean(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name, right in zip(columns, numeric, strict=True):
-        painted.add_column(Text(name.replace("_", " ")), justify="right" if right else "left", overflow="fold")
-    for row in cells:
-        painted.add_row(*(Text(cell) for cell in row))
-    return (terminal or Terminal.of_stdout()).paint(painted)
+    return [name.replace("_", " ") for name in columns], cells, numeric
+
+
+def rich_table(headers: Sequence[str], rows: Iterable[Iterable[str]], right: Sequence[bool], title: str = "") -> Table:
+    """Return a table for a terminal, its title in bold."""
+    table = Table(
+        title=Text(title, style="bold") if title else None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for header, side in zip(headers, right, strict=True):
+        table.add_column(Text(header), justify="right" if side else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[bool]) -> str:
     """Return a Markdown table; cells are escaped here."""
-    lines = [[markdown_text(name) for name in columns], ["---:" if side else "---" for side in right]]
-    lines += [[markdown_text(cell) for cell in row] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    rule = f"| {' | '.join('---:' if side else '---' for side in right)} |\n"
+    return "".join([markdown_row(columns), rule, *map(markdown_row, rows)])
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(markdown_text, cells))} |\n"
 
 
 def markdown_text(text: str) -> str:
@@ -106,13 +120,17 @@ def clean(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def to_json(value: object, *, lines: bool = False) -> str:
-    """Return one JSON document: dataclasses and named tuples as objects, NaN and infinities as null.
+def shorten(text: str, width: int) -> str:
+    """Return text on one line, its middle left out where it is longer: names differ at both ends."""
+    text = clean(text)
+    if len(text) <= width:
+        return text
+    tail = width // 3
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
-    Args:
-        value: Anything.
-        lines: Whether it takes one line, so that others may follow.
-    """
+
+def to_json(value: object, *, lines: bool = False) -> str:
+    """Return one JSON document, on one line on request: dataclasses and named tuples as objects, NaN and infinities as null."""
     return json.dumps(plain(value), indent=None if lines else 2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -143,8 +161,7 @@ class Column(Generic[Row]):
     right: bool = True
     drop: int = 0
     """Rank in which the column is left out where the terminal is too narrow, the highest first; 0 always stays."""
-    usual: str = ""
-    """The usual text: a column is left out where every cell has this text or none."""
+    usual: str = ""  # the usual text: a column is left out where every cell has this text or none
 
 
 def cells_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, str]:
@@ -182,13 +199,13 @@ class Layout(Generic[Row]):
             del widths[last]
         return cls(widths=widths, left_out=tuple(left_out))
 
-    def line(self, text: Callable[[Column[Row]], str], style: Callable[[Column[Row]], str]) -> Text:
-        """Return one line with a cell from each column."""
+    def line(self, cells: Mapping[str, str], styles: Mapping[str, str], style: str = "") -> Text:
+        """Return one line of cells and their styles, both by the column's header; all others have the one style."""
         line = Text(" " * INDENT)
         for number, (column, width) in enumerate(self.widths.items()):
-            cell = text(column)
+            cell = cells[column.header]
             line.append(_GAP if number else "")
-            line.append(cell.rjust(width) if column.right else cell.ljust(width), style=style(column))
+            line.append(cell.rjust(width) if column.right else cell.ljust(width), styles.get(column.header, style))
         line.rstrip()
         return line
 

@@ -1,21 +1,12 @@
-"""The table of `show` before it is laid out: columns, order of rows, headings.
-
-Records as `pairbench show` prints them: by operator and case, the baseline first, remarks below their row.
-
-How near a record comes to what the device can do, as text: its rate of arithmetic or of bytes, and its part of the roof.
-"""
+"""Records as `pairbench show` prints them: by operator and case, the baseline first, remarks below their row."""
 
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
-
-from rich.padding import Padding
-from rich.text import Text
 
 from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.model.case import TIERS
@@ -26,30 +17,16 @@ from pairbench.model.record import Record, Series
 from pairbench.model.settings import MODES, about_precision
 from pairbench.model.site import SeriesFacts, SeriesStatus
 from pairbench.report import latency_words, units
-from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction
+from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Items, Line, Section, render_page, to_html
 from pairbench.report.latency_words import LEGEND
-from pairbench.report.render import (
-    FORMATS,
-    INDENT,
-    Column,
-    Layout,
-    Terminal,
-    cells_of,
-    clean,
-    markdown_table,
-    markdown_text,
-    telling,
-    to_json,
-)
+from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
+from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, telling
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
 
 
 def rate(record: Record) -> str:
-    """Return a rate like `3800 GB/s`, or like `1.52 TFLOP/s` where arithmetic limits a case and not memory.
-
-    Empty where no cost is declared, or the latency is not to be believed.
-    """
+    """Return a rate like `3800 GB/s`, or `1.52 TFLOP/s` where arithmetic limits the case; empty where no cost or latency is known."""
     facts = _facts(record)
     if facts is None:
         return ""
@@ -58,13 +35,10 @@ def rate(record: Record) -> str:
     ridges = [found for dtype in dtypes if not math.isnan(found := ridge(ceilings, dtype))]
     intensity = intensity_of(facts)
     # Where nothing is known of the roof, nearly everything with so few operations a byte is limited by memory.
-    arithmetic = math.isnan(intensity) or intensity >= max(ridges, default=_INTENSE)
+    arithmetic = math.isnan(intensity) or intensity >= max(ridges, default=10.0)
     if arithmetic and numbers.get("tflops"):
         return f"{units.significant(numbers['tflops'], 3)} TFLOP/s"
     return f"{units.significant(numbers['gbps'], 4)} GB/s" if numbers.get("gbps") else ""
-
-
-_INTENSE = 10.0
 
 
 def part_of_roof(record: Record) -> str:
@@ -119,30 +93,6 @@ MEANINGS = {
     "oracle ratio": "largest error over the baseline's, both against float64; up to 2, plus one spacing of the output, is right",
 }
 """What a table's short words mean, in the order in which they are explained."""
-
-
-def legend(headers: Iterable[str], rows: "Iterable[RecordRow]") -> str:
-    """Return a line that explains the short words of a table; empty where it has none.
-
-    Args:
-        headers: Of the columns that are shown.
-        rows: The table's rows.
-    """
-    shown = {*headers} | {"?" for row in rows if row.cells["P50"].endswith("?")}
-    return "; ".join(f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in shown)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordRow:
-    """A record with its cells, by the column's header."""
-
-    record: Record
-    cells: dict[str, str]
-
-
-def rows_of(records: Iterable[Record]) -> list[RecordRow]:
-    """Return records as rows, in the order of `ordered`."""
-    return [RecordRow(record=record, cells=_cells(record)) for record in ordered(records)]
 
 
 def _cells(record: Record) -> dict[str, str]:
@@ -235,7 +185,7 @@ def case_line(record: Record, *, several_devices: bool) -> str:
 
 
 def note(record: Record) -> str:
-    """Return why a record is not plainly measured, and what is to be known beside its latency; or empty."""
+    """Return a record's status where it was not measured, and remarks on its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(part for part in (status, record.reason) if part)
     parts = (why, latency_words.remark(record), latency_words.same_memory(record), autotuned(record))
@@ -247,116 +197,36 @@ def autotuned(record: Record) -> str:
     return f"autotuned {'; '.join(record.autotuned)}" if record.autotuned else ""
 
 
-_NAMED = 10
-"""How many cases a line names."""
-_BAD = tuple(status for status in Status if status.bad)
+_NAMED = 10  # how many cases a line names
 
 
 def render(
     records: Sequence[Record], output: str, *, problems: Sequence[str] = (), terminal: Terminal | None = None
 ) -> str:
-    """Return the records of one run or more in one of the formats.
+    """Return the records of one run or more in one of `FORMATS`, on stdout's terminal where none is given.
 
-    Args:
-        records: in the order in which implementations were declared, as far as it is known.
-        output: table, markdown or json.
-        problems: what could not be read, listed at the end.
-        terminal: stdout where not given.
+    Records come in the order in which implementations were declared, as far as it is known; problems are listed at the end.
     """
-    if output == "json":
-        document = {"records": [expanded(record) for record in records], "problems": problems}
-        return to_json({**document, "notes": precision_remark(records)})
-    problems = [*problems, *load_remarks(records), *_out_of_budget(records)]
-    if output == "markdown":
-        return _markdown(records, problems)
-    if output != "table":
-        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
-    terminal = terminal or Terminal.of_stdout()
-    return terminal.paint(*_lines(records, problems, terminal.width))
+    return render_page(
+        output,
+        lambda: {
+            "records": [expanded(record) for record in records],
+            "problems": problems,
+            "notes": precision_remark(records),
+        },
+        lambda: _blocks(records, [*problems, *load_remarks(records), *_out_of_budget(records)]),
+        terminal,
+    )
+
+
+def html_table(records: Sequence[Record], problems: Iterable[str] = ()) -> str:
+    """Return the records of a run as HTML: a table for each operator, with a line for each remark."""
+    return to_html(_blocks(records, [*load_remarks(records), *problems]))
 
 
 def expanded(record: Record) -> dict[str, Any]:
     """Return a record as a dict, with objects where its columns hold JSON."""
     return {**asdict(record), "axes": _object(record.axes), "environment": _object(record.environment)}
-
-
-def _lines(records: Sequence[Record], problems: Sequence[str], width: int | None) -> Iterator[Text | Padding]:
-    rows = rows_of(_tried(records))
-    layout = Layout.fit(COLUMNS, [row.cells for row in rows], width)
-    several = _several_devices(rows)
-    explained = legend((column.header for column in layout.widths), rows)
-    for _, of_run in groupby(rows, key=lambda row: row.record.run_id):
-        in_run = list(of_run)
-        yield Text(heading(in_run[0].record), style="dim")
-        yield Text()
-        for _, of_operator in groupby(in_run, key=lambda row: operator_of(row.record)):
-            yield from _operator_lines(list(of_operator), layout, several_devices=several)
-            if explained:
-                yield from (Text(explained, style="dim"), Text())
-            explained = ""  # below the first table alone
-    if _on_gpu(records):
-        yield Text(LEGEND, style="dim")
-    if rows:
-        counts = Counter(record.status for record in records)
-        yield Text(", ".join(f"{number} {status}" for status, number in counts.most_common()))
-    yield from (Text(line, style="dim") for line in precision_remark(records))
-    if layout.note:
-        yield Text(layout.note, style="dim")
-    yield from (Text(clean(problem), style="yellow") for problem in problems)
-
-
-def _operator_lines(
-    rows: list[RecordRow], layout: Layout[Record], *, several_devices: bool
-) -> Iterator[Text | Padding]:
-    yield Text(title(rows[0].record), style="bold")
-    yield layout.line(lambda column: column.header, lambda _: "dim")
-    for _, of_case in groupby(rows, key=lambda row: case_of(row.record)):
-        in_case = list(of_case)
-        yield Text(f"  {case_line(in_case[0].record, several_devices=several_devices)}", style="cyan")
-        for row in in_case:
-            yield layout.line(partial(_cell, row), partial(_style, row.record))
-            if remark := note(row.record):
-                style = "red" if row.record.status in _BAD else "yellow" if row.record.reason else "dim"
-                yield Padding(Text(remark, style=style), (0, 0, 0, INDENT + 2), expand=False)
-    yield Text()
-
-
-def _tried(records: Sequence[Record]) -> Sequence[Record]:
-    """Return the records without those for which a run had no time: they may be most, and are named in one line."""
-    return [record for record in records if record.reason != OUT_OF_BUDGET]
-
-
-def _out_of_budget(records: Sequence[Record]) -> Iterator[str]:
-    left = list(dict.fromkeys(str(record.case) for record in records if record.reason == OUT_OF_BUDGET))
-    if left:
-        more = f" and {len(left) - _NAMED} more, which --format json names" if len(left) > _NAMED else ""
-        number = f"{len(left)} case{'' if len(left) == 1 else 's'}"
-        yield f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}, {', '.join(left[:_NAMED])}{more}"
-
-
-def _on_gpu(records: Sequence[Record]) -> bool:
-    """Tell whether the table has another latency than the call's: a CPU has no other."""
-    return any(result_of(record) is not CALL for record in records)
-
-
-def _several_devices(rows: Sequence[RecordRow]) -> bool:
-    return len({row.record.device_uuid for row in rows}) > 1
-
-
-def _cell(row: RecordRow, column: Column[Record]) -> str:
-    return row.cells[column.header]
-
-
-def _style(record: Record, column: Column[Record]) -> str:
-    if column.header not in ("speedup", "interval") or record.role == "baseline":
-        return ""
-    if withheld(record.device_kind, record.environment):
-        return ""
-    # Coloured only where the whole interval lies on one side.
-    speedup = speedup_of(record)
-    if speedup is None:
-        return ""
-    return "green" if speedup.low > 1 else "red" if speedup.high < 1 else ""
 
 
 def _object(text: str | None) -> object:
@@ -366,34 +236,64 @@ def _object(text: str | None) -> object:
         return text
 
 
-def _markdown(records: Sequence[Record], problems: Sequence[str]) -> str:
-    rows = rows_of(_tried(records))
-    columns = telling(COLUMNS, [row.cells for row in rows])
-    several = _several_devices(rows)
-    names = ["case", *(column.header for column in columns), "remarks"]
-    explained = legend(names, rows)
-    right = [False, *(column.right for column in columns), False]
-    parts: list[str] = []
-    for _, of_run in groupby(rows, key=lambda row: row.record.run_id):
+def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
+    # Records for which a run had no time may be most; they are named in one line.
+    tried = ordered(record for record in records if record.reason != OUT_OF_BUDGET)
+    rows = [(record, _cells(record)) for record in tried]
+    told = telling(COLUMNS, [cells for _, cells in rows])
+    several = len({record.device_uuid for record, _ in rows}) > 1
+    doubted = any(cells["P50"].endswith("?") for _, cells in rows)
+
+    def legend(layout: Layout[Record]) -> str:
+        shown = {*(column.header for column in layout.widths), *(["?"] if doubted else [])}
+        return "; ".join(f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in shown)
+
+    blocks: list[Block] = []
+    for _, of_run in groupby(rows, key=lambda row: row[0].run_id):
         in_run = list(of_run)
-        parts.append(f"{markdown_text(heading(in_run[0].record))}\n")
-        for _, of_operator in groupby(in_run, key=lambda row: operator_of(row.record)):
-            in_operator = list(of_operator)
-            parts.append(f"### {markdown_text(title(in_operator[0].record))}\n")
-            cells = [
-                [
-                    case_line(row.record, several_devices=several),
-                    *(row.cells[column.header] for column in columns),
-                    note(row.record),
-                ]
-                for row in in_operator
-            ]
-            parts.append(markdown_table(names, cells, right=right))
-            if explained:
-                parts.append(f"{markdown_text(explained)}\n")
-            explained = ""
-    if _on_gpu(records):
-        parts.append(f"{markdown_text(LEGEND)}\n")
-    parts += [f"{markdown_text(line)}\n" for line in precision_remark(records)]
-    parts += [f"- {markdown_text(problem)}\n" for problem in problems]
-    return "\n".join(parts)
+        blocks += [Line(text=heading(in_run[0][0]), style="dim"), BLANK]
+        for _, of_operator in groupby(in_run, key=lambda row: operator_of(row[0])):
+            entries = [_entry(record, cells, several_devices=several) for record, cells in of_operator]
+            table = Grouped(columns=COLUMNS, told=told, entries=[entry for _, entry in entries])
+            blocks.append(Section(title=title(entries[0][0]), level=3, blocks=[table]))
+            if len(blocks) == 3:  # below the first table alone
+                blocks.append(Line(text=legend, style="dim", gap=True))
+    if any(result_of(record) is not CALL for record in records):  # a CPU has no other latency
+        blocks.append(Line(text=LEGEND, style="dim"))
+    if rows:
+        counts = Counter(record.status for record in records)
+        text = ", ".join(f"{number} {status}" for status, number in counts.most_common())
+        blocks.append(Line(text=text, markdown=False))
+    blocks += [Line(text=line, style="dim") for line in precision_remark(records)]
+    blocks.append(Line(text=lambda layout: layout.note, style="dim"))
+    return [*blocks, Items(texts=tuple(problems), mark="", style="yellow", gap=False)]
+
+
+def _entry(record: Record, cells: dict[str, str], *, several_devices: bool) -> tuple[Record, Entry]:
+    case, remark = case_line(record, several_devices=several_devices), note(record)
+    bad = Status(record.status).bad
+    entry = Entry(
+        case=case,
+        name=case,
+        rows=[(cells, dict.fromkeys(("speedup", "interval"), _style(record)))],
+        remarks=[remark] if remark else [],
+        said=remark,
+        style="red" if bad else "yellow" if record.reason else "dim",
+    )
+    return record, entry
+
+
+def _style(record: Record) -> str:
+    """Return the colour of a speedup, which has one only where its whole interval lies on one side of 1."""
+    speedup = speedup_of(record)
+    if speedup is None or record.role == "baseline" or withheld(record.device_kind, record.environment):
+        return ""
+    return "green" if speedup.low > 1 else "red" if speedup.high < 1 else ""
+
+
+def _out_of_budget(records: Sequence[Record]) -> Iterator[str]:
+    left = list(dict.fromkeys(str(record.case) for record in records if record.reason == OUT_OF_BUDGET))
+    if left:
+        more = f" and {len(left) - _NAMED} more, which --format json names" if len(left) > _NAMED else ""
+        number = f"{len(left)} case{'' if len(left) == 1 else 's'}"
+        yield f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}, {', '.join(left[:_NAMED])}{more}"

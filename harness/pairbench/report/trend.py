@@ -1,57 +1,44 @@
-"""A trend as `pairbench trend` prints it: the newest run's verdict, then moves and changes, then the newest runs."""
+"""A trend as `pairbench trend` prints it, and as the values of its chart, whatever draws it.
 
-from collections.abc import Iterator, Mapping, Sequence
+The page has the newest run's verdict first, then moves and changes, then the newest runs. The chart has points, lines and
+marks over the order of runs.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.padding import Padding
-from rich.text import Text
-
+from pairbench.analyze.compare.exact import number
 from pairbench.analyze.history.points import Move, SeriesPoint
+from pairbench.analyze.history.steps import STATUS, Step
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
-from pairbench.report.comparison.words import OUTCOME_STYLES, era, short_commit, shorten
+from pairbench.report.blocks import BLANK, Block, Heading, Items, Line, Rows, render_page
+from pairbench.report.comparison_words import OUTCOME_STYLES, era, short_commit
 from pairbench.report.latency_words import AXES
-from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
+from pairbench.report.render import Terminal, shorten
 from pairbench.report.rows import MEANINGS
 
-_SHOWN = 15
-"""Most rows of each table: newest runs, and runs without a value; JSON has all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _TitledRows:
-    title: str
-    rows: Sequence[Mapping[str, object]]
+_SHOWN = 15  # most rows of each table: newest runs, and runs without a value; JSON has all
 
 
 def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), terminal: Terminal | None = None) -> str:
-    """Return a trend in one of the formats; only JSON has every run.
+    """Return a trend in one of `FORMATS`, on stdout's terminal where none is given; only JSON has every run."""
+    return render_page(output, lambda: document(trend, problems), lambda: _blocks(trend, problems), terminal)
 
-    Args:
-        trend: the series' history with its moves.
-        output: table, markdown or json.
-        problems: what could not be read, listed at the end.
-        terminal: stdout where not given.
-    """
-    if output not in FORMATS:
-        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
-    if output == "json":
-        return to_json(document(trend, problems))
-    name = f"{shorten(trend.series.name, 400)} ({trend.series.device_name})"
-    lines = [newest_line(trend), _summary(trend)]
+
+def _blocks(trend: Trend, problems: Sequence[str]) -> list[Block]:
+    tables = [Rows(title=title, rows=rows) for title, rows in _tables(trend) if rows]
     meanings = [f"±: {MEANINGS['±']}"] if any(point.p50 for point in trend.points) else []
-    notes = [shorten(note, 400) for note in (*meanings, *trend.notes, *problems)]
-    if output == "markdown":
-        parts = [f"### {markdown_text(name)}\n", *(f"{markdown_text(line)}\n" for line in lines)]
-        parts += [render_rows(block.title, block.rows, output) for block in _blocks(trend)]
-        parts += ["".join(f"- {markdown_text(note)}\n" for note in notes)] if notes else []
-        return "\n".join(parts)
-    terminal = terminal or Terminal.of_stdout()
-    style = OUTCOME_STYLES.get(trend.newest.outcome, "") if trend.newest else ""
-    head: list[Text | Padding] = [Text(clean(name), style="bold"), Text(lines[0], style=style), Text(lines[1]), Text()]
-    body = "\n".join(render_rows(block.title, block.rows, output, terminal=terminal) for block in _blocks(trend))
-    return terminal.paint(*head) + body + terminal.paint(*(Text(note, style="yellow") for note in notes))
+    notes = tuple(shorten(note, 400) for note in (*meanings, *trend.notes, *problems))
+    return [
+        Heading(text=f"{shorten(trend.series.name, 400)} ({trend.series.device_name})", level=3),
+        Line(text=newest_line(trend), style=OUTCOME_STYLES.get(trend.newest.outcome, "") if trend.newest else ""),
+        Line(text=_summary(trend)),
+        *(block for table in tables for block in (BLANK, table)),
+        *([Items(texts=notes, mark="", style="yellow", gap=False)] if notes else []),
+    ]
 
 
 def newest_line(trend: Trend) -> str:
@@ -62,7 +49,9 @@ def newest_line(trend: Trend) -> str:
     moved = units.change(trend.newest.change)
     words = [str(trend.newest.outcome), moved, f"({trend.newest.attribution})" if trend.newest.attribution else ""]
     text = " ".join(word for word in words if word)
-    return shorten(f"newest run {point.record.run_id}{_at(point)}: {text}: {trend.newest.reason}", 600)
+    commit = (point.record.commit or "")[:10]
+    at = ", ".join(filter(None, [point.record.started_at[:10], commit]))
+    return shorten(f"newest run {point.record.run_id} ({at}): {text}: {trend.newest.reason}", 600)
 
 
 def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
@@ -86,18 +75,10 @@ def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
 
 def _plain(point: SeriesPoint) -> dict[str, Any]:
     record = point.record
-    names: tuple[str, ...] = (
-        "run_id",
-        "started_at",
-        "commit",
-        "commit_at",
-        "branch",
-        "dirty",
-        "hostname",
-        "device_uuid",
-        "confirms",
+    names = (
+        *("run_id", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid", "confirms"),
+        *("status", "reason", "timer", "definition_hash", "implementation_hash", "environment_hash"),
     )
-    names += ("status", "reason", "timer", "definition_hash", "implementation_hash", "environment_hash")
     return {
         **{name: getattr(record, name) for name in names},
         "part": point.part,
@@ -130,28 +111,23 @@ def _summary(trend: Trend) -> str:
     return shorten(", ".join(part for part in parts if part), 400)
 
 
-def _blocks(trend: Trend) -> Iterator[_TitledRows]:
-    if trend.moves:
-        yield _TitledRows(
-            title=f"Moved ({len(trend.moves)})", rows=[_move(trend, move) for move in reversed(trend.moves)]
-        )
-    if events := [*_events(trend)]:
-        yield _TitledRows(title=f"Changed ({len(events)})", rows=events[:_SHOWN])
+def _tables(trend: Trend) -> list[tuple[str, list[dict[str, object]]]]:
+    """Return titles and rows."""
+    events = [*_events(trend)]
     gaps = [point for point in reversed(trend.points) if point.p50 is None]
-    if gaps:
-        shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
-        rows = [
-            {
-                **_run(point),
-                "status": shorten(point.record.status, 20),
-                "reason": shorten(point.record.reason or "", 200),
-            }
-            for point in gaps[:_SHOWN]
-        ]
-        yield _TitledRows(title=f"Without a value ({len(gaps):,}{shown})", rows=rows)
+    shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
     newest = [point for point in reversed(trend.points) if point.p50][:_SHOWN]
-    if newest:
-        yield _TitledRows(title="Newest runs", rows=[_value(point) for point in newest])
+    return [
+        (f"Moved ({len(trend.moves)})", [_move(trend, move) for move in reversed(trend.moves)]),
+        (f"Changed ({len(events)})", events[:_SHOWN]),
+        (f"Without a value ({len(gaps):,}{shown})", [_gap(point) for point in gaps[:_SHOWN]]),
+        ("Newest runs", [_value(point) for point in newest]),
+    ]
+
+
+def _gap(point: SeriesPoint) -> dict[str, object]:
+    record = point.record
+    return {**_run(point), "status": shorten(record.status, 20), "reason": shorten(record.reason or "", 200)}
 
 
 def _move(trend: Trend, move: Move) -> dict[str, object]:
@@ -198,6 +174,193 @@ def _run(point: SeriesPoint) -> dict[str, object]:
     }
 
 
-def _at(point: SeriesPoint) -> str:
-    commit = point.record.commit
-    return f" ({', '.join(filter(None, [point.record.started_at[:10], commit[:10] if commit else '']))})"
+_COUNTED = 3  # number of counts that have a line
+_LABELS = 12  # number of labels that fit below the axis
+_NAMED = 12  # number of marks of one kind up to which each has a label
+_LOG_FROM = 4.0  # ratio of the largest to the smallest value from which the axis is logarithmic
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelStep:
+    """A level that held from one run to another, both included."""
+
+    start: int
+    stop: int
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A change right before a run, or a gap at it."""
+
+    at: int
+    kind: str
+    """Kind of mark: `era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control`
+    where only the control moved."""
+    label: str  # label of the mark; empty where there are too many of its kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountLine:
+    """Something that is counted, one value for each run, NaN for runs that did not count it."""
+
+    label: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesChart:
+    """A trend's lines, one value for each run in `unit`, NaN for runs without one; runs are counted from 0."""
+
+    title: str
+    subtitle: str
+    unit: str
+    latency: str  # what the axis of latencies says
+    p50: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    p95: tuple[float, ...]
+    control: tuple[float, ...]
+    control_name: str  # name of the control; empty where there is none
+    speedup: tuple[float, ...]
+    speedup_low: tuple[float, ...]
+    speedup_high: tuple[float, ...]
+    levels: tuple[LevelStep, ...]
+    speedup_levels: tuple[LevelStep, ...]
+    counts: tuple[CountLine, ...]  # what is counted and ever took another value, the most telling first
+    marks: tuple[Mark, ...]
+    ticks: tuple[tuple[int, str], ...]
+    runs: tuple[str, ...]  # id, date and commit of each run
+    log: bool  # whether the axis of latencies is logarithmic
+
+
+def series_chart(trend: Trend) -> SeriesChart:
+    """Return what to draw of a trend."""
+    points = trend.points
+    largest = max((point.p50.estimate for point in points if point.p50), default=1.0)
+    scale, unit = units.scale_of(largest)
+    p50, low, high = (
+        _scaled([getattr(point.p50, end) if point.p50 else None for point in points], scale)
+        for end in ("estimate", "low", "high")
+    )
+    p95 = _scaled([point.p95_ns for point in points], scale)
+    control = _scaled([point.control_ns for point in points], scale)
+    values = [value for line in (p50, p95) for value in line if value > 0]
+    return SeriesChart(
+        title=shorten(trend.series.name, 115),
+        subtitle=shorten(_subtitle(trend), 140),
+        unit=unit,
+        latency=AXES[trend.latency.name],
+        p50=p50,
+        low=low,
+        high=high,
+        p95=p95,
+        control=control,
+        control_name=shorten(trend.control or "", 30),
+        speedup=tuple(point.speedup or math.nan for point in points),
+        speedup_low=_scaled([_speedup_end(point, "_low") for point in points], 1.0),
+        speedup_high=_scaled([_speedup_end(point, "_high") for point in points], 1.0),
+        levels=tuple(
+            LevelStep(start=one.start, stop=one.stop, value=one.p50_ns / scale)
+            for one in trend.levels
+            if not math.isnan(one.p50_ns)
+        ),
+        speedup_levels=tuple(
+            LevelStep(start=one.start, stop=one.stop, value=one.speedup)
+            for one in trend.levels
+            if one.speedup is not None
+        ),
+        counts=_count_lines(trend),
+        marks=tuple(_chart_marks(trend)),
+        ticks=tuple((index, _tick(points[index])) for index in _thinned(len(points))),
+        runs=tuple(f"{point.record.run_id} {_tick(point)}" for point in points),
+        log=bool(values) and max(values) / min(values) >= _LOG_FROM,
+    )
+
+
+def _speedup_end(point: SeriesPoint, end: str) -> float | None:
+    """Return an end of the recorded interval of a speedup; none for a baseline."""
+    if point.record.role == "baseline" or point.speedup is None:
+        return None
+    value: float | None = getattr(point.record, f"{point.latency.speedup}{end}")
+    return value
+
+
+def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:
+    return tuple(math.nan if value is None or not math.isfinite(value) else value / scale for value in values)
+
+
+def _subtitle(trend: Trend) -> str:
+    number = sum(point.p50 is not None for point in trend.points)
+    gaps = len(trend.points) - number
+    parts = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
+    parts += [f"{gaps:,} without a value"] if gaps else []
+    return ", ".join([*parts, *([f"timer {trend.timer}"] if trend.timer else [])])
+
+
+def _count_lines(trend: Trend) -> tuple[CountLine, ...]:
+    """Return a line for each count that has a step; a status has none."""
+    metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)
+    records = [point.record for point in trend.points]
+    return tuple(
+        CountLine(
+            label=units.axis(metric),
+            values=_scaled([number(record, metric) for record in records], 2**20 if metric == "peak_bytes" else 1.0),
+        )
+        for metric in metrics[:_COUNTED]
+    )
+
+
+def _count_marks(trend: Trend) -> list[Mark]:
+    """Return a mark for each run at which counts took other values; a failure is a gap already."""
+    at: dict[int, list[Step]] = {}
+    for step in sorted(trend.steps, key=lambda step: units.order(step.metric)):
+        if step.metric != STATUS:
+            at.setdefault(step.index, []).append(step)
+    marks = []
+    for index, steps in sorted(at.items()):
+        first = steps[0]
+        more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
+        label = f"{units.count_change(first.metric, first.reference, first.current)}{more}"
+        marks.append(Mark(at=index, kind=str(first.attribution), label=label))
+    return marks
+
+
+def _chart_marks(trend: Trend) -> list[Mark]:
+    moves = [
+        Mark(
+            at=move.index,
+            kind=move.attribution or "control",
+            label=f"{units.change(move.own)} {move.attribution}"
+            if move.attribution
+            else f"control {units.change(move.control)}",
+        )
+        for move in trend.moves
+    ]
+    eras = [
+        Mark(at=era.index, kind="era", label=shorten(", ".join(str(change) for change in era.changes[:2]), 60))
+        for era in trend.eras
+    ]
+    definitions = [Mark(at=index, kind="definition", label="new definition") for index in trend.definitions]
+    gaps = [
+        Mark(at=index, kind="gap", label=shorten(str(point.record.status), 20))
+        for index, point in enumerate(trend.points)
+        if point.p50 is None
+    ]
+    marks: list[Mark] = []
+    for kind in (moves, _count_marks(trend), eras, definitions, gaps):
+        marks += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
+    return marks
+
+
+def _thinned(number: int) -> list[int]:
+    """Return the indices of runs that get a label: evenly spaced, the newest always among them."""
+    if number <= _LABELS:
+        return list(range(number))
+    step = -(-number // _LABELS)
+    return sorted(range(number - 1, -1, -step))
+
+
+def _tick(point: SeriesPoint) -> str:
+    record = point.record
+    return shorten(" ".join(filter(None, [record.started_at[:10], short_commit(record)])), 30)

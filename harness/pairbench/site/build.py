@@ -1,63 +1,54 @@
-"""Builds the site of a store: reads it, writes every page, and says what was written.
+"""Builds the site of a store and publishes it: into a folder, and from there to a folder or bucket where others see it.
 
-Puts the files of a site into a folder: only what changed is written, and what is gone from the site is removed.
-
-Files that the pages share: our sheets and scripts, and the one script that draws charts.
+In a folder only what changed is written, and what is gone from the site is removed. A target gets its files in an order in
+which no page lacks its data.
 """
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pairbench.config import Config
-from pairbench.errors import EmptyStoreError, StoreFailedError, UsageError
+from pairbench.errors import EmptyStoreError, StoreError, StoreFailedError, UsageError
 from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.site import SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
+from pairbench.site import paths
+from pairbench.site.breakdowns import breakdowns, head_of
+from pairbench.site.event_pages import feed, regressions
 from pairbench.site.gather import SiteReading, shown_store
-from pairbench.site.pages import paths
-from pairbench.site.pages.breakdowns import breakdowns, head_of
-from pairbench.site.pages.feed import feed
-from pairbench.site.pages.machine_readable import badges, index_json
-from pairbench.site.pages.operator_page import drawn_of, operator, operator_figures
-from pairbench.site.pages.operator_payload import packed
-from pairbench.site.pages.overview import overview
-from pairbench.site.pages.pages import environment, render
-from pairbench.site.pages.paths import File
-from pairbench.site.pages.regressions import regressions
-from pairbench.site.pages.runs import compare, run, runs
+from pairbench.site.operator import drawn_of, operator, operator_figures
+from pairbench.site.overview import compare, overview, run, runs
+from pairbench.site.paths import File
+from pairbench.site.payload import packed
+from pairbench.site.programs import badges, index_json
+from pairbench.site.templates import environment, render
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.files import sweep_temporary, write_whole
+from pairbench.store.location import StoreLocation, existing, put_file, read_file
 from pairbench.workflow.git import repository_address
 from pairbench.workflow.setup import catalogue_folder, store_of
 
 MANIFEST = ".pairbench-site.json"
 """The file that names what an earlier build wrote: no other file is ever changed or removed."""
 
-_STAGE = ".pairbench-new-"
-"""How the folder's name begins in which files wait for the last of them to be made."""
+_STAGE = ".pairbench-new-"  # how the folder's name begins in which files wait for the last of them to be made
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
     """What a build did to the folder."""
 
-    files: int
-    """How many files the site has."""
-    written: tuple[str, ...]
-    """The files that were new or had changed."""
-    removed: tuple[str, ...]
-    """The files of an earlier build that the site has no more."""
+    files: int  # how many files the site has
+    written: tuple[str, ...]  # the files that were new or had changed
+    removed: tuple[str, ...]  # the files of an earlier build that the site has no more
 
 
 def publish(folder: Path, files: Iterable[File]) -> Published:
-    """Write a site.
-
-    Raises:
-        UsageError: the folder holds something else, or cannot be written.
-        StoreFailedError: the store could not be read while the files were made of it.
-    """
+    """Write a site into a folder; raise UsageError where that holds something else, StoreFailedError where the store cannot be read."""
     try:
         return _publish(folder, _made(files))
     except OSError as error:
@@ -158,28 +149,22 @@ def assets(folder: Path) -> Iterator[File]:
 class SiteOptions:
     """What a site is to be like, beside the store that it shows."""
 
-    folder: Path
-    """Where the site goes: a new folder, or that of an earlier build."""
+    folder: Path  # where the site goes: a new folder, or that of an earlier build
     repository: str | None = None
     """The address of the repository on the web; that of the checkout's origin where not given."""
     address: str | None = None
     """Where the site will be on the web, for the links in its feed; None where that is not known."""
-    last: int | None = None
-    """How many of the newest runs are shown; all where not given."""
-    figures: bool = False
-    """Whether each operator's speedup and roofline are drawn as SVG and PNG, too."""
-    store_options: tuple[str, ...] = ()
-    """What the commands on the pages have to be told to find the store."""
+    last: int | None = None  # how many of the newest runs are shown; all where not given
+    figures: bool = False  # whether each operator's speedup and roofline are drawn as SVG and PNG, too
+    store_options: tuple[str, ...] = ()  # what the commands on the pages have to be told to find the store
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltSite:
     """A site that was written."""
 
-    published: Published
-    """The files that were written and removed."""
-    problems: tuple[str, ...]
-    """A sentence for each thing of the store that could not be read."""
+    published: Published  # the files that were written and removed
+    problems: tuple[str, ...]  # A sentence for each thing of the store that could not be read
 
 
 def build_site(config: Config, options: SiteOptions) -> BuiltSite:
@@ -245,3 +230,89 @@ def _files(
     yield index_json(facts)
     yield feed(facts, address=options.address)
     yield from badges(facts)
+
+
+_THREADS = 8  # number of files that travel at once: each waits for an answer most of the time
+_LAST = (paths.OVERVIEW, "index.json", "feed.xml")  # what readers and programs open first comes when all else is there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploaded:
+    """What publishing did to the target."""
+
+    name: str  # the target as it was named, without credentials
+    files: int
+    written: tuple[str, ...]  # files that were new there or had changed, in the order in which they were written
+    removed: tuple[str, ...]  # files of an earlier site of ours that this one has no more
+
+
+def upload(folder: Path, target: str | StoreLocation) -> Uploaded:
+    """Copy a site from its folder to a folder or URL; what else lies there stays as it is.
+
+    Data, styles and scripts go first, then pages, then the overview and the index; then old files are deleted. The list of
+    files comes last, so that an interrupted copy is done again.
+    """
+    try:
+        place = StoreLocation.of(target)
+    except StoreError as error:
+        raise UsageError(f"--publish: {str(error).removeprefix('store ')}") from error
+    if place.is_local and Path(place.root).resolve() == folder.resolve():
+        raise UsageError(f"--publish {place.name!r} is the folder that the site is written to; expected another place")
+    try:
+        return _upload(folder, place)
+    except StoreFailedError as error:
+        raise StoreFailedError(
+            f"--publish {error}; the site in {folder} is whole, and publishing again goes on"
+        ) from error
+
+
+def _upload(folder: Path, place: StoreLocation) -> Uploaded:
+    names = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    earlier = _uploaded_before(place)
+    if there := existing(place, sorted(digests.keys() - earlier.keys())):
+        raise UsageError(
+            f"--publish {place.name!r} holds {there[0]!r}, which no earlier site of pairbench has left there; "
+            "name an empty place, or a folder inside of it"
+        )
+    changed = [name for name in names if earlier.get(name) != digests[name]]
+    written: list[str] = []
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for stage in _stages(changed):  # each needs those before it
+            list(pool.map(lambda name: put_file(place, name, (folder / name).read_bytes()), stage))
+            written += stage
+    removed = sorted(earlier.keys() - digests.keys())
+    place.delete(f"{place.root}/{name}" for name in removed if _is_inside(name))
+    content = json.dumps({"files": sorted(names), "digests": digests}, indent=0).encode() + b"\n"
+    put_file(place, MANIFEST, content)
+    return Uploaded(name=place.name, files=len(names), written=tuple(written), removed=tuple(removed))
+
+
+def _stages(names: Iterable[str]) -> list[list[str]]:
+    """Return the files in the order in which they may appear: each stage needs those before it."""
+
+    def stage(name: str) -> int:
+        return 2 if name in _LAST else 1 if name.endswith(".html") else 0
+
+    ordered = sorted(names, key=lambda name: (stage(name), name))
+    return [[name for name in ordered if stage(name) == number] for number in range(3)]
+
+
+def _uploaded_before(place: StoreLocation) -> Mapping[str, str]:
+    """Return the files of an earlier site there, each with its digest; empty for one that is not known."""
+    content = read_file(place, MANIFEST)
+    if content is None:
+        return {}
+    try:
+        manifest = json.loads(content)
+        digests = manifest.get("digests", {})
+        return {str(name): str(digests.get(name, "")) for name in manifest["files"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"--publish {place.name!r}: {MANIFEST} there is damaged ({error}); remove it with the site that it belongs to"
+        ) from error
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and bool(path.parts) and ".." not in path.parts

@@ -30,23 +30,21 @@ from pairbench.model.site import (
     SeriesStatus,
     SiteFacts,
 )
-from pairbench.site.judging.events import (
+from pairbench.site.breakdowns import head_of
+from pairbench.site.events import (
     RunKey,
+    SeriesEvent,
     events_of,
-    gpu_ratios,
     joined,
     kernels_wanted,
     lasting,
     overlapping,
     run_verdicts,
-    spreads,
+    series_events,
     with_kernels,
 )
-from pairbench.site.judging.overview import overview_rows
-from pairbench.site.judging.series_events import SeriesEvent, series_events
-from pairbench.site.judging.status import gate_status_of, with_open
-from pairbench.site.pages.breakdowns import head_of
-from pairbench.site.pages.paths import OperatorFacts, RunFacts
+from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.stats import Floats
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.location import StoreLocation
@@ -63,22 +61,14 @@ judged by their history."""
 _SHORT, _LATEST = 40, 12
 """The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
 levels."""
-_SERIES = 2_000
-"""The number of series that are judged in all. Some 2,000 take a second."""
-_RUNS = 40
-"""The number of runs that are judged: each takes a while to be read, however small it is."""
+_SERIES = 2_000  # the number of series that are judged in all. Some 2,000 take a second.
+_RUNS = 40  # the number of runs that are judged: each takes a while to be read, however small it is
 
 
 def compared(
     comparer: Comparer, heads: Collection[RunHead], newest: Mapping[Series, str]
 ) -> defaultdict[Series, list[Change]]:
-    """Return what comparisons of the newest runs with their references say of each series, the oldest run first.
-
-    Args:
-        comparer: of the store.
-        heads: all runs.
-        newest: the newest run of each series.
-    """
+    """Return the changes of each series in comparisons of the newest runs with their references, the oldest run first."""
     confirms = {head.run_id: head.confirms for head in heads}
     wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
     chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
@@ -97,7 +87,7 @@ def compared(
 def judged(
     comparer: Comparer, heads: Collection[RunHead], series: Mapping[RunKey, Collection[Series]]
 ) -> tuple[dict[RunKey, str], dict[RunKey, RunVerdicts]]:
-    """Return the earlier run to hold each run against, and what judging the newest of them says."""
+    """Return the earlier run to compare each run with, and the verdicts on the newest runs."""
     pairs = overlapping(tuple(heads), series)
     verdicts: dict[RunKey, RunVerdicts] = {}
     left = _SERIES
@@ -128,8 +118,8 @@ _RUN = (
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
-_EXPLAINED = 100
-"""The number of newest events that say how kernels differ."""
+_STATES = {"measured": "unchanged", "skipped": "skipped"}
+_EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 
 class SiteReading:
@@ -143,17 +133,7 @@ class SiteReading:
         last: int | None = None,
         options: tuple[str, ...] = (),
     ) -> None:
-        """Read the store.
-
-        Args:
-            config: where it is.
-            repository: address of the repository on the web.
-            last: how many of the newest runs to take; all where not given.
-            options: what a command has to be told to find the store.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
-        """
+        """Read the store."""
         self._config = config
         self._store = store_of(config)
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
@@ -233,7 +213,6 @@ class SiteReading:
         self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
 
     def runs(self) -> Iterator[RunFacts]:
-        """Yield every run on every device model, the oldest first."""
         for key, records in self._whole.by_run(_RUN):
             known = [(record, series) for record in records if (series := Series.of(record))]
             reasons = (record.throttle_reasons for record, _ in known)
@@ -242,7 +221,9 @@ class SiteReading:
                 verdicts=self._verdicts.get(key),
                 environment=environment_of(records[-1]),
                 series=tuple(
-                    series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
+                    series_facts(
+                        record, series, SeriesStatus(state=_STATES.get(record.status, "failed")), columns=_RUN_NUMBERS
+                    )
                     for record, series in known
                 ),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
@@ -261,7 +242,7 @@ class SiteReading:
             known = {series for record in beside if (series := Series.of(record))}
             trends += [
                 make_trend(beside, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
-                for series in sorted(known, key=_baseline_first)
+                for series in sorted(known, key=lambda series: (series.implementation != BASELINE, series))
             ]
         return tuple(trends)
 
@@ -299,7 +280,7 @@ class SiteReading:
 
 
 def shown_store(config: Config) -> str:
-    """Return how the pages name the store: a site may be published, and where a checkout lies on a machine is nobody's business."""
+    """Return the store's name for the pages, without the path of the checkout: a site may be published."""
     return config.shown_store.removeprefix(f"{config.root}/")
 
 
@@ -329,11 +310,3 @@ def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple
             series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
         }
     return newest_records, problems
-
-
-def _baseline_first(series: Series) -> tuple[bool, Series]:
-    return series.implementation != BASELINE, series
-
-
-def _state(record: Record) -> str:
-    return {"measured": "unchanged", "skipped": "skipped"}.get(record.status, "failed")

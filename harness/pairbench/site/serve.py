@@ -1,15 +1,30 @@
-"""Serves the site's folder to this machine's own browser, and to nobody else."""
+"""Serves the site's folder to this machine's own browser, and to nobody else.
 
+While runs write to the store, the site is built again after each case, and pages show what is being measured now.
+"""
+
+import contextlib
+import json
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from pairbench.errors import UsageError
+from pairbench.config import Config
+from pairbench.errors import PairbenchError, UsageError
+from pairbench.site.build import SiteOptions, build_site
+from pairbench.store.location import fingerprint
+from pairbench.workflow.progress import LiveRun, live_runs
+from pairbench.workflow.setup import store_of
 
 _ADDRESS = "127.0.0.1"
 _HOSTS = (_ADDRESS, "localhost")
@@ -18,17 +33,7 @@ _HOSTS = (_ADDRESS, "localhost")
 def serve(
     folder: Path, port: int, notify: Callable[[str], None], *, handler: "Callable[..., SiteHandler] | None" = None
 ) -> None:
-    """Serve a folder until Ctrl-C.
-
-    Args:
-        folder: What is served; nothing outside it is, whatever is asked for.
-        port: 0 takes one that is free.
-        notify: Is told the address.
-        handler: Makes what answers a request; what serves files alone where not given.
-
-    Raises:
-        UsageError: there is no such folder, or the port cannot be had.
-    """
+    """Serve a folder until Ctrl-C, and nothing outside it; port 0 takes a free one, and `notify` gets the address."""
     with make_server(folder, port, handler=handler) as server:
         notify(f"serving {folder} at http://{_ADDRESS}:{server.server_address[1]}/ (Ctrl-C ends it)")
         try:
@@ -38,11 +43,7 @@ def serve(
 
 
 def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler] | None" = None) -> ThreadingHTTPServer:
-    """Return a server that is bound and does not answer yet.
-
-    Raises:
-        UsageError: as `serve` does.
-    """
+    """Return a server that is bound and does not answer yet; raise UsageError where folder or port cannot be had."""
     if not folder.is_dir():
         raise UsageError(f"folder {str(folder)!r} does not exist, expected the one that the site was written to")
     try:
@@ -89,8 +90,11 @@ class SiteHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def is_from_here(self) -> bool:
-        """Tell whether the request was made to this machine by one of its own names."""
-        return _is_local(self.headers.get("Host", ""))
+        """Return whether the request names this machine."""
+        try:
+            return urlsplit(f"//{self.headers.get('Host', '')}").hostname in _HOSTS
+        except ValueError:
+            return False
 
     def end_headers(self) -> None:
         """Add what keeps a browser from showing the site as it was before."""
@@ -99,10 +103,10 @@ class SiteHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
-        """Say nothing: the address stays in sight."""
+        """Print nothing: the address stays in sight."""
 
     def is_served(self, path: str) -> bool:
-        """Tell whether it is a file of the folder, or the folder itself with an index: no folder is ever listed."""
+        """Return whether a path is a file of the folder, or the folder itself with an index: folders are never listed."""
         root = Path(self.directory)
         try:
             target = Path(path).resolve()
@@ -112,8 +116,154 @@ class SiteHandler(SimpleHTTPRequestHandler):
             return False
 
 
-def _is_local(host: str) -> bool:
+EVENTS = "/live/events"  # address of the stream of events; no file of a site has such a name
+_SCRIPT = '<script src="/assets/live.js" data-seen="{seen}"></script>\n'
+"""The page says how new it is when it listens, for a build may end between the two."""
+_EVERY_S, _FAR_S = 0.3, 5.0  # seconds between two looks at a store: at a folder, and at one that is elsewhere
+_REST = 4.0  # seconds of rest after a second of a core's time: a run on this machine needs its cores more
+_PING_S = 10.0
+_KEPT = 50  # number of builds whose files are remembered for a page that was away
+_NICE = 19
+
+
+@dataclass(kw_only=True)
+class Board:
+    """News for the pages: the runs in progress, and the files that the newest builds have changed."""
+
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _version: int = 0
+    _runs: str = "[]"
+    _builds: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+
+    def tell_runs(self, runs: tuple[LiveRun, ...]) -> None:
+        """Set the runs in progress."""
+        text = json.dumps([_shown(run) for run in runs])
+        with self._changed:
+            if text != self._runs:
+                self._runs = text
+                self._version += 1
+                self._changed.notify_all()
+
+    def tell_build(self, written: tuple[str, ...]) -> None:
+        """Add a build by the files that were new or have changed."""
+        with self._changed:
+            self._version += 1
+            self._builds = [*self._builds, (self._version, written)][-_KEPT:]
+            self._changed.notify_all()
+
+    @property
+    def version(self) -> int:
+        """Number of the newest news."""
+        with self._changed:
+            return self._version
+
+    def after(self, seen: int, timeout: float) -> tuple[int, str, tuple[str, ...]]:
+        """Wait for news after a number, `timeout` seconds at most; return their number, the runs as JSON, and the files written since."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._version > seen, timeout)
+            files = {name: None for version, written in self._builds if version > seen for name in written}
+            return self._version, self._runs, tuple(files)
+
+
+def serve_live(config: Config, options: SiteOptions, port: int, notify: Callable[[str], None], seen: object) -> None:
+    """Serve the site of a store until Ctrl-C, built again whenever the store has changed."""
+    board, stop = Board(), threading.Event()
+    os.nice(_NICE)  # whatever is measured on this machine goes first
+    watcher = threading.Thread(target=_watch, args=(config, options, board, stop, notify, seen), daemon=True)
+    watcher.start()
     try:
-        return urlsplit(f"//{host}").hostname in _HOSTS
-    except ValueError:
-        return False
+        serve(options.folder, port, notify, handler=partial(LiveHandler, board=board))
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def _watch(
+    config: Config,
+    options: SiteOptions,
+    board: Board,
+    stop: threading.Event,
+    notify: Callable[[str], None],
+    seen: object,
+) -> None:
+    store = store_of(config)
+    every = _EVERY_S if store.is_local else _FAR_S
+    rested, failed = 0.0, ""
+    while not stop.wait(_EVERY_S):
+        board.tell_runs(live_runs(store.address))
+        if time.monotonic() < rested:
+            continue
+        busy = time.process_time()
+        try:
+            found = fingerprint(store)
+            if found != seen:
+                board.tell_build(build_site(config, options).published.written)
+            seen, failed = found, ""
+        except PairbenchError as error:  # a file that has just been replaced is there the next time
+            if str(error) != failed:
+                failed = str(error)
+                notify(failed)
+        rested = time.monotonic() + max(every, _REST * (time.process_time() - busy))
+
+
+def _shown(run: LiveRun) -> dict[str, Any]:
+    left = run.left_s
+    return {
+        "run": run.run_id,
+        "left": None if left is None else round(left),
+        "devices": [vars(one) for one in run.devices],
+    }
+
+
+class LiveHandler(SiteHandler):
+    """Answers with the files of the site, its pages with a script that listens, and with the stream of events."""
+
+    def __init__(self, *args: Any, board: Board, **more: Any) -> None:
+        self._board = board
+        super().__init__(*args, **more)
+
+    def do_GET(self) -> None:
+        """Answer a request; the stream of events has no end."""
+        path, _, query = self.path.partition("?")
+        if path != EVENTS:
+            super().do_GET()
+        elif not self.is_from_here():
+            self.send_error(HTTPStatus.FORBIDDEN)
+        else:
+            self._stream(parse_qs(query).get("seen", [""])[0])
+
+    def send_head(self) -> Any:
+        """Answer with a file of the folder; a page gets the script, which no page on disk has."""
+        seen = self._board.version  # before the page is read: a build may replace it meanwhile
+        path = Path(self.translate_path(self.path))
+        path = path / "index.html" if path.is_dir() else path
+        if path.suffix != ".html" or not self.is_from_here() or not self.is_served(str(path)):
+            return super().send_head()
+        try:
+            content = path.read_bytes() + _SCRIPT.format(seen=seen).encode()
+        except OSError:  # it went while the site was built again
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        return BytesIO(content)
+
+    def _stream(self, of_page: str) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.end_headers()
+        seen, told = self._board.version, ""
+        with contextlib.suppress(ValueError):  # a page that does not say what it has seen is taken for new
+            seen = min(int(of_page), seen)  # as is one of a server that ran here before
+        while True:
+            version, runs, files = self._board.after(seen, _PING_S if told else 0.0)
+            news = [f"event: runs\ndata: {runs}\n\n"] if runs != told else []
+            news += [f"event: built\ndata: {json.dumps(files)}\n\n"] if files else []
+            try:
+                self.wfile.write("".join(news or [": still here\n\n"]).encode())
+                self.wfile.flush()
+            except OSError:  # the page was closed
+                return
+            seen, told = version, runs

@@ -7,7 +7,7 @@ from typing import Any
 from pairbench.analyze.compare.runs import suspects
 from pairbench.model.record import Series
 from pairbench.plan import Selection
-from pairbench.report.comparison.render import document, render_comparison
+from pairbench.report.comparison import document, render_comparison
 from pairbench.workflow.comparer import ComparedRuns, Comparer
 from pairbench.workflow.record import DoneRun, record_run
 from pairbench.workflow.selectors import AUTO

@@ -11,8 +11,16 @@ from pairbench.analyze.facts import run_head
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.comparison import Acceptance, Attribution, Change, GateOutcome
 from pairbench.model.record import KernelCount, Record, Series
-from pairbench.site.judging.events import Heads, events_of, joined, kernels_wanted, lasting, with_kernels
-from pairbench.site.judging.series_events import SeriesEvent, series_events
+from pairbench.site.events import (
+    Heads,
+    SeriesEvent,
+    events_of,
+    joined,
+    kernels_wanted,
+    lasting,
+    series_events,
+    with_kernels,
+)
 from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of
 
 Runs = list[tuple[Record, ...]]

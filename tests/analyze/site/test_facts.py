@@ -14,7 +14,7 @@ from pairbench.model.comparison import Attribution
 from pairbench.model.environment import HostLoad
 from pairbench.model.record import Series
 from pairbench.model.site import SeriesStatus
-from pairbench.site.judging.status import gate_status_of, worst
+from pairbench.site.summary import gate_status_of, worst
 from tests.analyze.test_records import ENVIRONMENT
 from tests.builders import CASES, ended, make_run
 

@@ -6,7 +6,7 @@ import pytest
 
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.record import Record, Series
-from pairbench.site.judging.events import gpu_ratios, spreads
+from pairbench.site.summary import gpu_ratios, spreads
 from tests.builders import CASES, DEVICE, SUITE, make_run
 
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")

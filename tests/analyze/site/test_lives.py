@@ -8,7 +8,7 @@ import pytest
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.comparison import Attribution
 from pairbench.model.record import Record, Series
-from pairbench.site.judging.series_events import MoveLife, lives_of
+from pairbench.site.events import MoveLife, lives_of
 from tests.builders import CASES, DEVICE, SUITE, make_run
 
 CASE = CASES[0]

@@ -10,8 +10,7 @@ from pairbench.analyze.facts import series_facts
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.record import Record, Series
 from pairbench.model.site import SeriesFacts
-from pairbench.site.judging.overview import overview_rows
-from pairbench.site.judging.status import gate_status_of
+from pairbench.site.summary import gate_status_of, overview_rows
 from tests.builders import CASES, ended, make_run
 
 IMPLEMENTATIONS = ("baseline", "fused", "slow")

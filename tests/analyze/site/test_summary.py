@@ -3,7 +3,7 @@
 import pytest
 
 from pairbench.model.site import OverviewRow
-from pairbench.site.judging.summary import (
+from pairbench.site.summary import (
     device_summaries,
     family_of,
     is_self_test,

@@ -10,8 +10,8 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import KernelCount, Series
 from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
-from pairbench.site.judging.overview import overview_rows
-from pairbench.site.pages.paths import OperatorFacts, RunFacts
+from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.summary import overview_rows
 from pairbench.stats import Interval
 from tests import builders
 

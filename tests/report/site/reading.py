@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from pairbench.site.pages.paths import File
+from pairbench.site.paths import File
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "line", "ellipse", "polyline", "use", "path", "circle", "rect"}
 

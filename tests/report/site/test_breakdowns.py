@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pairbench.model.breakdown import KeptBreakdown
-from pairbench.site.pages import paths
-from pairbench.site.pages.breakdowns import breakdowns, head_of
-from pairbench.site.pages.overview import overview
-from pairbench.site.pages.pages import environment
+from pairbench.site import paths
+from pairbench.site.breakdowns import breakdowns, head_of
+from pairbench.site.overview import overview
+from pairbench.site.templates import environment
 from tests.breakdowns_made import kept
 from tests.report.site import made
 from tests.report.site.reading import Page, pages

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +13,32 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.record import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
-from pairbench.report.charts.series import series_chart
-from pairbench.report.charts.speedup import speedup_chart
-from pairbench.site.pages import operator_page, paths
-from pairbench.site.pages.operator_payload import operator_payload, series_id
-from pairbench.site.pages.pages import environment
-from pairbench.site.pages.paths import OperatorFacts
+from pairbench.report.operator_charts import speedup_chart
+from pairbench.report.trend import series_chart
+from pairbench.site import operator as operator_page
+from pairbench.site import paths
+from pairbench.site.paths import OperatorFacts
+from pairbench.site.payload import operator_payload, series_id
+from pairbench.site.templates import environment
 from tests import builders
 from tests.report.site import made
-from tests.report.site.reading import value_of
+from tests.report.site.reading import Page, read, value_of
 
 ROOT = Path(__file__).parents[3]
 TEMPLATES = ROOT / "dashboards" / "templates"
 ASSETS = ROOT / "dashboards" / "assets"
 
 
-class Page(HTMLParser):
-    """A page as a browser takes it apart: elements with their attributes, and the text that is not markup."""
-
-    def __init__(self, content: bytes) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(content.decode())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += f"{data} "
-
-    def of(self, tag: str, name: str) -> list[str]:
-        """Return an attribute of all elements of a kind that have it."""
-        return [attrs[name] or "" for found, attrs in self.elements if found == tag and name in attrs]
+def values(page: Page, tag: str, name: str) -> list[str]:
+    """Return an attribute of all elements of a kind that have it."""
+    return [element.attributes[name] for element in page.all(tag) if name in element.attributes]
 
 
 def pages(facts: SiteFacts, operator: OperatorFacts, **drawn: Any) -> tuple[Page, dict[str, Any]]:
     page, data = operator_page.operator(environment(TEMPLATES), facts, operator, **drawn)
     key = (operator.device_name, operator.suite, operator.operator)
     assert (page.path, data.path) == (paths.operator_page(*key), paths.operator_data(*key))
-    return Page(page.content), payload_of(data.content)
+    return read(page), payload_of(data.content)
 
 
 def payload_of(content: bytes) -> dict[str, Any]:
@@ -77,7 +62,7 @@ def test_the_page_says_it_all_without_scripts(operator: OperatorFacts) -> None:
     page, _ = pages(made.site(12), operator)
     text = " ".join(page.text.split())
     assert "rms_norm" in text and "Root mean square norm over the last axis." in text and "transformers" in text
-    assert f"{made.REPOSITORY}/blob/{builders.sha(0)}/{builders.SUITE}#L12" in page.of("a", "href")
+    assert f"{made.REPOSITORY}/blob/{builders.sha(0)}/{builders.SUITE}#L12" in values(page, "a", "href")
     (row,) = operator.rows
     assert row.speedup is not None
     assert units.ratio(row.speedup.estimate) in text and "6 → 1" in text
@@ -85,12 +70,12 @@ def test_the_page_says_it_all_without_scripts(operator: OperatorFacts) -> None:
     assert "regression" in text and "+10.0%" in text and "code" in text
     assert "100.0 us" in text and "200.0 us" in text and "110.0 us" in text and "±1.0%" in text
     assert "2.000x" in text and "1.980-2.020" in text and "75%" in text and "1.000 MiB" in text
-    assert page.of("tr", "data-implementation") == ["baseline", "fused"] * 2
+    assert values(page, "tr", "data-implementation") == ["baseline", "fused"] * 2
 
 
 def test_every_row_links_to_the_history_of_its_series(operator: OperatorFacts, payload: dict[str, Any]) -> None:
     page, _ = pages(made.site(12), operator)
-    links = [link for link in page.of("a", "href") if link.startswith("#series=")]
+    links = [link for link in values(page, "a", "href") if link.startswith("#series=")]
     heat = len({one["case"] for one in payload["series"]})
     assert set(links[:heat]) <= set(links[heat:]), "the cells of the heat map lead where rows lead"
     links = links[heat:]
@@ -100,26 +85,26 @@ def test_every_row_links_to_the_history_of_its_series(operator: OperatorFacts, p
 
 def test_what_the_page_loads_lies_beside_it(operator: OperatorFacts) -> None:
     page, _ = pages(made.site(12), operator)
-    scripts = page.of("script", "src")
-    assert page.of("section", "data-plotly") == ["../assets/plotly.packed.js"], (
+    scripts = values(page, "script", "src")
+    assert values(page, "section", "data-plotly") == ["../assets/plotly.packed.js"], (
         "loaded when a chart comes near the window"
     )
     ours = {source.removeprefix("../assets/") for source in scripts if source.startswith("../assets/")}
     assert ours - {"plotly.packed.js"} <= {file.name for file in ASSETS.iterdir()}
     key = (operator.device_name, operator.suite, operator.operator)
     assert f"../{paths.operator_data(*key)}" in scripts
-    assert page.of("div", "data-name") == [paths.operator_data(*key).removesuffix(".js")]
-    assert not [link for link in [*scripts, *page.of("link", "href")] if "//" in link]
+    assert values(page, "div", "data-name") == [paths.operator_data(*key).removesuffix(".js")]
+    assert not [link for link in [*scripts, *values(page, "link", "href")] if "//" in link]
 
 
 def test_every_chart_has_a_name_and_a_summary_in_words(operator: OperatorFacts) -> None:
     page, _ = pages(made.site(12), operator)
-    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
     assert len(ids) == len({*ids})
-    charts = [attrs for _, attrs in page.elements if "data-chart" in attrs]
+    charts = [element.attributes for element in page.elements if "data-chart" in element.attributes]
     assert [attrs["data-chart"] for attrs in charts] == ["scaling", "speedup", "roofline", "trend", "ecdf", "kernels"]
     for attrs in charts:
-        assert attrs["role"] == "img" and {*(attrs["aria-labelledby"] or "").split()} <= {*ids}
+        assert attrs["role"] == "img" and {*attrs["aria-labelledby"].split()} <= {*ids}
 
 
 def test_series_are_what_the_chart_of_a_trend_has(operator: OperatorFacts, payload: dict[str, Any]) -> None:
@@ -178,9 +163,9 @@ def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts)
     files = {file.path: file.content for file in operator_page.operator_figures(operator)}
     assert len(files) == 4 and all(files.values())
     page, _ = pages(made.site(12), operator, drawn=operator_page.drawn_of(operator))
-    assert {link.removeprefix("../") for link in page.of("a", "href") if "figures/" in link} == {*files}
+    assert {link.removeprefix("../") for link in values(page, "a", "href") if "figures/" in link} == {*files}
     page, _ = pages(made.site(12), operator)
-    assert not [link for link in page.of("a", "href") if "figures/" in link]
+    assert not [link for link in values(page, "a", "href") if "figures/" in link]
 
 
 def test_only_what_can_be_told_apart_is_filtered_by(operator: OperatorFacts) -> None:
@@ -297,12 +282,11 @@ def test_hostile_names_are_only_text(name: str) -> None:
     facts, operator = made.hostile(name), hostile(name)
     plain, _ = pages(made.hostile("plain"), hostile("plain"))
     page, found = pages(facts, operator, drawn=operator_page.drawn_of(operator))
-    allowed = {tag for tag, _ in plain.elements}
-    assert {tag for tag, _ in page.elements} <= allowed | {"bdi"}
-    assert [sorted(attrs) for tag, attrs in page.elements if tag == "img"] == []
-    assert not [attrs for _, attrs in page.elements for attribute in attrs if attribute.startswith("on")]
-    assert all(link.startswith(("../", "#", "https://")) for link in page.of("a", "href"))
-    assert not [link for link in page.of("a", "href") if ".." in link.removeprefix("../")]
+    allowed = {element.tag for element in plain.elements}
+    assert {element.tag for element in page.elements} <= allowed | {"bdi"} and not page.all("img")
+    assert not [name for element in page.elements for name in element.attributes if name.startswith("on")]
+    assert all(link.startswith(("../", "#", "https://")) for link in values(page, "a", "href"))
+    assert not [link for link in values(page, "a", "href") if ".." in link.removeprefix("../")]
     assert max(len(text) for text in strings(found)) <= 500
     for file in (
         *operator_page.operator(environment(TEMPLATES), facts, operator),

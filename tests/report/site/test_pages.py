@@ -9,14 +9,13 @@ import pytest
 from jinja2 import UndefinedError
 
 from pairbench.model.site import SiteFacts
+from pairbench.site import paths, templates
 from pairbench.site.build import assets
-from pairbench.site.pages import pages, paths
-from pairbench.site.pages.marks import spark
-from pairbench.site.pages.overview import overview
-from pairbench.site.pages.pages import environment, render
-from pairbench.site.pages.paths import File, RunFacts
-from pairbench.site.pages.regressions import ab_command, bisect_command, compare_command, regressions
-from pairbench.site.pages.runs import compare, run, runs
+from pairbench.site.event_pages import ab_command, bisect_command, compare_command, regressions
+from pairbench.site.marks import spark
+from pairbench.site.overview import compare, overview, run, runs
+from pairbench.site.paths import File, RunFacts
+from pairbench.site.templates import environment, render
 from pairbench.stats import Interval
 from tests.report.site import made
 from tests.report.site.reading import Element, Page, read
@@ -104,7 +103,7 @@ def test_hostile_names_are_text(number: int) -> None:
         assert len(page.all("script")) == len(like.all("script")) and not page.all("img", "iframe")
         assert not [key for element in page.elements for key in element.attributes if key.startswith("on")]
         # The beginning, as far as every place shows it.
-        shown = pages.short(name, 500)[:5]
+        shown = templates.short(name, 500)[:5]
         assert shown in page.text, page.path
         # Without markup around it a name of 10,000 letters is shown cut, so no page shows all of it.
         assert "x" * 600 not in page.text
@@ -284,15 +283,17 @@ def test_a_line_of_speedups() -> None:
 
 
 def test_words() -> None:
-    assert pages.cut("a<b", 10) == "a&lt;b"
-    assert pages.cut("\u202eabc\u05d0") == '<bdi title="abc\u05d0">abc\u05d0</bdi>'
-    assert pages.cut("x" * 20, 9) == f'<span title="{"x" * 20}">xxxxx…xxx</span>'
-    assert ">2026-11-20 15:39<" in pages.moment("2026-11-20T16:39:33.5+01:00")
-    assert pages.moment("<yesterday>") == "&lt;yesterday&gt;" and pages.moment(None) == ""
-    assert pages.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and pages.between(None) == ""
-    assert pages.span((4, 4)) == "4" and pages.span((4, 2064)) == "4 to 2,064" and pages.span(None) == ""
-    assert pages.number(float("nan")) == "" and pages.number(1234567.0) == "1.23457e+06"
-    assert 'class="state state-failed"' in pages.state("oom") and 'class="state state-other"' in pages.state('x"y')
+    assert templates.cut("a<b", 10) == "a&lt;b"
+    assert templates.cut("\u202eabc\u05d0") == '<bdi title="abc\u05d0">abc\u05d0</bdi>'
+    assert templates.cut("x" * 20, 9) == f'<span title="{"x" * 20}">xxxxx…xxx</span>'
+    assert ">2026-11-20 15:39<" in templates.moment("2026-11-20T16:39:33.5+01:00")
+    assert templates.moment("<yesterday>") == "&lt;yesterday&gt;" and templates.moment(None) == ""
+    assert templates.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and templates.between(None) == ""
+    assert templates.span((4, 4)) == "4" and templates.span((4, 2064)) == "4 to 2,064" and templates.span(None) == ""
+    assert templates.number(float("nan")) == "" and templates.number(1234567.0) == "1.23457e+06"
+    assert 'class="state state-failed"' in templates.state("oom") and 'class="state state-other"' in templates.state(
+        'x"y'
+    )
 
 
 def test_a_name_that_is_not_known_fails(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.site.pages import pages, paths
+from pairbench.site import paths, templates
 from tests import builders
 from tests.report.site import made
 
@@ -51,12 +51,12 @@ def test_an_anchor_is_one_word(text: str) -> None:
 
 def test_addresses_of_the_repository() -> None:
     other = SHA[::-1]
-    assert pages.commit_url("https://example.org/a/b", SHA) == f"https://example.org/a/b/commit/{SHA}"
-    assert pages.commit_url("https://example.org/a/b.git/", SHA) == f"https://example.org/a/b/commit/{SHA}"
-    assert pages.range_url("https://example.org/a", SHA, other) == f"https://example.org/a/compare/{SHA}...{other}"
-    assert pages.range_url("https://example.org/a", SHA, SHA) is None
+    assert templates.commit_url("https://example.org/a/b", SHA) == f"https://example.org/a/b/commit/{SHA}"
+    assert templates.commit_url("https://example.org/a/b.git/", SHA) == f"https://example.org/a/b/commit/{SHA}"
+    assert templates.range_url("https://example.org/a", SHA, other) == f"https://example.org/a/compare/{SHA}...{other}"
+    assert templates.range_url("https://example.org/a", SHA, SHA) is None
     assert (
-        pages.source_url("https://example.org/a", SHA, "suites/a b.py", 3)
+        templates.source_url("https://example.org/a", SHA, "suites/a b.py", 3)
         == f"https://example.org/a/blob/{SHA}/suites/a%20b.py#L3"
     )
 
@@ -65,16 +65,16 @@ def test_addresses_of_the_repository() -> None:
     "repository", [None, "", "javascript:alert(1)", "git@example.org:a/b", "https://a b", *made.HOSTILE]
 )
 def test_an_address_that_is_none_makes_no_link(repository: str | None) -> None:
-    assert pages.commit_url(repository, SHA) is None
-    assert pages.source_url(repository, SHA, "a.py", 1) is None
+    assert templates.commit_url(repository, SHA) is None
+    assert templates.source_url(repository, SHA, "a.py", 1) is None
 
 
 @pytest.mark.parametrize("commit", [None, "", "abc", "main", *made.HOSTILE])
 def test_a_commit_that_is_none_makes_no_link(commit: str | None) -> None:
-    assert pages.commit_url("https://example.org/a", commit) is None
-    assert pages.range_url("https://example.org/a", commit, SHA) is None
+    assert templates.commit_url("https://example.org/a", commit) is None
+    assert templates.range_url("https://example.org/a", commit, SHA) is None
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../a.py", "a/../../b.py", "x" * 10_000])
 def test_a_file_elsewhere_makes_no_link(path: str) -> None:
-    assert pages.source_url("https://example.org/a", SHA, path, 1) is None
+    assert templates.source_url("https://example.org/a", SHA, path, 1) is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pairbench.site.pages.operator_payload import fields, figures, grouped, run_payload, script
+from pairbench.site.payload import fields, figures, grouped, run_payload, script
 from tests.report.site import made
 from tests.report.site.reading import value_of
 

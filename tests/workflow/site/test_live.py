@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.site.live import EVENTS, Board, LiveHandler
-from pairbench.site.serve import make_server
+from pairbench.site.serve import EVENTS, Board, LiveHandler, make_server
 from pairbench.workflow.progress import DeviceNow, LiveRun
 
 RUN = LiveRun(

@@ -7,7 +7,7 @@ import pytest
 
 from pairbench.errors import StoreFailedError, UsageError
 from pairbench.site.build import MANIFEST, publish
-from pairbench.site.pages.paths import File
+from pairbench.site.paths import File
 from pairbench.workflow.git import web_address
 
 SITE = [File(path="index.html", content=b"one"), File(path="runs/a.html", content=b"two")]

@@ -8,9 +8,8 @@ import pytest
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError, UsageError
-from pairbench.site.build import MANIFEST, publish
-from pairbench.site.pages.paths import File
-from pairbench.site.upload import upload
+from pairbench.site.build import MANIFEST, publish, upload
+from pairbench.site.paths import File
 from pairbench.store.location import StoreLocation
 
 FILES = {

@@ -36,7 +36,7 @@ from pairbench.model.plain import plain
 from pairbench.model.plan import Entry, Plan
 from pairbench.model.record import Record, Series
 from pairbench.plan import check_implementations, equipped
-from pairbench.report.comparison.render import document
+from pairbench.report.comparison import document
 from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files

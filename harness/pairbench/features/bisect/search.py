@@ -31,7 +31,7 @@ from pairbench.model.environment import Device
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plain import plain
 from pairbench.model.record import Series
-from pairbench.report.comparison.render import document, render_comparison
+from pairbench.report.comparison import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations
 from pairbench.workflow.devices import on_devices

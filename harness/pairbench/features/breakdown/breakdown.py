@@ -30,9 +30,8 @@ from pairbench.features.breakdown.summary import (
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
 from pairbench.model.environment import Commit, Device, Environment
 from pairbench.model.plan import PlannedCase
-from pairbench.report.comparison.words import shorten
 from pairbench.report.labels import listed, merge_numbered
-from pairbench.report.render import clean, markdown_text, render_rows, to_json
+from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import percent, size
 from pairbench.store.documents import write_breakdown
 from pairbench.workflow.git import read_commit

@@ -10,7 +10,7 @@ from pairbench.model.record import Record
 from pairbench.model.settings import MODES
 from pairbench.report import latency_words, units
 from pairbench.report.blocks import Block, Paragraph, table_of
-from pairbench.report.charts.speedup import state_of
+from pairbench.report.operator_charts import state_of
 from pairbench.report.render import Column
 
 EAGER, COMPILE = "eager", "compile"

@@ -25,10 +25,9 @@ from pairbench.model.settings import MODES
 from pairbench.model.site import SeriesStatus
 from pairbench.report import latency_words, rows, units
 from pairbench.report.blocks import Block, Heading, Items, Paragraph, TableBlock, table_of
-from pairbench.report.charts.roofline import roof_fraction
-from pairbench.report.comparison.words import shorten
 from pairbench.report.labels import labels_of
-from pairbench.report.render import Column
+from pairbench.report.operator_charts import roof_fraction
+from pairbench.report.render import Column, shorten
 
 _NS_PER_MS = 1e6
 _BYTES_PER_GIB = 2**30

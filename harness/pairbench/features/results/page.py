@@ -23,7 +23,7 @@ from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from pairbench.report import units
 from pairbench.report.blocks import Block, Heading, Items, Paragraph, table_of, to_markdown, to_terminal
-from pairbench.report.charts.speedup import state_of
+from pairbench.report.operator_charts import state_of
 from pairbench.report.render import Column, Terminal, to_json
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import WholeStore

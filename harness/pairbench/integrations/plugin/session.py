@@ -329,7 +329,7 @@ class PluginSession:
             terminal.write_line(safe(self.no_verdict))
         if self.judged is None:
             return
-        from pairbench.report.comparison.render import render_comparison
+        from pairbench.report.comparison import render_comparison
 
         judged = self.judged.judged
         terminal.section("pairbench gate", sep="=")

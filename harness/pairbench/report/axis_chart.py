@@ -1,0 +1,327 @@
+"""The values of a chart of one axis: latency, speedup or rate of each implementation against an axis of the cases."""
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pairbench.errors import SelectionError
+from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, STREAM, interval_of, p50_of, result_of, speedup_of
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
+from pairbench.model.record import Record
+from pairbench.report.labels import labels_of
+from pairbench.report.latency_words import AXES
+from pairbench.report.render import shorten
+from pairbench.stats import Interval
+
+SUFFIXES = (".png", ".svg", ".html")  # kinds of files that a chart can be drawn into
+MOST_PANELS = 12  # panels that a chart may have; more cannot be read, and need a selection
+_LOG_FROM = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic where nobody says
+
+Axes = Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisPoint:
+    """One implementation at one value of the axis."""
+
+    x: float  # value of the axis; of words the place in their order, counted from 0
+    y: float
+    low: float  # lower end of the 95 % interval; NaN where it is not known
+    high: float  # upper end of the 95 % interval; NaN where it is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisLine:
+    """One implementation in one panel."""
+
+    name: str  # the implementation, with its mode where there are several
+    implementation: str
+    points: tuple[AxisPoint, ...]
+    """The points from the lowest value of the axis to the highest; values that were not measured are left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossover:
+    """Where a variant and its baseline take the same time, between two values of the axis that were measured."""
+
+    name: str  # the variant, with its mode where there are several
+    x: float  # value of the axis, by a straight line between the logarithms of both neighbours' speedups
+    y: float  # height of the mark in the chart
+    faster_above: bool  # whether the variant is the faster one to the right of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisPanel:
+    """The cases of one operator on one device that differ in the axis alone."""
+
+    title: str
+    lines: tuple[AxisLine, ...]
+    crossovers: tuple[Crossover, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisChart:
+    """All that is drawn, panel by panel."""
+
+    title: str
+    x: str  # name of the axis of the cases
+    y: str  # what the other axis says, with the unit
+    quantity: str  # name of what is drawn, one of QUANTITIES
+    words: tuple[str, ...]  # values of an axis that holds words; empty for numbers
+    panels: tuple[AxisPanel, ...]
+    names: tuple[str, ...]  # implementations in the order that decides their colours
+    log_x: bool
+    log_y: bool
+
+
+def _latency(name: str, scale: float) -> Callable[[Record], Interval | None]:
+    by_name = {one.name: one for one in LATENCIES}
+
+    def value(record: Record) -> Interval | None:
+        known = p50_of(record, by_name.get(name))
+        return Interval(*(end / scale for end in known)) if known else None
+
+    return value
+
+
+def _rate(work: Callable[[Record], float | None]) -> Callable[[Record], Interval | None]:
+    """Return a function that divides work by the latency; work is in units of 1e-9 a second where latencies are in ns."""
+
+    def value(record: Record) -> Interval | None:
+        known, amount = p50_of(record), work(record)
+        if known is None or not amount:
+            return None
+        return Interval(amount / known.estimate, amount / known.high, amount / known.low)
+
+    return value
+
+
+QUANTITIES: dict[str, Callable[[Record], Interval | None]] = {
+    "p50_us": _latency("", 1e3),
+    "device_p50_us": _latency(DEVICE.name, 1e3),
+    "stream_p50_us": _latency(STREAM.name, 1e3),
+    "call_p50_us": _latency(CALL.name, 1e3),
+    "host_p50_us": _latency(HOST.name, 1e3),
+    "speedup": lambda record: Interval(1.0, 1.0, 1.0) if record.role == BASELINE else speedup_of(record),
+    "gbps": _rate(lambda record: record.bytes_moved),
+    "tflops": _rate(lambda record: record.flops and record.flops / 1e3),
+}
+"""What can be drawn, by name: the value of a record with its interval, or None. `p50_us` is the result: the device's latency on a GPU."""
+_WORDS = {
+    "device_p50_us": f"{AXES[DEVICE.name]}, P50 (us)",
+    "stream_p50_us": f"{AXES[STREAM.name]}, P50 (us)",
+    "call_p50_us": f"{AXES[CALL.name]}, P50 (us)",
+    "host_p50_us": f"{AXES[HOST.name]}, P50 (us)",
+    "speedup": "speedup over the baseline",
+    "gbps": "GB/s",
+    "tflops": "TFLOP/s",
+}
+
+
+def axis_chart(
+    records: Sequence[Record], x: str | None = None, y: str | None = None, *, log: bool | None = None
+) -> AxisChart:
+    """Return the chart of some records; of each series and value of the axis the last record counts.
+
+    The axis `x` is the only one that varies where it is not given, the quantity `y` is the latency that is the result, and
+    the values decide whether axes are logarithmic.
+    """
+    quantity = y or "p50_us"
+    if quantity not in QUANTITIES:
+        raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
+    measured = [one for one in records if one.status == Status.MEASURED and one.case is not None]
+    if not measured:
+        raise SelectionError("nothing was measured, so there is nothing to draw")
+    axes = {id(one): _axes(one) for one in measured}
+    x = x or _only_axis(list(axes.values()))
+    if not any(x in point for point in axes.values()):
+        known = sorted({name for point in axes.values() for name in point})
+        raise SelectionError(f"x={x!r} is no axis of these cases, expected one of {', '.join(known)}")
+    measured = [one for one in measured if x in axes[id(one)] and QUANTITIES[quantity](one) is not None]
+    if not measured:
+        raise SelectionError(
+            f"y={quantity!r} has no value in these records: {_LACKING.get(quantity, 'it was not measured')}"
+        )
+    places, words = _places([axes[id(one)][x] for one in measured])
+    groups = _groups(measured, axes, x)
+    if len(groups) > MOST_PANELS:
+        others = sorted({name for one in measured for name in axes[id(one)]} - {x})
+        raise SelectionError(
+            f"a chart along {x!r} would have {len(groups)} panels, expected {MOST_PANELS} at most; select fewer cases, "
+            f"by the operator or by {', '.join(others) or 'the device'}"
+        )
+    modes = len({one.mode for one in measured}) > 1
+    panels = tuple(
+        _panel(title, group, [places[_text(axes[id(one)][x])] for one in group], quantity, modes=modes)
+        for title, group in groups.items()
+    )
+    values = [point.y for panel in panels for line in panel.lines for point in line.points]
+    at = [point.x for panel in panels for line in panel.lines for point in line.points]
+    names = [line.name for panel in panels for line in panel.lines]
+    result = result_of(measured[0]).name
+    return AxisChart(
+        title=shorten(", ".join(dict.fromkeys(str(one.operator) for one in measured)), 100),
+        x=x,
+        y=_WORDS.get(quantity, _WORDS[f"{result}_p50_us"]),
+        quantity=quantity,
+        words=words,
+        panels=panels,
+        names=tuple(sorted(dict.fromkeys(names), key=lambda name: not name.startswith(BASELINE))),
+        log_x=not words and min(at) > 0 and (_wide(at) if log is None else log),
+        log_y=_wide(values) if log is None else log,
+    )
+
+
+_LACKING = {
+    "device_p50_us": "a CPU has the latency of a call alone, call_p50_us",
+    "host_p50_us": "a CPU has the latency of a call alone, call_p50_us",
+    "gbps": "the operator declares no cost=",
+    "tflops": "the operator declares no cost= with operations",
+    "speedup": "no variant was measured beside its baseline",
+}
+
+
+def _axes(record: Record) -> Axes:
+    found = json.loads(record.axes) if record.axes else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _only_axis(cases: Sequence[Axes]) -> str:
+    """Return the axis that varies, an axis of numbers before one of words; raise SelectionError where none or several do."""
+    names = dict.fromkeys(name for case in cases for name in case)
+    several = [name for name in names if len({_text(case[name]) for case in cases if name in case}) > 1]
+    numbers = [name for name in several if all(_is_number(case[name]) for case in cases if name in case)]
+    choice = numbers or several or list(names)
+    if len(choice) == 1 or (choice and not several):
+        return choice[0]
+    raise SelectionError(
+        f"which axis to draw along is not said, and several vary: x={choice[0]!r}, or one of {', '.join(several)}"
+        if choice
+        else "these cases have no axis to draw along"
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _places(values: Sequence[object]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return the place of each value on the axis, by its text, and the words of an axis that holds some."""
+    if all(_is_number(value) for value in values):
+        return {_text(value): float(value) for value in values}, ()  # type: ignore[arg-type]
+    ordered = [one.case for one in labels_of({_text(value): {"": value} for value in values})]
+    return {word: float(number) for number, word in enumerate(ordered)}, tuple(ordered)
+
+
+def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict[str, list[Record]]:
+    """Return the records of each panel by its title: those that differ in `x`, or in what follows from it, alone."""
+    other = dict.fromkeys(name for one in records for name in axes[id(one)] if name != x)
+    follows = {name for name in other if _follows([axes[id(one)] for one in records], x, name)}
+    split = [name for name in other if name not in follows]
+    keys = {
+        id(one): (
+            *(str(one.operator), one.suite, one.device_name),
+            *(f"{name}={_text(axes[id(one)].get(name, ''))}" for name in split),
+        )
+        for one in records
+    }
+    several = [place for place in range(3 + len(split)) if len({key[place] for key in keys.values()}) > 1]
+    found: dict[str, list[Record]] = {}
+    for one in records:
+        key = keys[id(one)]
+        named = ", ".join(key[place] for place in several)
+        found.setdefault(named or one.device_name, []).append(one)
+    return found
+
+
+def _follows(cases: Sequence[Axes], x: str, other: str) -> bool:
+    """Return whether an axis varies, and has one value for each value of `x`: M = N = K is one axis, not three."""
+    by_x: dict[str, set[str]] = {}
+    for case in cases:
+        by_x.setdefault(_text(case.get(x)), set()).add(_text(case.get(other, "")))
+    return len(by_x) > 1 and all(len(values) == 1 for values in by_x.values())
+
+
+def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantity: str, *, modes: bool) -> AxisPanel:
+    lines: dict[tuple[str, str], dict[float, AxisPoint]] = {}
+    ratios: dict[tuple[str, str], dict[float, float]] = {}
+    for record, x in zip(group, places, strict=True):
+        key = (record.implementation or "", record.mode or "")
+        value = QUANTITIES[quantity](record)
+        if value is not None:
+            lines.setdefault(key, {})[x] = AxisPoint(x=x, y=value.estimate, low=value.low, high=value.high)
+        if record.role != BASELINE and (speedup := _speedup(record, quantity)):
+            ratios.setdefault(key, {})[x] = speedup
+    ordered = sorted(lines, key=lambda key: key[0] != BASELINE)
+    named = {key: f"{key[0]} ({key[1]})" if modes else key[0] for key in ordered}
+    made = tuple(
+        AxisLine(name=named[key], implementation=key[0], points=tuple(lines[key][x] for x in sorted(lines[key])))
+        for key in ordered
+    )
+    crossings = [
+        crossing
+        for key in ordered
+        for crossing in _crossings(named[key], ratios.get(key, {}), {x: one.y for x, one in lines[key].items()})
+    ]
+    return AxisPanel(title=shorten(title, 70), lines=made, crossovers=tuple(crossings))
+
+
+def _speedup(record: Record, quantity: str) -> float | None:
+    """Return the speedup of the latency that is drawn, by which a variant and its baseline cross."""
+    column = {f"{one.name}_p50_us": one.speedup for one in LATENCIES}.get(quantity)
+    known = interval_of(record, column) if column else speedup_of(record)
+    return known.estimate if known else None
+
+
+def _crossings(name: str, ratios: Mapping[float, float], heights: Mapping[float, float]) -> list[Crossover]:
+    found = []
+    places = sorted(set(ratios) & set(heights))
+    for left, right in itertools.pairwise(places):
+        before, after = math.log(ratios[left]), math.log(ratios[right])
+        if before * after >= 0:
+            continue
+        part = before / (before - after)
+        low, high = heights[left], heights[right]
+        log = left > 0
+        at = math.exp(_between(math.log(left), math.log(right), part)) if log else _between(left, right, part)
+        y = math.exp(_between(math.log(low), math.log(high), part))
+        found.append(Crossover(name=name, x=at, y=y, faster_above=after > 0))
+    return found
+
+
+def _between(low: float, high: float, part: float) -> float:
+    return low + part * (high - low)
+
+
+def _wide(values: Sequence[float]) -> bool:
+    positive = [value for value in values if value > 0]
+    return len(positive) == len(values) and max(positive, default=1.0) / min(positive, default=1.0) >= _LOG_FROM
+
+
+def crossover_sentences(chart: AxisChart) -> list[str]:
+    """Return a sentence for each place where a variant and its baseline cross."""
+    return [
+        f"{one.name} {'overtakes' if one.faster_above else 'falls behind'} the baseline at {chart.x} of about {one.x:.3g}"
+        + (f" ({panel.title})" if len(chart.panels) > 1 else "")
+        for panel in chart.panels
+        for one in panel.crossovers
+        if not chart.words
+    ]
+
+
+def chart_rows(chart: AxisChart) -> list[dict[str, object]]:
+    """Return a row for each value of the axis in each panel, with a column for each implementation; None where there is none."""
+    rows = []
+    for panel in chart.panels:
+        for x in sorted({point.x for line in panel.lines for point in line.points}):
+            values = {line.name: next((one.y for one in line.points if one.x == x), None) for line in panel.lines}
+            shown: object = chart.words[int(x)] if chart.words else int(x) if x.is_integer() else x
+            rows.append({**({"case": panel.title} if len(chart.panels) > 1 else {}), chart.x: shown, **values})
+    return rows

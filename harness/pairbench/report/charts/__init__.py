@@ -1,1 +1,0 @@
-"""Charts: what they show, prepared once, and drawn with matplotlib."""

@@ -1,0 +1,413 @@
+"""A comparison as `pairbench compare` prints it: the overall verdict first, then what is bad, then the rest.
+
+Annotations are workflow commands of GitHub, which mark a pull request with what went wrong. The commands and their escapes:
+https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from pathlib import PurePosixPath
+from typing import Any
+
+from pairbench.analyze.compare.latency import suspicious
+from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict
+from pairbench.model.latency import HOST
+from pairbench.report import comparison_words as words
+from pairbench.report import units
+from pairbench.report.blocks import (
+    BLANK,
+    Block,
+    Entry,
+    Grouped,
+    Heading,
+    Items,
+    Line,
+    Paragraph,
+    Section,
+    fit_markdown,
+    render_page,
+)
+from pairbench.report.comparison_words import OUTCOME_STYLES
+from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, markdown_text, shorten, telling
+from pairbench.stats import upper_bound
+
+_FEW = 15  # number of unchanged series up to which they are listed rather than counted
+
+_BAD = (GateOutcome.FAILED, GateOutcome.REGRESSION)
+_MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One metric of one change."""
+
+    change: Change
+    judgement: Judgement
+    first: bool = True  # whether the row is the first of its change, and so has the cells that hold for all of its rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """The changes of one outcome, in groups under headings that may be empty."""
+
+    title: str
+    groups: list[tuple[str, list[Change]]]
+    bad: bool = False
+    judged: bool = True  # whether there are numbers to show; otherwise names stand under their reason
+
+
+def _first(text: Callable[[_Row], str]) -> Callable[[_Row], str]:
+    return lambda row: text(row) if row.first else ""
+
+
+def _range(row: _Row) -> str:
+    interval = row.judgement.change
+    return units.change_range(interval.low, interval.high) if interval else ""
+
+
+def _control(row: _Row) -> str:
+    return units.change(row.change.control.estimate) if row.change.control else ""
+
+
+_COLUMNS: tuple[Column[_Row], ...] = (
+    Column(
+        header="implementation",
+        text=_first(lambda row: shorten(row.change.series.implementation, 40)),
+        right=False,
+    ),
+    Column(header="mode", text=_first(lambda row: row.change.series.mode), right=False, usual="eager"),
+    Column(header="metric", text=lambda row: words.metric(row.judgement, of=row.change), right=False, usual="P50"),
+    Column(
+        header="reference",
+        text=lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40),
+        drop=2,
+    ),
+    Column(header="current", text=lambda row: shorten(words.value(row.judgement, row.judgement.current), 40)),
+    Column(header="change", text=lambda row: words.change(row.judgement)),
+    Column(header="interval", text=_range, drop=4),
+    Column(header="minimum", text=lambda row: units.percent(row.judgement.minimum_effect), drop=5),
+    Column(header="floor", text=lambda row: units.percent(row.judgement.floor), drop=6),
+    Column(header="control", text=_first(_control), drop=3),
+    Column(header="attribution", text=_first(lambda row: row.change.attribution or ""), right=False, drop=1),
+)
+
+
+def _rows_of(change: Change) -> list[_Row]:
+    """Return the rows of a change: the metric that decided, the median, and every other metric that moved.
+
+    A time of the host that moved has its row even where it is not judged.
+    """
+    p50 = change.p50
+    chosen = [
+        judgement
+        for index, judgement in enumerate(change.judgements)
+        if index == 0 or judgement is p50 or judgement.outcome in _MOVED or _host_moved(judgement)
+    ]
+    return [_Row(change=change, judgement=judgement, first=not index) for index, judgement in enumerate(chosen)]
+
+
+def _host_moved(judgement: Judgement) -> bool:
+    """Tell whether the host's time to issue a call is shown to have changed: its whole interval lies on one side."""
+    interval = judgement.change
+    return judgement.metric == HOST.p50 and interval is not None and (interval.low > 1 or interval.high < 1)
+
+
+def _outcomes(comparison: Comparison) -> list[_Outcome]:
+    """Return the outcomes that some change has, the bad first; many unchanged series are left out."""
+    by_outcome: dict[GateOutcome, list[Change]] = {outcome: [] for outcome in GateOutcome}
+    accepted: list[Change] = []
+    for change in comparison.changes:
+        on_purpose = change.accepted is not None and change.outcome is GateOutcome.UNCHANGED
+        (accepted if on_purpose else by_outcome[change.outcome]).append(change)
+    all_sections = [
+        _judged_section("Failed", by_outcome[GateOutcome.FAILED], bad=True),
+        _judged_section("Regressions", by_outcome[GateOutcome.REGRESSION], bad=True),
+        _judged_section("Improvements", by_outcome[GateOutcome.IMPROVEMENT]),
+        _judged_section("Accepted on purpose", accepted),
+        _judged_section("Undecided", by_outcome[GateOutcome.UNDECIDED]),
+        *(
+            _named_section(outcome, by_outcome[outcome])
+            for outcome in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE, GateOutcome.NEW)
+        ),
+    ]
+    if len(by_outcome[GateOutcome.UNCHANGED]) <= _FEW:
+        all_sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
+    return [section for section in all_sections if section.groups]
+
+
+def false_alarms(comparison: Comparison) -> list[str]:
+    """Return for each device what is known of how often a verdict on it is a false alarm."""
+    if not comparison.current.runs:
+        return []  # measured interleaved, where false-alarm rates differ
+    known = {calibration.device_name: calibration for calibration in comparison.calibrations}
+    devices = sorted({change.series.device_name for change in comparison.changes} | known.keys())
+    unknown = "none known, it was never calibrated; `pairbench calibrate` measures them"
+    return [
+        measured(known[name]) if name in known else shorten(f"measured false alarms on {name}: {unknown}", 300)
+        for name in devices
+    ]
+
+
+def _by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
+    """Return changes under their cases; a case comes as early as its largest change."""
+    cases: dict[tuple[str, str, str], list[Change]] = {}
+    for change in sorted(changes, key=_size):
+        one = change.series
+        cases.setdefault((one.device_name, one.suite, one.case), []).append(change)
+    return [
+        (f"{suite}{'::' if case else ''}{case} ({device})", of_case) for (device, suite, case), of_case in cases.items()
+    ]
+
+
+def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False) -> _Outcome:
+    """Return a section of changes, those in the same environment first, the others below what changed in theirs."""
+    ordered = sorted(changes, key=lambda change: (bool(change.era), words.era(change.era)))
+    groups = [(words.era(era), list(of_era)) for era, of_era in groupby(ordered, key=attrgetter("era"))]
+    return _Outcome(title=title, groups=groups, bad=bad)
+
+
+def _named_section(outcome: GateOutcome, changes: Sequence[Change]) -> _Outcome:
+    by_reason: dict[str, list[Change]] = {}
+    for change in sorted(changes, key=lambda change: change.series):
+        by_reason.setdefault(shorten(change.reason, 400), []).append(change)
+    groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    return _Outcome(title=outcome.value.capitalize(), groups=groups, judged=False)
+
+
+def _size(change: Change) -> tuple[float, str, str]:
+    """Return a sort key: what was judged exactly first, then latencies by how far they moved."""
+    moved = change.judgements[0].change if change.judgements else None
+    size = math.inf
+    if moved is not None:
+        known = math.isfinite(moved.estimate) and moved.estimate > 0
+        size = abs(math.log(moved.estimate)) if known else 0.0
+    return -size, change.series.name, change.series.device_name
+
+
+def measured(calibration: Calibration) -> str:
+    """Return the false-alarm rate that a calibration found, with its 95 % bound."""
+    judged, alarms = calibration.judged, calibration.alarms
+    known = f"{alarms:,} of {judged:,}"
+    if 0 <= alarms <= judged and judged:
+        known += f" (<= {units.percent(upper_bound(alarms, judged))})"
+    runs = len(calibration.runs)
+    made = f"{calibration.made_at[:10]}, {runs} run{'' if runs == 1 else 's'}"
+    return shorten(f"measured false alarms on {calibration.device_name}: {known}, {made}", 300)
+
+
+LIMIT = 65_000  # most bytes of Markdown: GitHub takes comments of 65,536 characters
+_CLOSING = 600  # number of bytes kept free for the sentence on what was left out
+_LISTED = 40  # number of changes of one group that a terminal shows, unless they are bad
+
+
+def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal | None = None) -> str:
+    """Return a comparison in one of `FORMATS`, on stdout's terminal where none is given.
+
+    Only JSON has everything; Markdown has less than 65,536 bytes, which GitHub takes as a comment.
+    """
+    if output == "markdown":
+        return to_markdown(comparison)
+    return render_page(output, lambda: document(comparison), lambda: _blocks(comparison), terminal)
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """Return the JSON document; the floors of a calibration are in the judgements that used them."""
+    return {
+        "verdict": words.headline(comparison),
+        "outcomes": {outcome.value: comparison.outcomes[outcome] for outcome in GateOutcome},
+        "exit_code": comparison.exit_code(),
+        "exit_code_strict": comparison.exit_code(strict=True),
+        "reference": comparison.reference,
+        "current": comparison.current,
+        "changes": [{"name": change.series.name, **vars(change)} for change in comparison.changes],
+        "calibrations": [
+            {**{key: item for key, item in vars(one).items() if key != "floors"}, "n_floors": len(one.floors)}
+            for one in comparison.calibrations
+        ],
+        "false_alarms": false_alarms(comparison),
+        "problems": comparison.problems,
+    }
+
+
+def _blocks(comparison: Comparison) -> list[Block]:
+    """Return the page of a terminal."""
+    worst = next((outcome for outcome in OUTCOME_STYLES if comparison.outcomes[outcome]), None)
+    # Where everything is new, the first line is enough.
+    everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
+    outcomes = [] if everything_new else _outcomes(comparison)
+    shown = [change for one in outcomes if one.judged for _, changes in one.groups for change in _listed(one, changes)]
+    told = (
+        [words.legend(comparison)] if any(row.judgement.change for change in shown for row in _rows_of(change)) else []
+    )
+    return [
+        Line(text=words.headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold"),
+        Line(text=f"current: {words.side(comparison.current)}", style="dim"),
+        *(Line(text=line, style="yellow") for line in (*words.eras(comparison), *words.left_out(comparison))),
+        BLANK,
+        *(_section(one, _LISTED) for one in outcomes),
+        *(Line(text=line, style="dim") for line in (*told, *false_alarms(comparison))),
+        Line(text=lambda layout: layout.note, style="dim"),
+        Items(texts=comparison.problems, mark="", style="yellow", gap=False),
+    ]
+
+
+def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
+    """Return a comparison as Markdown of at most so many bytes; the last sentence names what was left out."""
+    footer = _footer(comparison, limit // 4)
+    sides = f"Reference: {words.side(comparison.reference)}. Current: {words.side(comparison.current)}."
+    head = [sides, *words.eras(comparison), *words.left_out(comparison)]
+    blocks: list[Block] = [
+        Heading(text=f"pairbench: {words.verdict(comparison.outcomes)}", level=3),
+        *(Paragraph(text=line) for line in head),
+        *(_section(one, None) for one in _outcomes(comparison)),
+    ]
+    text, left_out = fit_markdown(blocks, limit - _CLOSING - len(footer.encode()))
+    if left_out:
+        footer += (
+            f"\n{left_out:,} of {len(comparison.changes):,} series are left out for want of space; "
+            "the table in the log and `pairbench compare --format json` have them.\n"
+        )
+    return text + footer
+
+
+def _footer(comparison: Comparison, room: int) -> str:
+    """Return what the changes are computed from, the false-alarm rates, and what could not be read, in so many bytes."""
+    told = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
+    told += [*false_alarms(comparison), *(shorten(problem, 400) for problem in comparison.problems)]
+    lines = [f"- {markdown_text(line)}\n" for line in told]
+    sizes = itertools.accumulate(len(line.encode()) for line in lines)
+    kept = sum(size <= room for size in sizes)
+    rest = [f"- and {len(lines) - kept:,} more problems\n"] if kept < len(lines) else []
+    return "".join(["\n", *lines[:kept], *rest]) if lines else ""
+
+
+def _section(outcome: _Outcome, most: int | None) -> Section:
+    """Return the changes of an outcome: all, or so many of each group on a terminal."""
+    blocks: list[Block] = []
+    for heading, changes in outcome.groups:
+        shown = changes if most is None else _listed(outcome, changes)
+        blocks += [Line(text=f"  {heading}", style="yellow")] if heading else []
+        if outcome.judged:
+            blocks.append(_table(shown, remarks=outcome.title != "Unchanged"))
+        else:
+            width = 240 if most is None else 400
+            names = (f"{shorten(words.name(one.series), width)}{words.across(one)}" for one in shown)
+            blocks.append(Items(texts=tuple(names), mark=" " * INDENT, gap=False))
+        if more := len(changes) - len(shown):
+            blocks.append(Line(text=f"{' ' * INDENT}and {more:,} more; --format json lists them", style="dim"))
+    size = sum(len(changes) for _, changes in outcome.groups)
+    return Section(title=f"{outcome.title} ({size:,})", blocks=blocks, folded=not outcome.bad)
+
+
+def _listed(outcome: _Outcome, changes: Sequence[Change]) -> list[Change]:
+    """Return the changes of a group that a terminal has room for: what is bad is never left out."""
+    ordered = _ordered(changes) if outcome.judged else list(changes)
+    return ordered if outcome.bad else ordered[:_LISTED]
+
+
+def _ordered(changes: Iterable[Change]) -> list[Change]:
+    return [change for _, of_case in _by_case(changes) for change in of_case]
+
+
+def _table(changes: Sequence[Change], *, remarks: bool) -> Grouped:
+    entries = [_entry(case, change) for case, of_case in _by_case(changes) for change in of_case]
+    told = telling(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
+    told = [column for column in told if column.header not in ("implementation", "mode")]
+    return Grouped(columns=_COLUMNS, entries=entries, told=told, head="series", remarks=remarks)
+
+
+def _entry(case: str, change: Change) -> Entry:
+    remarks = words.remarks(change)
+    series = change.series
+    return Entry(
+        case=shorten(case, 400),
+        name=shorten(words.name(series), 240),
+        rows=[
+            (cells_of(_COLUMNS, row), {"change": OUTCOME_STYLES.get(row.judgement.outcome, "")})
+            for row in _rows_of(change)
+        ],
+        without=f"{shorten(series.implementation, 40)} {clean(series.mode)}",
+        remarks=remarks,
+        said=". ".join(line.rstrip(".") for line in remarks),
+    )
+
+
+_SHOWN = 10  # number of annotations of one level that GitHub shows of a step; it drops more without a message
+
+_ERRORS = (GateOutcome.FAILED, GateOutcome.REGRESSION)
+_WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
+
+
+def annotations(comparison: Comparison) -> str:
+    """Return workflow commands, a line each: errors for what fails, warnings for what cannot be decided, and a notice at the end.
+
+    Undecided series are warned of only where they are suspects.
+    """
+    by_outcome = {
+        outcome: [change for change in comparison.changes if change.outcome is outcome] for outcome in GateOutcome
+    }
+    by_outcome[GateOutcome.UNDECIDED] = [change for change in by_outcome[GateOutcome.UNDECIDED] if is_suspect(change)]
+    lines = [
+        *_level("error", [change for outcome in _ERRORS for change in _ordered(by_outcome[outcome])]),
+        *_level("warning", [change for outcome in _WARNINGS for change in _ordered(by_outcome[outcome])]),
+        _command("notice", words.headline(comparison), title="pairbench"),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def is_suspect(change: Change) -> bool:
+    """Return whether an undecided change looks bad: slower without the code as its shown cause, or worse in a metric."""
+    return any(
+        judgement.outcome is GateOutcome.UNDECIDED
+        and (judgement.verdict in (Verdict.SLOWER, None) or suspicious(judgement))
+        for judgement in change.judgements
+    )
+
+
+def _level(level: str, changes: Sequence[Change]) -> list[str]:
+    if len(changes) <= _SHOWN:
+        return [_annotation(level, change) for change in changes]
+    shown = changes[: _SHOWN - 1]
+    rest = f"and {len(changes) - len(shown):,} more: GitHub shows {_SHOWN} of a step; the log has all of them"
+    return [*(_annotation(level, change) for change in shown), _command(level, rest, title="pairbench")]
+
+
+def _annotation(level: str, change: Change) -> str:
+    name = shorten(words.name(change.series), 300)
+    numbers = []
+    for row in _rows_of(change):
+        one = row.judgement
+        ends = (words.value(one, one.reference), words.value(one, one.current))
+        moved = words.change(one)
+        numbers.append(
+            shorten(
+                f"{words.metric(one, of=change)} {' -> '.join(filter(None, ends))}{f' ({moved})' if moved else ''}", 200
+            )
+        )
+    lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
+    message = "\n".join([name, *filter(None, lines), *words.remarks(change)])
+    title = f"{change.outcome}: {shorten(change.series.operator, 80)} {shorten(change.series.implementation, 60)}"
+    return _command(level, message, title=title, file=_file(change.series.suite))
+
+
+def _file(suite: str) -> str:
+    """Return the suite's path where it lies in the checkout, for only there can GitHub show it."""
+    path = PurePosixPath(clean(suite))
+    inside = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts and len(suite) <= 300
+    return str(path) if inside else ""
+
+
+def _command(level: str, message: str, **properties: str) -> str:
+    given = ",".join(f"{key}={_escaped(clean(value), ':,')}" for key, value in properties.items() if value)
+    return f"::{level} {given}::{_escaped(message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    # The percent sign first, for the others bring some.
+    for letter in f"%\r\n{more}":
+        text = text.replace(letter, f"%{ord(letter):02X}")
+    return text

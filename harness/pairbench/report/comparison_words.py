@@ -1,0 +1,272 @@
+"""A comparison in words: its headline, its sides, and remarks on each change."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pairbench.analyze.compare.attribute import levels_differ
+from pairbench.model.comparison import (
+    Change,
+    Comparison,
+    EraChange,
+    GateOutcome,
+    Judgement,
+    KernelChange,
+    Side,
+    Verdict,
+)
+from pairbench.model.record import Record, Series
+from pairbench.report import units
+from pairbench.report.render import clean, shorten
+
+METRICS = {
+    "call_p50_ns": "call P50",
+    "call_p95_ns": "call P95",
+    "device_p50_ns": "device P50",
+    "device_p95_ns": "device P95",
+    "host_p50_ns": "host P50",
+    "margin": "margin",
+    "memcpy_bytes_per_call": "memcpy bytes",
+    "peak_bytes": "peak memory",
+    "status": "status",
+}
+"""Names of metrics by the column of the record, where they differ from the column's name."""
+
+OUTCOME_STYLES = {
+    GateOutcome.FAILED: "red",
+    GateOutcome.REGRESSION: "red",
+    GateOutcome.IMPROVEMENT: "green",
+    GateOutcome.UNDECIDED: "yellow",
+}
+"""Colours of outcomes on a terminal, the worst first; other outcomes have none."""
+
+_ORDER = (
+    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.UNCHANGED),
+    *(GateOutcome.UNDECIDED, GateOutcome.NEW, GateOutcome.MISSING, GateOutcome.INCOMPARABLE),
+)
+_COUNTED = {GateOutcome.REGRESSION: "regressions", GateOutcome.IMPROVEMENT: "improvements"}
+_COMPARED = (
+    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT),
+    *(GateOutcome.UNCHANGED, GateOutcome.UNDECIDED),
+)
+_FIELDS = 8  # number of changed fields of an environment that one heading names
+_ERAS = 3  # number of changes of environment that the head names
+_KERNELS = 6  # number of changed kernels that one line names
+
+
+def headline(comparison: Comparison) -> str:
+    """Return the overall verdict in one line."""
+    return f"{verdict(comparison.outcomes)} against {side(comparison.reference)}"
+
+
+def verdict(outcomes: Counter[GateOutcome]) -> str:
+    """Return how many series came out how, the bad first."""
+    counts = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
+    if not any(outcomes[outcome] for outcome in _COMPARED):
+        return ": ".join(filter(None, ["nothing was compared", ", ".join(counts)]))
+    bad = outcomes[GateOutcome.FAILED] or outcomes[GateOutcome.REGRESSION]
+    return ", ".join(counts if bad else ["no regression", *counts])
+
+
+def counted(outcome: GateOutcome, number: int) -> str:
+    """Return a number of series with their outcome, like `2 regressions`."""
+    return f"{number:,} {_COUNTED.get(outcome, outcome) if number != 1 else outcome}"
+
+
+def side(one: Side) -> str:
+    """Return the runs of one side, like `5 runs of main (abc1234..def5678)`."""
+    if not one.runs and not one.commits:
+        return clean(f"no run ({one.asked})")
+    commits = list(dict.fromkeys(commit[:7] for commit in one.commits))
+    among = "..".join([*commits[:1], *commits[1:][-1:]])
+    if not one.runs:  # two commits side by side, of which nothing is stored
+        return shorten(f"{one.asked} ({among})", 200)
+    asked = "" if one.asked in one.runs else one.asked
+    if len(one.runs) == 1:
+        known = ", ".join(filter(None, [asked, among]))
+        return shorten(f"run {one.runs[0]}{f' ({known})' if known else ''}", 200)
+    whole = f"{len(one.runs)} runs{f' of {asked}' if asked else ''}"
+    return shorten(f"{whole}{f' ({among})' if among else ''}", 200)
+
+
+def name(series: Series) -> str:
+    """Return a series' name with its device; of a suite that could not be loaded there is no more than the suite."""
+    return f"{series.name if series.case else series.suite} ({series.device_name})"
+
+
+def metric(judgement: Judgement, *, of: Change) -> str:
+    """Return a metric for readers: P50 and P95 are of the latency that decides the change, others have their full names."""
+    column = judgement.metric
+    deciding = of.p50.metric if of.p50 else ""
+    if deciding and column in (deciding, deciding.replace("p50", "p95")):
+        return "P95" if "p95" in column else "P50"
+    return METRICS.get(column) or column.removesuffix("_per_call").removesuffix("_ns").replace("_", " ")
+
+
+def value(judgement: Judgement, quantity: float | str | None) -> str:
+    if quantity is None or isinstance(quantity, str):
+        return quantity or ""
+    if judgement.metric.endswith("_ns"):
+        return units.duration(quantity)
+    if "bytes" in judgement.metric:
+        return units.size(quantity)
+    return units.count(quantity) if float(quantity).is_integer() else units.significant(quantity, 3)
+
+
+def change(judgement: Judgement) -> str:
+    """Return by how much a metric moved: latencies and bytes in percent, counts as numbers."""
+    if judgement.change is not None:
+        return units.change(judgement.change.estimate)
+    before, after = judgement.reference, judgement.current
+    if isinstance(before, str) or isinstance(after, str) or before is None or after is None or before == after:
+        return ""
+    if "bytes" in judgement.metric or judgement.metric.endswith("_ns"):
+        return units.change(after / before) if before > 0 else ""
+    difference = after - before
+    return f"{difference:+.0f}" if float(difference).is_integer() else f"{difference:+.2g}"
+
+
+def era(fields: Sequence[EraChange]) -> str:
+    """Return the heading of changes across an environment that changed, or empty."""
+    changes = [shorten(str(one), 80) for one in fields[:_FIELDS]]
+    if len(fields) > _FIELDS:
+        changes.append(f"and {len(fields) - _FIELDS} more fields")
+    return f"environment changed: {', '.join(changes)}" if changes else ""
+
+
+def eras(comparison: Comparison) -> list[str]:
+    """Return each way in which the environment changed, and for how many of the series."""
+    counts = Counter(era(change.era) for change in comparison.changes if change.era)
+    whole = len(comparison.changes)
+    lines = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in counts.most_common(_ERAS)]
+    return [*lines, *([f"and in {len(counts) - _ERAS:,} more ways"] if len(counts) > _ERAS else [])]
+
+
+def left_out(comparison: Comparison) -> list[str]:
+    """Return which reference runs measured another source than the newest of them, and of how many series."""
+    sets = Counter(change.left_out_runs for change in comparison.changes if change.left_out_runs)
+    whole = len(comparison.changes)
+    told = [
+        f"left out of the reference: {', '.join(runs)}, of another source than the newest reference run, "
+        f"in {number:,} of {whole:,} series"
+        for runs, number in sets.most_common(_ERAS)
+    ]
+    return [*told, *([f"and in {len(sets) - _ERAS:,} more ways"] if len(sets) > _ERAS else [])]
+
+
+def legend(comparison: Comparison) -> str:
+    """Return what the latencies and their changes are computed from."""
+    interleaved = not comparison.current.runs
+    several = "" if interleaved else ", of several runs their median"
+    change = (
+        "geometric mean of the rounds' ratios"
+        if interleaved
+        else "geometric mean of the rounds, current over reference"
+    )
+    return f"P50 and P95: of all samples, as `pairbench show` prints them{several}; change: {change}"
+
+
+def across(change: Change) -> str:
+    """Return the latencies on both device models, to stand behind a name; empty for a series of one model."""
+    beside = change.across
+    if beside is None:
+        return ""
+    times = f"{units.duration(beside.reference_ns)} -> {units.duration(beside.current_ns)}"
+    speedups = ""
+    if beside.reference_speedup and beside.current_speedup:
+        speedups = f", speedup {units.ratio(beside.reference_speedup)} -> {units.ratio(beside.current_speedup)}"
+    return f": {times}, {units.ratio(beside.ratio)} of the time{speedups}"
+
+
+def remarks(one: Change) -> list[str]:
+    """Return remarks on a change beside its numbers, a line each; none where the numbers are enough."""
+    if _numbers_say_it(one):
+        return []
+    lines = [shorten(one.reason, 400)]
+    if one.kernels:
+        kernels = [kernel(difference) for difference in one.kernels[:_KERNELS]]
+        if len(one.kernels) > _KERNELS:
+            kernels.append(f"and {len(one.kernels) - _KERNELS} more")
+        lines.append(f"kernels: {'; '.join(kernels)}")
+    facts = [_source(one), _confirmation(one)]
+    if any(facts):
+        lines.append("; ".join(filter(None, facts)))
+    if one.accepted is not None:
+        lines.append(f"accepted: {shorten(one.accepted, 400)}")
+    return [line for line in lines if line]
+
+
+def _numbers_say_it(one: Change) -> bool:
+    """Tell whether the reason is only that the interval lies within the band, or reaches across its end."""
+    if one.accepted is not None or one.attribution is not None or one.confirmed is not None or not one.judgements:
+        return False
+    first = one.judgements[0]
+    judged = first.change is not None and first.minimum_effect is not None
+    if any(map(_shows_otherwise, one.judgements)):
+        return False
+    return one.outcome is GateOutcome.UNCHANGED or (first.verdict is Verdict.UNDECIDED and judged)
+
+
+def _shows_otherwise(judgement: Judgement) -> bool:
+    """Tell whether the latencies that are shown say something else than the change that was judged."""
+    change, least = judgement.change, judgement.minimum_effect
+    if change is None or least is None or judgement.relative_to_baseline or (shown := judgement.shown_ratio) is None:
+        return False
+    return levels_differ(shown, change.estimate, least)
+
+
+def kernel(difference: KernelChange) -> str:
+    """Return a change of a kernel like `new 2 x gemm (3.100 us)`; the times are profiled and only indicate."""
+    kernel_ = kernel_name(difference.name)
+    before = units.duration(difference.reference_ns)
+    after = units.duration(difference.current_ns)
+    if not difference.reference_count:
+        return f"{difference.what} {difference.current_count} x {kernel_} ({after})"
+    if not difference.current_count:
+        return f"{difference.what} {difference.reference_count} x {kernel_} ({before})"
+    if difference.reference_count != difference.current_count:
+        return f"{difference.what} {kernel_} ({difference.reference_count} -> {difference.current_count} a call)"
+    return f"{difference.what} {kernel_} ({before} -> {after})"
+
+
+def kernel_name(whole: str, width: int = 80) -> str:
+    """Return a C++ kernel's name without return type, namespaces and parameters; what is left may be shortened."""
+    text = clean(whole).replace("(anonymous namespace)::", "").removeprefix("void ")
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter in "<[{") - (letter in ">]}")
+        if letter == "(" and depth <= 0 and index:
+            text = text[:index]
+            break
+    words: list[str] = []
+    word = ""
+    for letter in text.replace("::", "\0"):
+        if letter == "\0":
+            # A part of a class template is nothing without it.
+            words += ["::"] if not word and words and words[-1] == ">" else []
+            word = ""
+        elif letter.isalnum() or letter == "_":
+            word += letter
+        else:
+            words += [word, letter]
+            word = ""
+    return shorten("".join([*words, word]) or clean(whole), width)
+
+
+def short_commit(record: Record, letters: int = 7) -> str:
+    """Return a record's commit like `abc1234`, or `abc1234+` where there were uncommitted changes; empty outside of git."""
+    return f"{record.commit[:letters]}{'+' if record.dirty else ''}" if record.commit else ""
+
+
+def _source(one: Change) -> str:
+    if one.implementation_changed is None:
+        return ""
+    text = "its source changed" if one.implementation_changed else "its source did not change"
+    return "" if text in one.reason else text
+
+
+def _confirmation(one: Change) -> str:
+    if one.confirmed is not None:
+        return "confirmed by a second measurement" if one.confirmed else "a second measurement did not confirm it"
+    moved = one.outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT)
+    latency = bool(one.judgements) and one.judgements[0].verdict in (Verdict.SLOWER, Verdict.FASTER)
+    return "not measured a second time" if moved and latency else ""

@@ -1,0 +1,490 @@
+"""Pictures of charts, drawn by matplotlib from the values that `axis`, `operator` and `trend` prepare.
+
+Figure objects without pyplot: no state is shared, nothing needs a display, and what is drawn twice is equal to the byte.
+"""
+
+import io
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import groupby
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
+
+from pairbench.analyze.history.trend import Trend
+from pairbench.model.plan import BASELINE
+from pairbench.model.site import SeriesFacts
+from pairbench.report import units
+from pairbench.report.axis_chart import AxisChart, AxisPanel, chart_rows, crossover_sentences
+from pairbench.report.operator_charts import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
+from pairbench.report.render import shorten
+from pairbench.report.trend import LevelStep, SeriesChart, series_chart
+
+# Okabe and Ito 2008: told apart by colour-blind readers and in print.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+NAVY, DARK_GREEN, GREY = "#00304D", "#00402F", "#6E6E6E"
+STYLE = {
+    "axes.edgecolor": "#444444",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "font.size": 9,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pairbench",
+    # Names come from anywhere; a dollar in one starts no formula.
+    "text.parse_math": False,
+}
+COLORS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+"""Shapes of points. Their number has no common divisor with that of the colours, so 42 implementations differ."""
+SUFFIXES = (".svg", ".png")
+TABLE_STYLE = "table { border-collapse: collapse; } th, td { padding: 0.2em 0.8em; text-align: right; } th { border-bottom: 1px solid #444; }"
+_BOX = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.8}
+
+
+def to_bytes(figure: Figure, suffix: str) -> bytes:
+    """Return a picture as SVG or PNG, one of `SUFFIXES`; equal pictures are equal bytes."""
+    if suffix not in SUFFIXES:
+        raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(SUFFIXES)}")
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # A glyph that matplotlib's font lacks is a box in a PNG, and itself in an SVG.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        metadata = {"Date": None, "Creator": None} if suffix == ".svg" else {"Software": None}
+        figure.savefig(buffer, format=suffix[1:], dpi=150, metadata=metadata)
+    return buffer.getvalue()
+
+
+def color_of(implementation: str, variants: Sequence[str]) -> str:
+    """Return the colour of an implementation; the baseline's is grey."""
+    return GREY if implementation == BASELINE else COLORS[list(variants).index(implementation) % len(COLORS)]
+
+
+def marker_of(implementation: str, variants: Sequence[str]) -> str:
+    """Return the shape of an implementation where shapes tell them apart."""
+    return "o" if implementation == BASELINE else MARKERS[list(variants).index(implementation) % len(MARKERS)]
+
+
+class ShownFigure(Figure):
+    """A figure that notebooks show by themselves; `savefig` and all else are matplotlib's."""
+
+    def _repr_png_(self) -> bytes:
+        return to_bytes(self, ".png")
+
+
+def _open(width: float, height: float, title: str) -> ShownFigure:
+    """Return an empty figure, sizes in inches; to be called, like all that draws on it, within `STYLE`."""
+    figure = ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11 if len(title) <= 85 else 8.5, fontweight="bold")
+    return figure
+
+
+def _caption(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=9, color="#444444")
+
+
+def _note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
+    """Write small text at an offset in points from a place."""
+    axes.annotate(text, at, xytext=offset, textcoords="offset points", **{"fontsize": 8, **style})
+
+
+def _key(label: str, color: str, **style: Any) -> Line2D:
+    return Line2D([], [], color=color, label=label, **style)
+
+
+def _legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
+def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> Figure:
+    """Return the roofline of one operator's series on one device model; for `ceilings` see `roofline_chart`."""
+    chart = roofline_chart(series, ceilings)
+    variants = [name for name in chart.implementations if name != BASELINE]
+
+    def style(name: str) -> dict[str, Any]:
+        color = color_of(name, variants)
+        return {
+            "color": color,
+            "marker": marker_of(name, variants),
+            "mfc": "white" if name == BASELINE else color,
+            "ms": 5,
+        }
+
+    with mpl.rc_context(STYLE):
+        figure = _open(9, 5.6, chart.title)
+        axes = figure.subplots()
+        _caption(axes, chart.subtitle)
+        axes.grid(visible=True, axis="both")
+        axes.set(xscale="log", yscale="log", xlim=chart.x, ylim=chart.y)
+        for axis, (low, high) in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
+            axis.set_major_locator(LogLocator(subs=(1,) if high / low > 50 else (1, 2, 5)))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        for roof in chart.roofs:
+            _roof(axes, roof)
+        # The implementations of one case stand one above the other, joined by a line.
+        ordered = sorted(chart.points, key=lambda point: (point.label, point.tflops))
+        for _, column in groupby(ordered, key=lambda point: point.label):
+            first, *_, last = [*column] * 2
+            ends = ([first.intensity, last.intensity], [first.tflops, last.tflops])
+            axes.plot(*ends, color=GREY, lw=0.7, alpha=0.6, zorder=2, gid="case")
+        for point in chart.points:
+            axes.plot(
+                [point.intensity], [point.tflops], ls="none", zorder=3, gid="point", **style(point.implementation)
+            )
+        axes.set_xlabel("arithmetic intensity (FLOP a byte that the case demands)")
+        axes.set_ylabel("achieved (TFLOP/s)")
+        drawn = {point.implementation for point in chart.points}
+        names = [name for name in chart.implementations if name in drawn]
+        _legend(figure, [_key(shorten(name, 24), lw=0, **style(name)) for name in names], 5)
+    return figure
+
+
+def _roof(axes: Axes, roof: Roof) -> None:
+    slope = roof.name == "copy"
+    axes.plot(roof.x, roof.y, color="#333333", lw=1.4, ls="-" if slope else "--", zorder=1, gid="roof")
+    if not slope:
+        _note(axes, roof.label, (roof.x[1], roof.y[1]), (-4, 3), ha="right", va="bottom", color="#333333")
+        return
+    # Where the line begins, turned as it is on the picture, whatever the axes are.
+    low, high = axes.get_ylim()
+    axes.text(
+        roof.x[0] * 1.1,
+        roof.y[0] * 1.1 * (high / low) ** 0.015,
+        roof.label,
+        ha="left",
+        va="bottom",
+        rotation=math.degrees(math.atan2(roof.y[1] - roof.y[0], roof.x[1] - roof.x[0])),
+        rotation_mode="anchor",
+        transform_rotates_text=True,
+        fontsize=8,
+        color="#333333",
+    )
+
+
+_STATES = {
+    "faster": ("o", "faster"),
+    "slower": ("v", "slower than the baseline"),
+    "open": ("D", "not proven either way"),
+}
+"""Marker and words of each state of a speedup."""
+_ROW, _CLOSE = 0.2, 0.16  # height of a row in inches, and where there are many
+_MANY = 60  # number of rows from which they stand closer, and the axis has labels at both ends
+
+
+def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
+    """Return the speedups of one operator's series on one device model."""
+    chart = speedup_chart(series)
+    with mpl.rc_context(STYLE):
+        figure = _open(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
+        axes = figure.subplots()
+        _caption(axes, chart.subtitle)
+        axes.grid(visible=True, axis="x")
+        axes.grid(visible=False, axis="y")
+        _speedup_scale(axes, chart)
+        for point in chart.points:
+            _speedup_point(axes, point, chart)
+        _speedup_names(axes, chart)
+        axes.set_ylim(max(chart.rows, 1) - 0.4, -0.6)
+        axes.axvline(1, color="black", lw=1, zorder=1, gid="one")
+        left, _ = axes.get_xlim()
+        if left < 1:
+            axes.axvspan(left, 1, color=RED, alpha=0.06, lw=0, zorder=0)
+        axes.set_xlabel("speedup over the baseline, 95 % interval")
+        axes.tick_params(axis="x", labeltop=chart.rows > _MANY)
+        drawn = {point.state for point in chart.points}
+        handles = [
+            _key(words, GREY, marker=marker, mfc="white" if state == "open" else GREY, lw=0, ms=5)
+            for state, (marker, words) in _STATES.items()
+            if state in drawn
+        ]
+        names = chart.variants if chart.shared else ()
+        _legend(figure, handles + [_key(shorten(name, 24), color_of(name, chart.variants), lw=2) for name in names])
+    return figure
+
+
+def _speedup_scale(axes: Axes, chart: SpeedupChart) -> None:
+    ends = [end for point in chart.points for end in (point.speedup, point.low, point.high) if end > 0]
+    least, most = min([*ends, 1.0]), max([*ends, 1.0])
+    if chart.log:
+        axes.set_xscale("log")
+        room = (most / least) ** 0.04
+        axes.set_xlim(least / room, most * room)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most / least < 200 else (1,)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        room = max(0.06 * (most - least), 0.02)
+        axes.set_xlim(max(least - room, 0.0), most + room)
+        axes.xaxis.set_major_locator(MaxNLocator(8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+
+
+def _speedup_point(axes: Axes, point: SpeedupPoint, chart: SpeedupChart) -> None:
+    if point.state == "none":
+        if not chart.shared:  # in a row with others its note could belong to any of them
+            coords = axes.get_yaxis_transform()
+            _note(axes, point.note, (0, point.row), (4, 0), xycoords=coords, va="center", color=RED)
+        return
+    color = color_of(point.variant, chart.variants)
+    low, high = (end if end > 0 else point.speedup for end in (point.low, point.high))
+    axes.plot([low, high], [point.row] * 2, color=color, lw=1.4, zorder=2, gid="interval")
+    style: dict[str, Any] = {"marker": _STATES[point.state][0], "mfc": "white" if point.state == "open" else color}
+    size = 6 if point.state == "slower" else 5
+    axes.plot([point.speedup], [point.row], color=color, ms=size, ls="none", zorder=3, gid=point.state, **style)
+
+
+def _speedup_names(axes: Axes, chart: SpeedupChart) -> None:
+    """Name the rows by their variants and the groups above them, or the rows by their groups."""
+    if chart.shared:
+        axes.set_yticks(chart.heads, [shorten(group, 40) for group in chart.groups])
+    else:
+        axes.set_yticks([point.row for point in chart.points], [shorten(point.variant, 24) for point in chart.points])
+        style = {"fontsize": 8.5, "fontweight": "bold", "color": "#222222", "bbox": _BOX, "zorder": 4, "va": "center"}
+        for head, group in zip(chart.heads, chart.groups, strict=True):
+            _note(axes, group, (0, head), (4, -1), xycoords=axes.get_yaxis_transform(), **style)
+    axes.tick_params(axis="y", length=0, labelsize=8)
+
+
+_MOVE = {"code": RED, "machine": ORANGE, "environment": PURPLE, "control": GREY}
+
+
+def trend_figure(trend: Trend) -> Figure:
+    """Return the picture of a trend: latencies over runs, the control beside them, and the speedup below."""
+    values = series_chart(trend)
+    speedups = any(not math.isnan(value) for value in values.speedup)
+    panels = 1 + bool(values.control_name) + speedups
+    dot = 2.5 if len(values.p50) > 150 else 4.0
+    runs = range(len(values.p50))
+    with mpl.rc_context(STYLE):
+        figure = _open(10, 4.6 + 1.2 * (panels - 1), values.title)
+        axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[3.2, 1, 1][:panels])[:, 0])
+        top, bottom = axes[0], axes[-1]
+        _caption(top, values.subtitle)
+        top.plot(runs, values.p95, color=SKY, ls="none", marker="v", ms=dot * 0.7, gid="p95")
+        _intervals(top, (values.p50, values.low, values.high), BLUE, dot, "p50")
+        _steps(top, values.levels, NAVY)
+        if values.log:
+            top.set_yscale("log")
+            top.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+            top.yaxis.set_major_formatter(ScalarFormatter())
+            top.yaxis.set_minor_locator(NullLocator())
+        top.set_ylabel(f"{values.latency} ({values.unit})")
+        if values.control_name:
+            # On an axis of its own: beside a control that takes twice as long, 2 % could not be seen.
+            axes[1].plot(runs, values.control, color=GREY, marker="o", ms=dot * 0.8, ls="none", gid="control")
+            axes[1].set_ylabel(f"{values.control_name}\nP50 ({values.unit})")
+        if speedups:
+            _intervals(bottom, (values.speedup, values.speedup_low, values.speedup_high), GREEN, dot, "speedup")
+            _steps(bottom, values.speedup_levels, DARK_GREEN)
+            bottom.set_ylabel("speedup (x)")
+        for panel in axes[1:] if values.log else axes:
+            panel.ticklabel_format(axis="y", useOffset=False)
+        _marks(axes, values)
+        bottom.set_xticks([at for at, _ in values.ticks], [label.replace(" ", "\n") for _, label in values.ticks])
+        bottom.tick_params(axis="x", labelsize=8)
+        bottom.set_xlim(-0.6, max(len(values.p50) - 0.4, 0.6))
+        bottom.set_xlabel("run, oldest first")
+        figure.align_ylabels(axes)
+        _legend(figure, _trend_keys(values))
+    return figure
+
+
+def _intervals(axes: Axes, line: tuple[Sequence[float], ...], color: str, dot: float, gid: str) -> None:
+    """Draw estimates with their intervals; an end that is not known is drawn as none."""
+    style: dict[str, Any] = {
+        "color": color,
+        "fmt": "o",
+        "ms": dot,
+        "elinewidth": 0.8,
+        "capsize": 0,
+        "zorder": 3,
+        "gid": gid,
+    }
+    middle, low, high = map(np.array, line)
+    axes.errorbar(range(len(middle)), middle, yerr=_reach(middle, low, high), **style)
+
+
+def _reach(middle: Any, low: Any, high: Any) -> Any:
+    return np.nan_to_num(np.maximum([middle - low, high - middle], 0.0))
+
+
+def _steps(axes: Axes, steps: Sequence[LevelStep], color: str) -> None:
+    for step in steps:
+        axes.plot([step.start - 0.5, step.stop + 0.5], [step.value] * 2, color=color, lw=1.5, zorder=4, gid="level")
+
+
+def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:
+    top = panels[0]
+    texts = []
+    for mark in values.marks:
+        if mark.kind == "gap":
+            top.plot([mark.at], [0.03], transform=top.get_xaxis_transform(), marker="x", color=RED, ms=6, gid="gap")
+            continue
+        color = _MOVE.get(mark.kind, "black" if mark.kind == "definition" else GREY)
+        style = {"era": ":", "definition": "-"}.get(mark.kind, "--")
+        for panel in panels:
+            panel.axvline(mark.at - 0.5, color=color, lw=1.0, ls=style, gid=mark.kind, zorder=1)
+        if mark.label:
+            texts.append((mark.at - 0.5, mark.label))
+    if not texts:
+        return
+    # Room above the data, a line for each label that would run into the one before it.
+    reach = max(len(values.p50), 2)
+    ends: list[float] = []
+    rows = []
+    for at, label in sorted(texts):
+        width = reach * len(label) / 130
+        left = at > 0.6 * reach
+        start, stop = (at - width, at) if left else (at, at + width)
+        row = next((number for number, end in enumerate(ends) if end < start), len(ends))
+        ends[row:] = [stop, *ends[row + 1 :]]
+        rows.append((at, label, row, left))
+    low, high = top.get_ylim()
+    part = min(0.055 * len(ends), 0.5) / (1 - min(0.055 * len(ends), 0.5))
+    top.set_ylim(low, high * (high / low) ** part if values.log else high + (high - low) * part)
+    text_style: dict[str, Any] = {"xycoords": top.get_xaxis_transform(), "va": "top", "color": "#222222", "bbox": _BOX}
+    for at, label, row, left in rows:
+        _note(top, label, (at, 1), (-3 if left else 3, -3 - 11 * row), ha="right" if left else "left", **text_style)
+
+
+def _trend_keys(values: SeriesChart) -> list[Line2D]:
+    keys = [_key("P50, 95 % interval", BLUE, marker="o", lw=0, ms=4), _key("level", NAVY, lw=1.6)]
+    if not all(map(math.isnan, values.p95)):
+        keys.append(_key("P95", SKY, marker="v", lw=0, ms=3))
+    known = {
+        "gap": _key("run without a value", RED, marker="x", lw=0, ms=5),
+        "era": _key("environment changed", GREY, ls=":", lw=1),
+        "definition": _key("new definition", "black", lw=1),
+    }
+    for kind in dict.fromkeys(mark.kind for mark in values.marks):
+        cause = "only the control" if kind == "control" else kind
+        keys.append(known.get(kind) or _key(f"moved: {cause}", _MOVE[kind], ls="--", lw=1))
+    return keys
+
+
+_TICKS = 10  # values of the axis up to which each is named
+
+
+def draw_axis(chart: AxisChart) -> ShownFigure:
+    """Return implementations along an axis of the cases."""
+    columns = min(len(chart.panels), 3)
+    rows = math.ceil(len(chart.panels) / columns)
+    variants = [name for name in chart.names if name != BASELINE]
+    with mpl.rc_context(STYLE):
+        figure = _open(max(3.9 * columns, 5.6), 3.0 * rows + 0.8, chart.title)
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        panels = list(grid.flat)
+        for axes, panel in zip(panels, chart.panels, strict=False):
+            _axis_panel(axes, panel, chart, variants)
+        for axes in panels[len(chart.panels) :]:
+            axes.set_axis_off()
+        for row in grid:
+            row[0].set_ylabel(chart.y)
+        for number in range(len(chart.panels)):
+            if number + columns >= len(chart.panels):  # nothing below it
+                panels[number].set_xlabel(chart.x)
+                panels[number].tick_params(labelbottom=True)
+        keys = [
+            _key(shorten(name, 30), color_of(name, variants), marker=marker_of(name, variants), ms=4)
+            for name in chart.names
+        ]
+        if any(panel.crossovers for panel in chart.panels) and not chart.words:
+            keys.append(_key("crossover with the baseline", GREY, ls=":", lw=0.9))
+        _legend(figure, keys)
+    return figure
+
+
+def axis_bytes(chart: AxisChart, suffix: str) -> bytes:
+    """Return a chart as a file of one of `axis.SUFFIXES`."""
+    if suffix != ".html":
+        return to_bytes(draw_axis(chart), suffix)
+    rows = chart_rows(chart)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(_cell(row.get(name)))}</td>' for name in names)}</tr>\n" for row in rows
+    )
+    said = "".join(f"<p>{escape(sentence)}.</p>\n" for sentence in crossover_sentences(chart))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(chart.title)}</title>\n'
+        f"<style>body {{ font: 14px sans-serif; margin: 2em; }} {TABLE_STYLE}</style>\n</head>\n<body>\n"
+        f"{svg_element(chart)}\n{said}<p>{escape(chart.y)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n"
+        f"<tbody>\n{body}</tbody>\n</table>\n</body>\n</html>\n"
+    ).encode()
+
+
+def svg_element(chart: AxisChart) -> str:
+    """Return a chart as an element for a page, without the head of a file."""
+    text = to_bytes(draw_axis(chart), ".svg").decode()
+    return text[text.index("<svg") :]
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else units.significant(value) if isinstance(value, float) else str(value)
+
+
+def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequence[str]) -> None:
+    _caption(axes, panel.title)
+    for line in panel.lines:
+        color = color_of(line.name, variants)
+        if chart.quantity == "speedup" and line.implementation == BASELINE:
+            axes.axhline(1, color=color, lw=1.4, zorder=1)
+            continue
+        x, y, low, high = (np.array([getattr(one, name) for one in line.points]) for name in ("x", "y", "low", "high"))
+        style: dict[str, Any] = {"color": color, "marker": marker_of(line.name, variants)}
+        style |= {
+            "ls": "none" if chart.words else "-",
+            "ms": 4,
+            "lw": 1.4,
+            "elinewidth": 0.9,
+            "capsize": 2,
+            "zorder": 3,
+            "gid": f"line-{line.name}",
+        }
+        axes.errorbar(x, y, yerr=_reach(y, low, high), **style)
+    for one in panel.crossovers if not chart.words else ():
+        color = color_of(one.name, variants)
+        axes.axvline(one.x, color=color, lw=0.9, ls=":", zorder=2, gid="crossover")
+        axes.plot([one.x], [one.y], marker="o", ms=9, mfc="none", mec=color, ls="none", zorder=4)
+        _note(axes, f"{one.x:.3g}", (one.x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)
+    if chart.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    elif chart.quantity != "speedup":
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if chart.words:
+        axes.set_xticks(range(len(chart.words)), [shorten(word, 20) for word in chart.words])
+        axes.set_xlim(-0.5, len(chart.words) - 0.5)
+        return
+    places = sorted({point.x for panel in chart.panels for line in panel.lines for point in line.points})
+    if chart.log_x:
+        axes.set_xscale("log", base=2)
+    if len(places) <= _TICKS:
+        axes.set_xticks(places, [_short(place) for place in places])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.tick_params(axis="x", labelsize=8, labelrotation=30 if len(places) > 5 else 0)
+    else:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+
+
+def _short(value: float) -> str:
+    """Return a number as people write sizes: 65536 as 64Ki."""
+    for unit, name in ((2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")):
+        if value >= unit and value % unit == 0:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"

@@ -1,0 +1,318 @@
+"""The charts of one operator as values, whatever draws them: speedups over its cases, and its roofline.
+
+The ceilings of a roofline are those of a large copy and of large matrix products by the library, so a series can lie above
+one: by other instructions than the product had, or with what it moves still in a cache.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pairbench.model.latency import DEVICE
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
+from pairbench.model.site import SeriesFacts
+from pairbench.report import units
+from pairbench.report.labels import case_labels
+from pairbench.report.latency_words import AXES
+from pairbench.report.render import shorten
+
+STATES = ("faster", "slower", "open", "none")
+"""States of a speedup: its interval lies above 1, below 1, or neither; `none` where there is no speedup."""
+_LOG_FROM = 4.0  # ratio of the largest to the smallest speedup from which the axis is logarithmic
+_ROWS = 400  # number of rows up to which each has a label; with more, the variants of a case share its row
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedupPoint:
+    """The speedup of a variant in one case and mode."""
+
+    series_index: int  # index of the point's series among those that were given
+    group: int  # index of the point's group, a case in a mode
+    row: float  # distance of the point from the top, in rows
+    variant: str
+    speedup: float  # the speedup over the baseline; NaN where there is none
+    low: float  # lower end of the 95 % interval; NaN where it is not known
+    high: float  # upper end of the 95 % interval; NaN where it is not known
+    state: str  # state of the speedup, one of STATES
+    note: str  # why there is no speedup; empty where there is one
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedupChart:
+    """Points in the order in which they are to be read, a group of rows for each case in each mode."""
+
+    title: str
+    subtitle: str
+    groups: tuple[str, ...]
+    cases: tuple[str, ...]  # key of the case of each group
+    modes: tuple[str, ...]  # the mode of each group
+    heads: tuple[float, ...]  # row of each group's name: a row of its own, or that of its points where they share one
+    rows: int  # number of rows from top to bottom
+    shared: bool  # whether the variants of a case share a row
+    variants: tuple[str, ...]  # names of the variants, in the order that decides their colours
+    points: tuple[SpeedupPoint, ...]
+    log: bool  # whether the axis of speedups is logarithmic
+    left_out: int  # number of pairs of a variant and a case that were skipped, and so have no point
+
+
+def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
+    """Return what to draw of the speedups of one operator's series on one device model."""
+    labels = {one.case: one.label for one in case_labels(series)}
+    order = list(labels)
+    pairs = [(index, one) for index, one in enumerate(series) if one.series.implementation != BASELINE]
+    shown = [(index, one) for index, one in pairs if one.status != Status.SKIPPED]
+    modes = sorted({one.series.mode for _, one in shown})
+    keys = sorted(
+        {(one.series.case, one.series.mode) for _, one in shown}, key=lambda key: (order.index(key[0]), key[1])
+    )
+    variants = list(dict.fromkeys(one.series.implementation for _, one in pairs))
+    shown.sort(
+        key=lambda pair: (
+            keys.index((pair[1].series.case, pair[1].series.mode)),
+            variants.index(pair[1].series.implementation),
+        )
+    )
+    shared = len(shown) + len(keys) > _ROWS
+    heads: list[float] = []
+    points: list[SpeedupPoint] = []
+    for index, one in shown:
+        group = keys.index((one.series.case, one.series.mode))
+        if group == len(heads):
+            heads.append(float(group if shared else group + len(points)))
+        row = heads[group] if shared else float(group + 1 + len(points))
+        points.append(_speedup_point(index, one, group, row))
+    values = [point.speedup for point in points if point.speedup > 0]
+    return SpeedupChart(
+        title=shorten(f"{series[0].series.operator}: speedup over the baseline" if series else "speedup", 115),
+        subtitle=shorten(_speedup_subtitle(series, points), 140),
+        groups=tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys),
+        cases=tuple(case for case, _ in keys),
+        modes=tuple(mode for _, mode in keys),
+        heads=tuple(heads),
+        rows=len(keys) if shared else len(keys) + len(points),
+        shared=shared,
+        variants=tuple(variants),
+        points=tuple(points),
+        left_out=len(pairs) - len(shown),
+        log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
+    )
+
+
+def state_of(speedup: float, low: float, high: float) -> str:
+    """Return which of STATES a speedup with its interval is in."""
+    if math.isnan(speedup):
+        return "none"
+    return "faster" if low > 1 else "slower" if high < 1 else "open"
+
+
+def speedup_summary(chart: SpeedupChart) -> str:
+    """Return in a sentence what the chart shows, for those who do not see it."""
+    known = [point for point in chart.points if point.state != "none"]
+    skipped = f" Skipped and not shown: {chart.left_out}." if chart.left_out else ""
+    if not known:
+        return f"No variant has a speedup yet.{skipped}"
+    best = max(known, key=lambda point: point.speedup)
+    worst = min(known, key=lambda point: point.speedup)
+    counts = [(state, sum(point.state == state for point in chart.points)) for state in STATES]
+    words = {"faster": "proven faster", "slower": "proven slower", "open": "not proven either way", "none": "no value"}
+    counted = ", ".join(f"{number} {words[state]}" for state, number in counts if number)
+    return (
+        f"{len(chart.points)} pairs of a variant and a case: {counted}. "
+        f"Highest {units.ratio(best.speedup)} ({shorten(best.variant, 40)}, {chart.groups[best.group]}), "
+        f"lowest {units.ratio(worst.speedup)} ({shorten(worst.variant, 40)}, {chart.groups[worst.group]}).{skipped}"
+    )
+
+
+def _speedup_point(index: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
+    speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
+    lacking = math.isnan(speedup)
+    return SpeedupPoint(
+        series_index=index,
+        group=group,
+        row=row,
+        variant=one.series.implementation,
+        speedup=speedup,
+        low=math.nan if lacking else low,
+        high=math.nan if lacking else high,
+        state=state_of(speedup, low, high),
+        note=(shorten(one.status, 20) if one.status != Status.MEASURED else "no baseline to compare with")
+        if lacking
+        else "",
+    )
+
+
+def _positive(value: float | None) -> float:
+    return value if value is not None and 0 < value < math.inf else math.nan
+
+
+def _speedup_subtitle(series: Sequence[SeriesFacts], points: Sequence[SpeedupPoint]) -> str:
+    losing = sum(point.state == "slower" for point in points)
+    parts = [series[0].series.device_name] if series else []
+    of_device = any(one.texts.get("latency") == DEVICE.name for one in series)
+    parts += [AXES[DEVICE.name]] if of_device else []
+    parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
+    return ", ".join(parts)
+
+
+_COPY = "copy_gbps"
+_RATE = "_tflops"
+_ROOM = 2.0  # free room around the points, as a factor: both axes are logarithmic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roof:
+    """A ceiling as a line from its first to its last corner: `x` in FLOP a byte, `y` in TFLOP/s."""
+
+    name: str  # name of the ceiling: `copy`, or the dtype of the matrix product
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflinePoint:
+    series_index: int  # index of the point's series among those that were given
+    label: str  # label of the series' case, with the mode where there are several
+    implementation: str
+    dtype: str  # the dtype of the case; empty where the case has no such axis
+    intensity: float  # arithmetic intensity that the case demands, in FLOP a byte
+    tflops: float
+    gbps: float
+    fraction: float
+    """Part of the roof above the point; NaN where that is not known, as for arithmetic in a dtype that no axis names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflineChart:
+    """Points below roofs; both axes are logarithmic."""
+
+    title: str
+    subtitle: str
+    roofs: tuple[Roof, ...]
+    points: tuple[RooflinePoint, ...]
+    implementations: tuple[str, ...]
+    """Implementations of all series that were given; the position of a name decides its colour in all charts."""
+    x: tuple[float, float]  # ends of the axis of intensity, in FLOP a byte
+    y: tuple[float, float]  # ends of the axis of arithmetic rates, in TFLOP/s
+    left_out: int  # number of measured series without a point, because their cost is not declared or has no arithmetic
+
+
+def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> RooflineChart:
+    """Return what to draw of one operator's series on one device model; `ceilings` are copy_gbps, float32_tflops and so on."""
+    labels = {one.case: one.label for one in case_labels(series)}
+    several = len({one.series.mode for one in series}) > 1
+    points = []
+    for index, one in enumerate(series):
+        label = labels[one.series.case]
+        point = _point(index, one, f"{label}, {one.series.mode}" if several else label, ceilings)
+        points += [point] if point else []
+    measured = sum("p50_ns" in one.numbers for one in series)
+    roofs, x, y = _roofs(points, ceilings)
+    return RooflineChart(
+        title=shorten(f"{series[0].series.operator}: roofline" if series else "roofline", 115),
+        subtitle=shorten(_subtitle(series, points, ceilings), 140),
+        roofs=roofs,
+        points=tuple(points),
+        implementations=tuple(dict.fromkeys(one.series.implementation for one in series)),
+        x=x,
+        y=y,
+        left_out=max(measured - len(points), 0),
+    )
+
+
+def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:
+    """Return the part of its roof that a series reaches, NaN where that is not known."""
+    if one.dtype:
+        return one.numbers.get("roofline_fraction", math.nan)
+    # Without a dtype the roof is known only where memory limits the case in every dtype.
+    copy, intensity = ceilings.get(_COPY, 0.0), intensity_of(one)
+    ridges = [ridge(ceilings, name.removesuffix(_RATE)) for name in ceilings if name.endswith(_RATE)]
+    below = bool(ridges) and intensity < min(ridges)
+    return one.numbers["gbps"] / copy if below and copy > 0 and "gbps" in one.numbers else math.nan
+
+
+def intensity_of(one: SeriesFacts) -> float:
+    """Return the FLOP a byte that a case demands; NaN where its cost is not declared."""
+    flops, moved = (one.numbers.get(name, math.nan) for name in ("flops", "bytes_moved"))
+    return flops / moved if moved > 0 else math.nan
+
+
+def ridge(ceilings: Mapping[str, float], dtype: str) -> float:
+    """Return the intensity in FLOP a byte above which arithmetic limits, and not memory; NaN where it is not known."""
+    copy, rate = ceilings.get(_COPY), ceilings.get(f"{dtype}{_RATE}")
+    return rate * 1e3 / copy if rate and copy else math.nan
+
+
+def roofline_summary(chart: RooflineChart) -> str:
+    """Return in a sentence what the chart shows, for those who do not see it."""
+    if not chart.points:
+        return "No series has a declared cost of arithmetic and bytes, so none has a place on a roofline."
+    known = [point for point in chart.points if not math.isnan(point.fraction)]
+    if not known:
+        why = "what roof is theirs is not known" if chart.roofs else "no ceiling of the device was measured"
+        return f"{len(chart.points)} series; {why}."
+    best = max(known, key=lambda point: point.fraction)
+    above = sum(point.fraction > 1 for point in known)
+    return (
+        f"{len(chart.points)} series. Nearest to its roof, or highest above it: {shorten(best.implementation, 40)} at "
+        f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s)."
+        + (
+            f" {above} above a roof: the roofs are measured with a copy and with library matrix products."
+            if above
+            else ""
+        )
+    )
+
+
+def _point(index: int, one: SeriesFacts, label: str, ceilings: Mapping[str, float]) -> RooflinePoint | None:
+    flops, moved, tflops = (one.numbers.get(name, 0.0) for name in ("flops", "bytes_moved", "tflops"))
+    if not all(0 < value < math.inf for value in (flops, moved, tflops)):
+        return None
+    return RooflinePoint(
+        series_index=index,
+        label=label,
+        implementation=one.series.implementation,
+        dtype=one.dtype,
+        intensity=flops / moved,
+        tflops=tflops,
+        gbps=one.numbers.get("gbps", math.nan),
+        fraction=roof_fraction(one, ceilings),
+    )
+
+
+def _roofs(
+    points: Sequence[RooflinePoint], ceilings: Mapping[str, float]
+) -> tuple[tuple[Roof, ...], tuple[float, float], tuple[float, float]]:
+    """Return the roofs of the dtypes that have points, and the ends of axes that hold both."""
+    copy = ceilings.get(_COPY, 0.0)
+    dtypes = {point.dtype for point in points}
+    if "" in dtypes:  # any of them may be meant
+        dtypes = {name.removesuffix(_RATE) for name in ceilings if name.endswith(_RATE)}
+    rates = {dtype: ceilings.get(f"{dtype}{_RATE}", 0.0) for dtype in sorted(dtypes)}
+    rates = {dtype: rate for dtype, rate in rates.items() if 0 < rate < math.inf}
+    ridges = [rate * 1e3 / copy for rate in rates.values()] if 0 < copy < math.inf else []
+    across = [*(point.intensity for point in points), *ridges] or [1.0]
+    left, right = min(across) / _ROOM, max(across) * _ROOM
+    top = max([*(point.tflops for point in points), *rates.values()], default=1.0)
+    bottom = min((point.tflops for point in points), default=top / 100)
+    roofs = []
+    if 0 < copy < math.inf:
+        # The slope ends at the highest of the flat roofs; without any it crosses the chart.
+        end = max(ridges, default=right)
+        corners = (left, max(end, left))
+        label = f"copy {units.significant(copy)} GB/s"
+        roofs.append(Roof(name="copy", label=label, x=corners, y=(corners[0] * copy / 1e3, corners[1] * copy / 1e3)))
+        bottom = min(bottom, left * copy / 1e3)
+    for dtype, rate in rates.items():
+        start = rate * 1e3 / copy if ridges else left
+        label = f"{shorten(dtype, 20)} {units.significant(rate)} TFLOP/s"
+        roofs.append(Roof(name=shorten(dtype, 20), label=label, x=(start, right), y=(rate, rate)))
+    return tuple(roofs), (left, right), (bottom / _ROOM, top * _ROOM)
+
+
+def _subtitle(series: Sequence[SeriesFacts], points: Sequence[RooflinePoint], ceilings: Mapping[str, float]) -> str:
+    parts = [series[0].series.device_name] if series else []
+    parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
+    parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
+    return ", ".join(parts)

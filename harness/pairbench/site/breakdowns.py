@@ -1,0 +1,147 @@
+"""The list of breakdowns that were kept, and the page of each: tables that need no script.
+
+Stacked bars of breakdowns: a bar for each implementation on one scale of time, by kind of work and by module.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+
+from jinja2 import Environment
+
+from pairbench.features.breakdown.breakdown import PROFILED, Rows, sentences, side_by_side, tables, tree_rows
+from pairbench.features.breakdown.summary import by_kind, parts_ns, tree_of
+from pairbench.model.breakdown import Breakdown, KeptBreakdown
+from pairbench.model.plan import BASELINE
+from pairbench.model.site import BreakdownHead, SiteFacts
+from pairbench.report import units
+from pairbench.site import paths
+from pairbench.site.paths import File
+from pairbench.site.templates import render
+
+_COLOURS = 8  # number of parts with a colour of their own; the rest of a bar is one part
+_REST = "all else"
+
+
+def stacked(parts: Sequence[Breakdown]) -> tuple[SimpleNamespace, ...]:
+    """Return the bars by kind and, where there are modules, by module; nothing where nothing took any time."""
+    kinds = _bars("By kind of work", parts, lambda part: {row.name: row.ns for row in by_kind(part)})
+    modules = _bars("By module", parts, _modules) if any(part.modules for part in parts) else None
+    return tuple(one for one in (kinds, modules) if one is not None)
+
+
+def beside_baseline(parts: Sequence[Breakdown]) -> tuple[str, ...]:
+    """Return for each variant in a sentence how its launches and its time compare with the baseline's in the same mode."""
+    sentences = []
+    for part in parts:
+        base = next(
+            (one for one in parts if one.entry.implementation == BASELINE and one.entry.mode == part.entry.mode), None
+        )
+        if base is None or part is base:
+            continue
+        before, after = (sum(piece.launches for piece in one.pieces) + one.graph_launches for one in (base, part))
+        told = [_times(before, after, "launches", f"{before:,} → {after:,}")]
+        then, now = parts_ns(base), parts_ns(part)
+        told.append(_times(then, now, "time in kernels", f"{units.duration(then)} → {units.duration(now)}"))
+        sentences.append(f"{part.entry}: {', '.join(told)}")
+    return tuple(sentences)
+
+
+def _times(before: float, after: float, what: str, ends: str) -> str:
+    less = "fewer" if what == "launches" else "less"
+    if before == after:
+        return f"as many {what} ({ends})" if less == "fewer" else f"as much {what} ({ends})"
+    if not before or not after:
+        return f"{what} {ends}"
+    ratio = before / after
+    return f"{max(ratio, 1 / ratio):.3g}x {less if ratio > 1 else 'more'} {what} ({ends})"
+
+
+def _modules(part: Breakdown) -> dict[str, float]:
+    root = tree_of(part)
+    found: dict[str, float] = {}
+    for node in root.children:
+        found[node.label or "outside of modules"] = found.get(node.label or "outside of modules", 0.0) + node.ns
+    rest = root.ns - sum(found.values())
+    return found | ({"outside of modules": rest} if rest > 0 else {})
+
+
+def _bars(
+    title: str, parts: Sequence[Breakdown], of: Callable[[Breakdown], dict[str, float]]
+) -> SimpleNamespace | None:
+    tables = [of(part) for part in parts]
+    longest = max((sum(table.values()) for table in tables), default=0.0)
+    if not longest:
+        return None
+    names = sorted(
+        {name for table in tables for name in table}, key=lambda name: -max(t.get(name, 0.0) for t in tables)
+    )
+    named = names[: _COLOURS - 1]
+    colours = {name: place for place, name in enumerate(named)}
+    key = [*colours.items(), *([(_REST, _COLOURS - 1)] if len(names) > len(named) else [])]
+
+    def bar(part: Breakdown, table: dict[str, float]) -> SimpleNamespace:
+        shown = {name: table.get(name, 0.0) for name in named}
+        shown[_REST] = sum(table.values()) - sum(shown.values())
+        segments = (
+            SimpleNamespace(
+                name=name,
+                colour=colours.get(name, _COLOURS - 1),
+                width=round(100 * ns / longest, 2),
+                text=units.duration(ns),
+            )
+            for name, ns in shown.items()
+            if ns > 1e-4 * longest
+        )
+        return SimpleNamespace(
+            name=str(part.entry), total=units.duration(sum(table.values())), segments=tuple(segments)
+        )
+
+    return SimpleNamespace(
+        title=title, bars=tuple(bar(part, table) for part, table in zip(parts, tables, strict=True)), key=tuple(key)
+    )
+
+
+def head_of(kept: KeptBreakdown) -> BreakdownHead:
+    """Return the entry of a case's breakdowns in the list."""
+    return BreakdownHead(
+        breakdown_id=kept.breakdown_id,
+        made_at=kept.made_at,
+        device_name=kept.device_name,
+        suite=kept.suite,
+        operator=kept.operator,
+        case=kept.case,
+        entries=tuple(str(part.entry) for part in kept.parts),
+    )
+
+
+def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ...]) -> Iterator[File]:
+    """Yield the list and the pages; nothing where none were kept, for then nothing points at them."""
+    if not kept:
+        return
+    yield render(env, "breakdowns.html.j2", paths.BREAKDOWNS, facts)
+    for one in kept:
+        yield render(
+            env,
+            "breakdown.html.j2",
+            paths.breakdown_page(one.breakdown_id, one.device_name),
+            facts,
+            kept=one,
+            note=PROFILED,
+            parts=[
+                (
+                    str(part.entry),
+                    sentences(part),
+                    [_table(title, rows) for title, rows in [("Modules", tree_rows(part)), *tables(part)] if rows],
+                )
+                for part in one.parts
+            ],
+            bars=stacked(one.parts),
+            beside=beside_baseline(one.parts),
+            together=_table("Side by side, in us", side_by_side(one.parts)) if len(one.parts) > 1 else None,
+        )
+
+
+def _table(title: str, rows: Rows) -> SimpleNamespace:
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = tuple((name, all(isinstance(row.get(name), int | float | None) for row in rows)) for name in names)
+    return SimpleNamespace(title=title[:1].upper() + title[1:], columns=columns, rows=rows)

@@ -1,0 +1,369 @@
+"""The page of events and the Atom feed (RFC 4287): what an event says in few words, and the commands that measure or judge it again.
+
+Pages put the parts of an event's line side by side, so that nothing has to be cut out of the middle of a sentence.
+"""
+
+import datetime as dt
+import shlex
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from xml.etree import ElementTree as ET
+
+from jinja2 import Environment
+
+from pairbench.analyze.compare.exact import METRICS
+from pairbench.model.comparison import Attribution
+from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
+from pairbench.report import units
+from pairbench.report.render import shorten
+from pairbench.site import paths
+from pairbench.site.marks import event_spark
+from pairbench.site.paths import File
+from pairbench.site.payload import series_anchor
+from pairbench.site.templates import render
+
+_TOLD = 2  # number of counts that a headline names
+_RUNS, _DAYS = (10, 50), (7, 30)
+WINDOWS = {f"{number}r": f"last {number} runs" for number in _RUNS} | {
+    f"{number}d": f"{number} days" for number in _DAYS
+}
+"""What a reader may narrow events to, by its name in the address. Days count back from the newest run."""
+
+LIFE_MEANS = {
+    "still there": "no later run took it back",
+    "accepted": "this level was accepted on purpose",
+    "recovered": "a later run is as good as those before it",
+    "superseded": "something else took its place: a new definition, or of a gain its loss",
+}
+
+
+def headline(event: Event) -> SimpleNamespace:
+    """Return the one line of an event: its largest change that is in the state of the whole."""
+    first = event.moved[0]
+    others = len(event.moved) - 1
+    operators = {one.series.operator for one in event.moved}
+    of = f" of {len(operators)} operators" if len(operators) > 1 else ""
+    beside = units.change(first.control) if first.size is not None and first.control is not None else ""
+    return SimpleNamespace(
+        operator=first.series.operator,
+        implementation=first.series.implementation,
+        changes=changes(first, event.kind),
+        beside=f"its control {beside}" if beside else "",
+        cause=str(first.attribution or "unknown"),
+        more=f"and {others:,} more series{of}" if others else "",
+        reason=first.reason if event.kind != "moved" else "",
+    )
+
+
+def changes(moved: Moved, kind: str) -> tuple[str, ...]:
+    """Return what changed of a series, each in a few words."""
+    if kind == "failed":
+        return ("failed",)
+    size = (units.change(moved.size),) if moved.size is not None else ()
+    counts = counts_in_words(moved)
+    more = (f"{len(counts) - _TOLD} more counts",) if len(counts) > _TOLD else ()
+    return (*size, *counts[:_TOLD], *more) or ("worse",)
+
+
+def counts_in_words(moved: Moved) -> tuple[str, ...]:
+    """Return the counts that changed, each like `launches 1 → 3`, the most telling first."""
+    ordered = sorted(moved.counts, key=lambda step: units.order(step.metric))
+    return tuple(units.count_change(step.metric, step.before, step.after) for step in ordered)
+
+
+class Windows:
+    """Tells in which windows events began or ended."""
+
+    def __init__(self, runs: Sequence[RunHead]) -> None:
+        """Look at all runs, the newest first: windows of runs are of the runs on a device model, days count back from the newest."""
+        ranks: Counter[str] = Counter()
+        newest = _day(runs[0].started_at) if runs else None
+        self._of: dict[tuple[str, str], frozenset[str]] = {}
+        for run in runs:
+            place, day = ranks[run.device_name], _day(run.started_at)
+            ranks[run.device_name] += 1
+            age = newest - day if newest is not None and day is not None else None
+            self._of[run.run_id, run.device_name] = frozenset(
+                {f"{number}r" for number in _RUNS if place < number}
+                | {f"{number}d" for number in _DAYS if age is not None and age < dt.timedelta(days=number)}
+            )
+
+    def of(self, event: Event) -> tuple[str, ...]:
+        """Return the windows that an event began or ended in, on any device model."""
+        ends = ((run, part.device_name) for part in event.everywhere for run in (part.after.run_id, part.ended) if run)
+        found = frozenset[str]().union(*(self._of.get(end, frozenset()) for end in ends))
+        return tuple(name for name in WINDOWS if name in found)
+
+
+def _day(text: str) -> dt.datetime | None:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+_ISSUE = 10  # number of series of a device model that the text for an issue names
+SHOWN = 200  # number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all
+
+
+def regressions(env: Environment, facts: SiteFacts) -> File:
+    """Return the page of all events."""
+    events = facts.events
+    rows = event_rows(events, facts)
+    return render(
+        env,
+        "regressions.html.j2",
+        paths.REGRESSIONS,
+        facts,
+        open=[one for one in rows if one.event.open],
+        ended=[one for one in rows if not one.event.open and not one.event.accepted],
+        accepted=[one for one in rows if one.event.accepted],
+        means=LIFE_MEANS,
+        changes=changes,
+        event_spark=event_spark,
+        series_anchor=series_anchor,
+        SHOWN=SHOWN,
+        choices={
+            "window": WINDOWS,
+            "device": sorted({part.device_name for event in events for part in event.everywhere}),
+            "direction": sorted({event.direction for event in events}),
+            "kind": sorted({event.kind for event in events}),
+            "outcome": [str(outcome) for outcome in ATTENTION if any(event.worst == outcome for event in events)],
+            "attribution": sorted({word for event in events for word in _attributions(event.moved)}),
+        },
+    )
+
+
+def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[SimpleNamespace]:
+    """Return the rows of events, in their order, as the templates show them."""
+    windows = Windows(facts.runs)
+    return [_row(event, windows, facts) for event in events]
+
+
+def _row(event: Event, windows: Windows, facts: SiteFacts) -> SimpleNamespace:
+    series = [(one.series.suite, one.series.operator) for one in event.moved]
+    owners = tuple(dict.fromkeys(facts.owners[one] for one in series if one in facts.owners))
+    operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
+    compare, ab, bisect = compare_command(event, facts.options), ab_command(event), bisect_command(event)
+    words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
+    devices = tuple(part.device_name for part in event.everywhere)
+    runs = [head for head in (event.before, event.after) if head]
+    words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
+    words += [*owners, *filter(None, (event.after.subject, event.after.author))]
+    words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
+    return SimpleNamespace(
+        event=event,
+        operators=operators,
+        owners=owners,
+        headline=headline(event),
+        windows=windows.of(event),
+        devices=devices,
+        attributions=_attributions(event.moved),
+        compare=compare,
+        ab=ab,
+        bisect=bisect,
+        issue=_issue(event, owners, compare, bisect or ab),
+        text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
+    )
+
+
+def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
+    """Return what somebody who is to look at an event has to know."""
+    words = headline(event)
+    lines = [
+        f"{str(event.worst).capitalize()}: {words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})",
+        "",
+    ]
+    for part in event.everywhere:
+        runs = " to ".join(
+            f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in (part.before, part.after) if head
+        )
+        lines.append(f"- {part.device_name}: {runs}, {part.life}")
+        lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
+        if len(part.moved) > _ISSUE:
+            lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
+    facts = {
+        "newest commit in question": commit_words(event.after),
+        "commits in question": f"{event.commits:,}" if event.commits else "",
+        "environment": ", ".join(event.era[:8]),
+        "owner": ", ".join(owners[:5]),
+    }
+    lines += [f"- {name}: {text}" for name, text in facts.items() if text]
+    return "\n".join(
+        shorten(line, 300) if not line.startswith("  ") else f"  {shorten(line, 300)}"
+        for line in [*lines, "", *(f"    {command}" for command in commands if command)]
+    )
+
+
+def commit_words(head: RunHead) -> str:
+    """Return subject, pull request and author of a run's commit in words, as far as they were recorded."""
+    request = f"#{head.pull_request}" if head.pull_request else ""
+    parts = [head.subject or "", request if request not in (head.subject or "") else ""]
+    said = " ".join(filter(None, parts))
+    return f"{said} by {head.author}".strip() if head.author else said
+
+
+def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:
+    """Return the command that judges the two runs of the store again; None where there is no run before."""
+    if event.before is None:
+        return None
+    return shlex.join(["pairbench", "compare", event.before.run_id, event.after.run_id, *options])
+
+
+def ab_command(event: Event) -> str | None:
+    """Return the command that measures the two commits side by side; None where it would not measure what was measured.
+
+    That is where a commit is not known, where both are the same, or where either run had changes that no commit holds.
+    """
+    runs = (event.before, event.after)
+    commits = [head.commit for head in runs if head and head.commit and not head.dirty]
+    if len(commits) != 2 or commits[0] == commits[1] or not event.moved:
+        return None
+    first = event.moved[0].series
+    mode = [] if first.mode == "eager" else ["--mode", first.mode]
+    # With its suite, for that may be none of those that are taken where none is named.
+    return shlex.join(["pairbench", "ab", *commits, *mode, f"{first.suite}::{first.case}"])
+
+
+def bisect_command(event: Event) -> str | None:
+    """Return the command that finds the commit between two runs; None where there is one commit at most, or `ab_command` has none."""
+    if ab_command(event) is None or event.before is None or event.commits == 1:
+        return None
+    first = event.moved[0]
+    series, good, bad = first.series, event.before.commit or "", event.after.commit or ""
+    mode = [] if series.mode == "eager" else ["--mode", series.mode]
+    # What is counted is exact; a latency that moved along follows from it.
+    counts = [step.metric for step in first.counts if step.metric in METRICS]
+    metric = ["--metric", counts[0].removesuffix("_per_call")] if counts else []
+    what = [f"{series.suite}::{series.case}", "-i", series.implementation]
+    return shlex.join(["pairbench", "bisect", *what, *mode, *metric, "--good", good, "--bad", bad])
+
+
+def _attributions(moved: Sequence[Moved]) -> tuple[str, ...]:
+    attributions = [str(one.attribution or "unknown") for one in moved]
+    known = [*(str(one) for one in Attribution), "unknown"]
+    return tuple(sorted(set(attributions), key=lambda word: (-attributions.count(word), known.index(word))))
+
+
+FEED = "feed.xml"
+_ENTRIES = 100
+_MOVED = 20  # number of series that one entry lists
+_TITLED = 3  # number of operators in a title
+_NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:pairbench:site")
+_DIRECTIONS = {"both": "slower and faster"}
+
+
+def feed(facts: SiteFacts, *, address: str | None) -> File:
+    """Return feed.xml: the newest 100 events.
+
+    An entry's id comes from its event's key alone, so a reader that has seen it knows it again after every build, and
+    its time is that of the first run with the event; the feed's own is that of the newest event, without one of the
+    newest run, without that 1970.
+    """
+    base = f"{address.rstrip('/')}/" if address else ""
+    events = facts.events[:_ENTRIES]
+    times = [_time(event.after.started_at) for event in events] or [_time(run.started_at) for run in facts.runs]
+    root = ET.Element("feed", {"xmlns": "http://www.w3.org/2005/Atom"})
+    _add(root, "id", _id("feed", base or facts.repository or facts.store))
+    _add(root, "title", "pairbench: what moved")
+    _add(root, "updated", _stamp(max(times, default=_NEVER)))
+    _add(_add(root, "author"), "name", "pairbench")
+    _add(root, "link", rel="alternate", type="text/html", href=base + paths.REGRESSIONS)
+    if base:
+        _add(root, "link", rel="self", type="application/atom+xml", href=base + FEED)
+    for event in events:
+        _entry(root, event, base)
+    return File(path=FEED, content=bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n")
+
+
+def _entry(root: ET.Element, event: Event, base: str) -> None:
+    entry = _add(root, "entry")
+    _add(entry, "id", _id("event", event.key))
+    _add(entry, "title", _title(event))
+    _add(entry, "updated", _stamp(_time(event.after.started_at)))
+    _add(entry, "link", rel="alternate", type="text/html", href=f"{base}{paths.REGRESSIONS}#{paths.anchor(event.key)}")
+    for term in dict.fromkeys((str(event.outcome), event.kind, event.standing if not event.open else "open")):
+        _add(entry, "category", term=term)
+    page = _add(_add(entry, "content", type="xhtml"), "div", xmlns="http://www.w3.org/1999/xhtml")
+    _add(page, "p", _between(event))
+    if about := commit_words(event.after):
+        _add(page, "p", f"newest commit in question: {shorten(about, 300)}")
+    if event.era:
+        _add(page, "p", f"environment changed: {', '.join(shorten(field, 80) for field in event.era[:8])}")
+    series = _add(page, "ul")
+    for moved in event.moved[:_MOVED]:
+        _add(series, "li", _moved_words(moved))
+    if len(event.moved) > _MOVED:
+        _add(series, "li", f"and {len(event.moved) - _MOVED:,} more series")
+
+
+def _title(event: Event) -> str:
+    names = list(dict.fromkeys(shorten(one.series.operator or one.series.suite, 40) for one in event.moved))
+    operators = ", ".join(names[:_TITLED]) + (f" and {len(names) - _TITLED} more" if len(names) > _TITLED else "")
+    count = f"{len(event.moved):,} series"
+    largest = units.change(event.moved[0].size) if event.moved else ""
+    sized = f"{count}, {'up to ' if len(event.moved) > 1 else ''}{largest}" if largest else count
+    devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
+    direction = _DIRECTIONS.get(event.direction, event.direction)
+    suffix = "" if direction == event.outcome else f" {direction}"
+    return f"{str(event.outcome).capitalize()}: {operators}{suffix} on {devices} ({sized})"
+
+
+def _between(event: Event) -> str:
+    after = event.after
+    runs = [one for one in (event.before, after) if one]
+    text = f"{'between runs' if len(runs) > 1 else 'in run'} {' and '.join(shorten(one.run_id, 60) for one in runs)}"
+    commits = [shorten(one.commit, 12) for one in runs if one.commit]
+    branch = f" of {shorten(after.branch, 60)}" if after.branch else ""
+    return f"{text}, commits {'..'.join(commits)}{branch}" if commits else text
+
+
+def _moved_words(moved: Moved) -> str:
+    latency = ""
+    if moved.before_ns is not None and moved.after_ns is not None:
+        latency = f"{units.duration(moved.before_ns)} -> {units.duration(moved.after_ns)}"
+    control = units.change(moved.control)
+    facts = [
+        units.change(moved.size),
+        *counts_in_words(moved),
+        latency,
+        f"control {control}" if control else "",
+        moved.attribution or "",
+    ]
+    facts += [shorten(moved.reason, 300), f"accepted: {shorten(moved.accepted, 300)}" if moved.accepted else ""]
+    return f"{shorten(moved.series.name, 200)}: {'; '.join(filter(None, facts))}"
+
+
+def _time(text: str) -> dt.datetime:
+    try:
+        time = dt.datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
+    except (ValueError, OverflowError):  # no reader takes a feed with another kind of time in it
+        return _NEVER
+
+
+def _stamp(time: dt.datetime) -> str:
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _id(*parts: str) -> str:
+    return uuid.uuid5(_ROOT, "\0".join(parts).encode(errors="replace").decode()).urn
+
+
+def _add(parent: ET.Element, tag: str, text: str = "", **attributes: str) -> ET.Element:
+    element = ET.SubElement(parent, tag, {name: _allowed(value) for name, value in attributes.items()})
+    element.text = _allowed(text) or None
+    return element
+
+
+def _allowed(text: str) -> str:
+    """Return text without what XML forbids even escaped: control characters, lone surrogates, U+FFFE and U+FFFF."""
+    return "".join(
+        letter
+        for letter in text
+        if letter in "\t\n\r" or " " <= letter <= "\ud7ff" or "\ue000" <= letter <= "\ufffd" or letter > "\uffff"
+    )

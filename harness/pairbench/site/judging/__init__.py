@@ -1,1 +1,0 @@
-"""What the pages of the site show, derived from records and comparisons."""

@@ -1,0 +1,254 @@
+"""The page of an operator on a device model, the script with what its charts show, and its static figures.
+
+The values that the template of an operator's page shows, derived from its series.
+
+Classifies what limits a series: the host, its launches, memory or arithmetic. Derived from its numbers.
+"""
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import PurePosixPath
+from types import SimpleNamespace
+
+from jinja2 import Environment
+
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
+from pairbench.model.settings import about_precision
+from pairbench.model.site import STATES, RunHead, SeriesFacts, SiteFacts
+from pairbench.report import latency_words, units
+from pairbench.report.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
+from pairbench.report.labels import case_labels
+from pairbench.report.latency_words import both_speedups, issuing, overwrites
+from pairbench.report.operator_charts import (
+    intensity_of,
+    ridge,
+    roof_fraction,
+    roofline_chart,
+    roofline_summary,
+    speedup_chart,
+    speedup_summary,
+    state_of,
+)
+from pairbench.report.render import shorten
+from pairbench.site import paths
+from pairbench.site.event_pages import headline
+from pairbench.site.marks import heat_map
+from pairbench.site.paths import File, OperatorFacts
+from pairbench.site.payload import beside_result, implementations, operator_payload, script, series_id
+from pairbench.site.summary import operator_verdict
+from pairbench.site.templates import render
+
+LIMITS = {
+    "host": "issuing the call takes the host longer than its work takes the device: a stream of calls waits for the host",
+    "launches": "kernels take less than 10 us each on the device, much of which is starting and ending",
+    "memory": "at least 60 % of the bandwidth of a copy",
+    "compute": "at least 60 % of the rate of a library matrix product in its dtype",
+    "none of these": "below 60 % of its roof, with longer kernels and a host that keeps up: room for another kernel",
+}
+"""Words for what limits a series, each with its condition."""
+
+_SHORT_NS = 10_000.0
+"""Time of a kernel in ns below which launching limits: adding 64 Ki elements takes 4.4 us on an H200, mostly overhead."""
+_NEAR = 0.6
+
+
+def limit_of(one: SeriesFacts, ceilings: Mapping[str, float]) -> SimpleNamespace:
+    """Return what limits a series; of what applies, what comes first in `LIMITS`."""
+    host, device = one.numbers.get("host_p50_ns"), one.numbers.get("device_p50_ns", math.nan)
+    kernels = one.numbers.get("kernels_per_call", 0.0)
+    if one.texts.get("bound") == "host":
+        return SimpleNamespace(word="host", detail=issuing(host, device))
+    if kernels >= 1 and device / kernels < _SHORT_NS:
+        number = f"{units.count(kernels)} kernel{'' if kernels == 1 else 's'}"
+        return SimpleNamespace(word="launches", detail=f"{number} of {units.duration(device / kernels)}")
+    fraction = roof_fraction(one, ceilings)
+    if math.isnan(fraction):
+        return SimpleNamespace(word="", detail="")
+    detail = f"{units.percent(fraction)} of its roof"
+    if fraction < _NEAR:
+        return SimpleNamespace(word="none of these", detail=detail)
+    # Where the dtype is not known there is a fraction only where memory limits.
+    arithmetic = bool(one.dtype) and intensity_of(one) >= ridge(ceilings, one.dtype)
+    return SimpleNamespace(word="compute" if arithmetic else "memory", detail=detail)
+
+
+_FEW = 6  # number of runs below which no change of level can be found: it takes some on both sides
+
+
+def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
+    """Return the table's rows: cases as the charts have them, the baseline of each first."""
+    labels = {one.case: (index, one.label) for index, one in enumerate(case_labels(operator.series))}
+    ordered = sorted(
+        operator.series,
+        key=lambda one: (
+            *(labels[one.series.case][0], one.series.mode),
+            *(one.series.implementation != BASELINE, one.series.implementation),
+        ),
+    )
+    return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
+
+
+def choices(table: tuple[SimpleNamespace, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the table's filters: the values of each by its name, where there are several."""
+    series = [row.facts for row in table]
+    states = {one.gate_status.state for one in series}
+    values = {
+        "implementation": tuple(implementations(series)),
+        "dtype": tuple(sorted({one.dtype for one in series})),
+        "tier": tuple(sorted({one.tier for one in series})),
+        "mode": tuple(sorted({one.series.mode for one in series})),
+        "state": tuple(state for state in STATES if state in states),
+        "limit": tuple(word for word in LIMITS if any(row.limit.word == word for row in table)),
+    }
+    return {name: several for name, several in values.items() if len(several) > 1}
+
+
+def limited(table: tuple[SimpleNamespace, ...]) -> tuple[SimpleNamespace, ...]:
+    """Return the limits of each implementation, the baseline first; empty where the numbers do not tell."""
+    measured = [row for row in table if row.facts.status == Status.MEASURED]
+    if not any(row.limit.word for row in measured):
+        return ()
+    names = implementations([row.facts for row in measured])
+    return tuple(
+        SimpleNamespace(
+            implementation=name,
+            counts=Counter(row.limit.word for row in measured if row.facts.series.implementation == name),
+        )
+        for name in names
+    )
+
+
+def newest(facts: SiteFacts, operator: OperatorFacts) -> RunHead | None:
+    """Return the newest run that measured the operator."""
+    runs = {one.run_id for one in operator.series}
+    candidates = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
+    return max(candidates, key=lambda run: (run.started_at, run.run_id), default=None)
+
+
+def no_change(operator: OperatorFacts) -> str:
+    """Return a sentence on why no event is shown."""
+    runs = max((len(trend.points) for trend in operator.trends), default=0)
+    text = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
+    return f"{text}: too few to find a change of level." if runs < _FEW else f"None found; {text}."
+
+
+def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> SimpleNamespace:
+    ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
+    fraction = roof_fraction(one, operator.ceilings)
+    return SimpleNamespace(
+        id=series_id(one),
+        facts=one,
+        case=case,
+        order=order,
+        proven=state_of(*ends),
+        limit=limit_of(one, operator.ceilings),
+        fraction=None if math.isnan(fraction) else fraction,
+        remarks=_remarks(one),
+    )
+
+
+def _remarks(one: SeriesFacts) -> tuple[str, ...]:
+    throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
+    stop = one.texts.get("stop_reason")
+    again = one.numbers.get("remeasured_blocks", 0.0)
+    of_call = "speedup" in one.numbers and one.texts.get("latency") != one.texts.get(
+        "speedup_of", one.texts.get("latency")
+    )
+    by_replays = one.texts.get("device_timer") == "graph_replay" and not of_call
+    remarks = [
+        one.reason or "",
+        overwrites(consumes.split(", ")) if (consumes := one.texts.get("consumes")) else "",
+        both_speedups(
+            one.numbers.get("speedup") if by_replays else None, one.numbers.get("stream_speedup"), one.series.mode
+        ),
+        "the speedup is of the call: the baseline has no latency on the device" if of_call else "",
+        f"speedup withheld: {busy}" if (busy := one.texts.get("withheld")) else "",
+        f"throttled: {throttled}" if throttled else "",
+        f"{again:.0f} blocks measured again" if again else "",
+        f"stopped by {stop}" if stop and stop != "precise" else "",
+        f"launches {counted}" if counted in {"unreliable", "unavailable"} else "",
+        latency_words.SAME_MEMORY if "reuses_output" in one.texts else "",
+        f"accepted: {one.gate_status.accepted}" if one.gate_status.accepted else "",
+    ]
+    return tuple(filter(None, remarks))
+
+
+TEMPLATE = "operator.html.j2"
+FIGURES = ("speedup", "roofline")  # kinds of static figures; a roofline needs declared costs
+
+
+def operator(
+    environment: Environment, facts: SiteFacts, operator: OperatorFacts, *, drawn: Collection[str] = ()
+) -> Iterator[File]:
+    """Yield the page and its data script."""
+    key = (operator.device_name, operator.suite, operator.operator)
+    page, data = paths.operator_page(*key), paths.operator_data(*key)
+    name = str(PurePosixPath(data).with_suffix(""))
+    speedups = speedup_chart(operator.series)
+    roofline = roofline_chart(operator.series, operator.ceilings)
+    rows = implementation_rows(operator)
+    yield render(
+        environment,
+        TEMPLATE,
+        page,
+        facts,
+        operator=operator,
+        data=data,
+        name=name,
+        newest=newest(facts, operator),
+        summaries=operator.rows,
+        verdict=operator_verdict(operator.rows, operator.series),
+        heat=heat_map(operator.series),
+        no_change=no_change(operator),
+        precision=about_precision(
+            one.texts.get("float32_precision") for one in operator.series if one.texts.get("device_uuid")
+        ),
+        breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
+        headline=headline,
+        rows=rows,
+        known=any(point.state != "none" for point in speedups.points),
+        measured=any(row.facts.status == Status.MEASURED for row in rows),
+        next=shlex.join(
+            ["pairbench", "verify" if rows else "run", shorten(f"{operator.suite}::{operator.operator}", 300)]
+        ),
+        beside=beside_result(operator.series),
+        choices=choices(rows),
+        limited=limited(rows),
+        LIMITS=LIMITS,
+        series_id=series_id,
+        speedup=speedups,
+        speedup_summary=speedup_summary(speedups),
+        roofline=roofline,
+        roofline_summary=roofline_summary(roofline),
+        figures={
+            kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES]
+            for kind in FIGURES
+            if kind in drawn
+        },
+    )
+    yield File(path=data, content=script(name, operator_payload(facts, operator)))
+
+
+def operator_figures(operator: OperatorFacts) -> Iterator[File]:
+    """Yield the static figures of an operator, for pull requests: of each of `FIGURES` that has anything to show."""
+    key = (operator.device_name, operator.suite, operator.operator)
+    for kind in drawn_of(operator):
+        figure = (
+            speedup_figure(operator.series)
+            if kind == "speedup"
+            else roofline_figure(operator.series, operator.ceilings)
+        )
+        for suffix in SUFFIXES:
+            yield File(path=paths.figure(kind, *key, suffix), content=to_bytes(figure, suffix))
+
+
+def drawn_of(operator: OperatorFacts) -> tuple[str, ...]:
+    """Return the kinds of `FIGURES` that an operator has anything to show in."""
+    points = {
+        "speedup": any(point.state != "none" for point in speedup_chart(operator.series).points),
+        "roofline": bool(roofline_chart(operator.series, operator.ceilings).points),
+    }
+    return tuple(kind for kind in FIGURES if points[kind])

@@ -1,1 +1,0 @@
-"""The static site: from values to the files of a folder that opens from disk."""

@@ -1,0 +1,120 @@
+"""Where each page lies in the site, relative to its root, and the values that pages are written from.
+
+Names come from anywhere, so none of them becomes a path: what is not plain is left out of the file's name, and a digest
+of the whole name keeps names apart that then look the same.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pairbench.analyze.history.trend import Trend
+from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorFacts:
+    """Everything that the page of an operator on a device model shows."""
+
+    device_name: str
+    suite: str
+    operator: str
+    about: About | None  # description from the operator's suite file; None where that file is not here
+    series: tuple[SeriesFacts, ...]  # series ordered by case, then baseline and variants by name, then mode
+    trends: tuple[Trend, ...]
+    """Trends of the series, in the same order; all have points in runs that `SiteFacts.runs` lists."""
+    ceilings: Mapping[str, float]
+    """Ceilings of the newest run that has them: copy_gbps, float32_tflops, bfloat16_tflops and so on."""
+    rows: tuple[OverviewRow, ...]  # rows of the overview that show the operator
+    events: tuple[Event, ...]  # events in which a series of the operator moved, the newest first
+    elsewhere: tuple[str, ...] = ()  # other device models on which it was measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """Everything that the page of a run shows, and that runs are compared by."""
+
+    head: RunHead
+    environment: Mapping[str, object]  # the recorded environment of the run
+    series: tuple[SeriesFacts, ...]  # series of this run; their `kernels` and `quantiles` are left out
+    broken: tuple[tuple[str, str], ...]  # suites that could not be loaded, each with the reason
+    remeasured_blocks: int
+    throttle_reasons: Mapping[str, int]  # number of series that met each throttle reason
+    verdicts: RunVerdicts | None = None  # what judging it beside an earlier run says; None where it was not judged
+    stop_reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of the site."""
+
+    path: str  # path relative to the site's root, with slashes
+    content: bytes
+
+
+OVERVIEW = "index.html"
+REGRESSIONS = "regressions.html"
+COMPARE = "compare.html"
+RUNS = "runs.html"
+BREAKDOWNS = "breakdowns.html"
+GPUS = "gpus.html"
+
+_LONGEST = 40
+
+
+def operator_page(device_name: str, suite: str, operator: str) -> str:
+    return f"operators/{_file(operator, device_name, suite, operator)}.html"
+
+
+def operator_data(device_name: str, suite: str, operator: str) -> str:
+    """Return the script that holds what the page's charts show."""
+    return f"operators/{_file(operator, device_name, suite, operator)}.js"
+
+
+def run_page(run_id: str, device_name: str) -> str:
+    return f"runs/{run_key(run_id, device_name)}.html"
+
+
+def run_data(run_id: str, device_name: str) -> str:
+    """Return the script with a run's numbers, for comparing."""
+    return f"runs/{run_key(run_id, device_name)}.js"
+
+
+def breakdown_page(breakdown_id: str, device_name: str) -> str:
+    return f"breakdowns/{run_key(breakdown_id, device_name)}.html"
+
+
+def run_key(run_id: str, device_name: str) -> str:
+    """Return what a run on one device model is called in addresses."""
+    return _file(run_id, run_id, device_name)
+
+
+def badge(device_name: str, suite: str, operator: str) -> str:
+    return f"badges/{_file(operator, device_name, suite, operator)}.svg"
+
+
+def figure(kind: str, device_name: str, suite: str, operator: str, suffix: str) -> str:
+    """Return a static figure of an operator; the suffix begins with a dot."""
+    return f"figures/{_file(operator, device_name, suite, operator)}-{kind}{suffix}"
+
+
+def relative(page: str, target: str) -> str:
+    """Return how a page names another file of the site."""
+    return "../" * page.count("/") + target
+
+
+def anchor(text: str) -> str:
+    """Return an id for something on a page."""
+    return _file(text, text)
+
+
+def digest(text: str) -> str:
+    """Return a short id for one of many things on a page, which nobody reads."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+
+
+def _file(shown: str, *whole: str) -> str:
+    words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
+    digest = hashlib.sha256("\0".join(whole).encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{words}-{digest}" if words else digest

@@ -1,0 +1,397 @@
+"""The data of the charts on an operator's page, as the value of its data script: arrays, and each name once.
+
+Data for the pages' scripts: each a script that calls one function, for a page opened from disk can load nothing else.
+
+A recorded environment, which is JSON of any shape, as plain fields.
+"""
+
+import base64
+import dataclasses
+import json
+import math
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pairbench.analyze.history.trend import Trend
+from pairbench.model.latency import CALL, DEVICE
+from pairbench.model.plan import BASELINE
+from pairbench.model.record import KernelCount, Record, Series
+from pairbench.model.site import SeriesFacts, SiteFacts
+from pairbench.report.comparison_words import kernel_name, short_commit
+from pairbench.report.labels import case_labels
+from pairbench.report.latency_words import AXES
+from pairbench.report.operator_charts import roofline_chart, speedup_chart
+from pairbench.report.render import shorten
+from pairbench.report.trend import LevelStep, series_chart
+from pairbench.site import paths
+from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.templates import commit_url
+
+_DEEPEST = 6  # number of levels that get fields of their own; what lies deeper stays JSON
+
+
+def fields(environment: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return each value under its path, like `flags.cudnn.benchmark`, in the order recorded."""
+    return list(_leaves(environment, (), 0))
+
+
+def grouped(environment: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
+    """Return the fields by the first part of their path; those that are in no group come first, under an empty name."""
+    groups: dict[str, list[tuple[str, str]]] = {"": []}
+    for name, value in environment.items():
+        if isinstance(value, Mapping) and value:
+            groups[str(name)] = list(_leaves(value, (), 1))
+        else:
+            groups[""] += _leaves({name: value}, (), 0)
+    return {name: rows for name, rows in groups.items() if rows}
+
+
+def _leaves(value: object, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value and depth < _DEEPEST:
+        for name, item in value.items():
+            yield from _leaves(item, (*path, str(name)), depth + 1)
+    else:
+        yield ".".join(path), _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Sequence) and all(isinstance(item, str | int | float) for item in value):
+        return ", ".join(str(item) for item in value)
+    return json.dumps(value, default=str)
+
+
+_PAYLOAD_DIGITS = 5
+_LEVEL = 5  # how hard zlib tries: more takes twice as long and saves a hundredth
+_PACKED = 4_000  # number of letters from which a script's value is packed
+_WHOLE = 2**53  # the number from which on a float no longer holds every whole number
+_REASON = 500  # number of letters of a reason that a table shows
+
+NUMBERS = {
+    "p50": "p50_ns",
+    "low": "p50_ns_low",
+    "high": "p50_ns_high",
+    "p95": "p95_ns",
+    "call": "call_p50_ns",
+    "host": "host_p50_ns",
+    "speedup": "speedup",
+    "speedup_low": "speedup_low",
+    "speedup_high": "speedup_high",
+    "launches": "launches_per_call",
+    "kernels": "kernels_per_call",
+    "ops": "ops_per_call",
+    "peak": "peak_bytes",
+    "margin": "margin",
+    "rounds": "n_rounds",
+    "remeasured": "remeasured_blocks",
+}
+"""Names in `SeriesFacts.numbers` by their name in a run's data; the call and the host only of runs on a GPU. A column without any value is left out."""
+
+_TEXTS = {
+    "timer": "timer",
+    "latency": "latency",
+    "bound": "bound",
+    "stop": "stop_reason",
+    "throttle": "throttle_reasons",
+    "definition": "definition_hash",
+    "source": "implementation_hash",
+}
+"""Names in `SeriesFacts.texts` by their name in a run's data."""
+
+
+def script(name: str, value: object) -> bytes:
+    """Return a script that hands a value to the page under a name; NaN and infinities become null.
+
+    It is plain ASCII and holds nothing that could end a script element or a line of one, wherever it is put. What is large is
+    packed, for a page opened from disk has nobody to do that on the way.
+    """
+    try:
+        text = _json(value)
+    except ValueError:
+        # Looked for only where there is one: most values are large and have none.
+        text = _json(_finite(value))
+    if len(text) > _PACKED:
+        return b'pairbench.packed(%s, "%s");\n' % (_json(name).encode("ascii"), packed(text.encode("ascii")))
+    return f"pairbench.data({_json(name)}, {text});\n".encode("ascii")
+
+
+def packed(content: bytes) -> bytes:
+    """Return content as a browser's `DecompressionStream('deflate')` takes it, in the letters of base64."""
+    return base64.b64encode(zlib.compress(content, _LEVEL))
+
+
+def figures(value: float | None, digits: int = _PAYLOAD_DIGITS) -> float | None:
+    """Return a number with so many significant digits, whole ones as they are; None for what is no finite number."""
+    if value is None or not math.isfinite(value):
+        return None
+    # A large store has millions of numbers, so this takes few calls; a number beyond 2**53 has lost its last digits already.
+    whole = int(value)
+    if value == whole and -_WHOLE < whole < _WHOLE:
+        return whole
+    rounded = float("%.*g" % (digits, value))  # noqa: UP031 (two thirds of the time of an f-string)
+    if math.isinf(rounded):  # the largest numbers have nothing above them to be rounded to
+        return float(value)
+    whole = int(rounded)
+    return whole if rounded == whole and -_WHOLE < whole < _WHOLE else rounded
+
+
+def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> dict[str, object]:
+    """Return the data that runs are compared by: an array for each column, with a value for each series.
+
+    `pages` holds suite, operator and page of each operator that has one. `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
+    series' index.
+    """
+    head, series = run.head, run.series
+    texts: dict[str, list[str | None]] = {
+        "suite": [one.series.suite for one in series],
+        "case": [one.series.case for one in series],
+        "implementation": [one.series.implementation for one in series],
+        "mode": [one.series.mode for one in series],
+        "tier": [one.tier for one in series],
+        "status": [one.status for one in series],
+        **{name: [one.texts.get(key) for one in series] for name, key in _TEXTS.items()},
+    }
+    left_out = () if beside_result(series) else ("call", "host")
+    columns = {
+        name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items() if name not in left_out
+    }
+    names: dict[str, int] = {}
+    indices = {
+        name: [-1 if text is None else names.setdefault(text, len(names)) for text in column]
+        for name, column in texts.items()
+    }
+    # What describes this one run is left out.
+    lasting = [(name, text) for name, text in fields(run.environment) if name.partition(".")[0] != "observed"]
+    return {
+        "run": head.run_id,
+        "device": head.device_name,
+        "started": head.started_at,
+        "commit": head.commit,
+        "dirty": head.dirty,
+        "branch": head.branch,
+        "environment": {**head.versions, "machine": head.hostname, **dict(lasting)},
+        "texts": indices,
+        "names": list(names),
+        "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
+        "pages": [
+            [suite, operator, paths.operator_page(head.device_name, suite, operator)]
+            for suite, operator in sorted({(one.series.suite, one.series.operator) for one in series})
+            if (head.device_name, suite, operator) in there
+        ],
+        "verdicts": _verdicts(run),
+        "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
+    }
+
+
+def _verdicts(run: RunFacts) -> dict[str, object] | None:
+    """Return the run that this one was judged beside, and the outcome of each series; None where it was not judged."""
+    if run.verdicts is None:
+        return None
+    outcomes = run.verdicts.outcomes
+    return {"run": run.verdicts.reference, "outcomes": [outcomes.get(one.series, "") for one in run.series]}
+
+
+def beside_result(series: Iterable[SeriesFacts]) -> bool:
+    """Return whether the call's latency stands beside the results of any series: those of a GPU are the device's."""
+    return any(one.texts.get("latency") == DEVICE.name for one in series)
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_DIGITS = 4
+_KERNEL = 60
+_NAME = 500  # number of letters of a name in a tooltip
+_NUMBERS = (
+    *("p50_ns", "p95_ns", "call_p50_ns", "device_p50_ns", "host_p50_ns"),
+    *("kernels_per_call", "launches_per_call"),
+    *("p50_ns_low", "p50_ns_high", "speedup", "speedup_low", "speedup_high"),
+)
+
+
+def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any]:
+    """Return the value that the scripts of an operator's page draw from.
+
+    Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
+    """
+    page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
+    runs = _Runs(facts, page)
+    kernels: dict[str, int] = {}
+    labels = case_labels(operator.series)
+    cases = {one.case: index for index, one in enumerate(labels)}
+    axes = {one.series.case: one.axes for one in operator.series}
+    names = implementations(operator.series)
+    series = [
+        {
+            **_series(one, kernels),
+            "case": cases[one.series.case],
+            "implementation": names.index(one.series.implementation),
+            "trend": _trend(trend, runs),
+        }
+        for one, trend in zip(operator.series, operator.trends, strict=True)
+    ]
+    return {
+        "operator": shorten(operator.operator, _NAME),
+        "device": shorten(operator.device_name, _NAME),
+        "implementations": [shorten(name, _NAME) for name in names],
+        "cases": [
+            {"key": shorten(one.case, _NAME), "label": one.label, "axes": _axes(axes[one.case])} for one in labels
+        ],
+        "series": series,
+        "speedup": _speedup(operator),
+        "roofline": _roofline(operator),
+        # Last, for they are known only now.
+        "runs": runs.rows,
+        "kernels": [{"name": kernel_name(name, _KERNEL), "whole": shorten(name, _NAME)} for name in kernels],
+    }
+
+
+def implementations(series: Sequence[SeriesFacts]) -> list[str]:
+    """Return the names of implementations in the order that decides their colours, the baseline first."""
+    return sorted(dict.fromkeys(one.series.implementation for one in series), key=lambda name: name != BASELINE)
+
+
+def series_id(one: SeriesFacts) -> str:
+    """Return the id of a series in the page's address."""
+    return series_anchor(one.series)
+
+
+def series_anchor(series: Series) -> str:
+    """Return the id of a series in the address of its operator's page."""
+    return paths.digest(f"{series.case}-{series.implementation}-{series.mode}")
+
+
+class _Runs:
+    """The runs that a page names, each once."""
+
+    def __init__(self, facts: SiteFacts, page: str) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._facts, self._page = facts, page
+        self._indices: dict[str, int] = {}
+
+    def index_of(self, record: Record) -> int:
+        if record.run_id not in self._indices:
+            self._indices[record.run_id] = len(self.rows)
+            self.rows.append(
+                {
+                    "id": record.run_id,
+                    "at": shorten(record.started_at[:16].replace("T", " "), 16),
+                    "commit": shorten(short_commit(record), 20),
+                    "url": commit_url(self._facts.repository, record.commit),
+                    "href": paths.relative(self._page, paths.run_page(record.run_id, record.device_name)),
+                }
+            )
+        return self._indices[record.run_id]
+
+
+def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": series_id(one),
+        "mode": shorten(one.series.mode, 20),
+        "status": shorten(one.status, 20),
+        "reason": shorten(one.reason or "", _NAME),
+        "numbers": {name: figures(one.numbers.get(name), _DIGITS) for name in _NUMBERS if name in one.numbers},
+        "latency": AXES[one.texts.get("latency", CALL.name)],
+        "bound": one.texts.get("bound", ""),
+        "launch_status": shorten(one.texts.get("launch_status", ""), 40),
+        "kernels": None if one.kernels is None else [_kernel(kernel, kernels) for kernel in one.kernels],
+        "quantiles": _cut(one.quantiles),
+    }
+
+
+def _axes(axes: Mapping[str, object]) -> dict[str, object]:
+    """Return the axes of a case: numbers as they are, all else as text."""
+    return {
+        shorten(name, 40): figures(value, 9) if isinstance(value, int | float) else shorten(str(value), 40)
+        for name, value in axes.items()
+    }
+
+
+def _kernel(kernel: KernelCount, kernels: dict[str, int]) -> list[float | int | None]:
+    index = kernels.setdefault(kernel.name, len(kernels))
+    return [index, kernel.count, figures(kernel.total_ns, _DIGITS)]
+
+
+def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
+    values = series_chart(trend)
+    lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
+    arrays = {name: _cut(getattr(values, name)) for name in lines}
+    return {
+        "unit": values.unit,
+        "latency": values.latency,
+        "subtitle": values.subtitle,
+        "control_name": values.control_name,
+        "log": values.log,
+        "runs": [runs.index_of(point.record) for point in trend.points],
+        # A line without any value is none.
+        **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
+        "levels": _steps(values.levels),
+        "speedup_levels": _steps(values.speedup_levels),
+        "counts": [[line.label, _cut(line.values)] for line in values.counts],
+        "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
+    }
+
+
+def _steps(steps: Iterable[LevelStep]) -> list[list[float | int | None]]:
+    return [[step.start, step.stop, figures(step.value, _DIGITS)] for step in steps]
+
+
+def _speedup(operator: OperatorFacts) -> dict[str, Any]:
+    chart = speedup_chart(operator.series)
+    points = [
+        [
+            point.series_index,
+            point.group,
+            point.row,
+            *_cut((point.speedup, point.low, point.high)),
+            point.state,
+            point.note,
+        ]
+        for point in chart.points
+    ]
+    return {
+        "groups": chart.groups,
+        "heads": chart.heads,
+        "rows": chart.rows,
+        "shared": chart.shared,
+        "log": chart.log,
+        "points": points,
+    }
+
+
+def _roofline(operator: OperatorFacts) -> dict[str, Any]:
+    chart = roofline_chart(operator.series, operator.ceilings)
+    points = [
+        [
+            *(point.series_index, point.label),
+            *_cut((point.intensity, point.tflops, point.gbps, point.fraction)),
+            shorten(point.dtype, 20),
+        ]
+        for point in chart.points
+    ]
+    return {
+        "roofs": [{**dataclasses.asdict(roof), "x": _cut(roof.x), "y": _cut(roof.y)} for roof in chart.roofs],
+        "x": _cut(chart.x),
+        "y": _cut(chart.y),
+        "points": points,
+    }
+
+
+def _cut(values: Iterable[float]) -> list[float | None]:
+    return [figures(value, _DIGITS) for value in values]

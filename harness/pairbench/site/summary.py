@@ -1,0 +1,344 @@
+"""What the first screen shows: where a series stands, the best variant of each group of cases, and what operators and device models come to."""
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from itertools import groupby
+from pathlib import PurePosixPath
+from types import SimpleNamespace
+
+from pairbench.analyze.history.points import SeriesPoint
+from pairbench.analyze.history.trend import Latest, Trend
+from pairbench.model.case import TIERS
+from pairbench.model.comparison import Change, GateOutcome, Verdict
+from pairbench.model.latency import CALL
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
+from pairbench.model.settings import MODES
+from pairbench.model.site import STATES, GpuSpread, Moved, OverviewRow, SeriesFacts, SeriesStatus
+from pairbench.stats import Interval, percentile
+
+_STATES = {
+    GateOutcome.FAILED: "failed",
+    GateOutcome.REGRESSION: "regression",
+    GateOutcome.IMPROVEMENT: "improvement",
+    GateOutcome.UNCHANGED: "unchanged",
+    GateOutcome.UNDECIDED: "undecided",
+    GateOutcome.NEW: "new",
+    GateOutcome.MISSING: "undecided",
+    GateOutcome.INCOMPARABLE: "undecided",
+}
+
+
+def gate_status_of(status: str, reason: str | None, change: Change | None, newest: Latest | None) -> SeriesStatus:
+    """Return the state of a series: by its newest record, the comparison of its newest run, or the history where there is none."""
+    if status == Status.SKIPPED:
+        return SeriesStatus(state="skipped", reason=reason or "")
+    if status != Status.MEASURED:
+        return SeriesStatus(state="failed", reason=f"{status}: {reason or 'no reason was stored'}")
+    if change is not None and not _clearer(change, newest):
+        return SeriesStatus(
+            state=_STATES[change.outcome],
+            change=change.p50.change if change.p50 else None,
+            attribution=change.attribution,
+            reason=change.reason,
+            confirmed=change.confirmed,
+            accepted=change.accepted,
+        )
+    if newest is None:
+        return SeriesStatus(state="new")
+    moved = Interval(newest.change, newest.change, newest.change) if newest.change is not None else None
+    return SeriesStatus(
+        state=_STATES[newest.outcome], change=moved, attribution=newest.attribution, reason=newest.reason
+    )
+
+
+def _clearer(change: Change, newest: Latest | None) -> bool:
+    """Return whether the history shows the newest run on its level where a comparison of few runs decides nothing."""
+    same = newest is not None and newest.outcome is GateOutcome.UNCHANGED and newest.verdict is Verdict.SAME
+    return same and change.outcome is GateOutcome.UNDECIDED and change.verdict is Verdict.UNDECIDED
+
+
+def with_open(status: SeriesStatus, lasting: Moved | None) -> SeriesStatus:
+    """Return the status of a series with its worst move that lasts taken into account.
+
+    A gain of earlier runs is no news; a loss stays until it is mended or accepted.
+    """
+    if lasting is None or lasting.outcome is GateOutcome.IMPROVEMENT or status.state == "skipped":
+        return status
+    state = worst([status.state, _STATES[lasting.outcome]])
+    if state == status.state:
+        return status
+    return replace(status, state=state, attribution=lasting.attribution, reason=f"still there: {lasting.reason}")
+
+
+def worst(states: Sequence[str]) -> str:
+    """Return the state that asks for attention first; skipped where there is none."""
+    return min(states, key=STATES.index, default="skipped")
+
+
+_SPARK = 30  # the number of newest runs that a sparkline shows
+_Pairs = Sequence[tuple[SeriesFacts, Trend]]
+
+
+def overview_rows(series: Iterable[tuple[SeriesFacts, Trend]]) -> tuple[OverviewRow, ...]:
+    """Return the rows of one operator on one device model, by dtype, tier and mode."""
+    groups: defaultdict[tuple[str, str, str], list[tuple[SeriesFacts, Trend]]] = defaultdict(list)
+    for facts, trend in series:
+        groups[facts.dtype, facts.tier, facts.series.mode].append((facts, trend))
+    return tuple(_overview_row(key, groups[key]) for key in sorted(groups))
+
+
+def _overview_row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
+    dtype, tier, mode = key
+    first = group[0][0].series
+    baselines = [facts for facts, _ in group if facts.series.implementation == BASELINE]
+    speedups = _speedups(group)
+    # What works in few cases is no answer to which variant to take.
+    best = max(speedups, key=lambda name: (len(speedups[name]), _mean(speedups[name]).estimate), default=None)
+    intervals = speedups[best] if best is not None else {}
+    chosen = [(facts, trend) for facts, trend in group if facts.series.implementation == best]
+    shown = [facts for facts, _ in chosen if facts.series.case in intervals]
+    margins = [facts.numbers["margin"] for facts, _ in group if "margin" in facts.numbers]
+    return OverviewRow(
+        device_name=first.device_name,
+        suite=first.suite,
+        operator=first.operator,
+        dtype=dtype,
+        tier=tier,
+        mode=mode,
+        cases=len({facts.series.case for facts, _ in group}),
+        variant=best,
+        speedup=_mean(intervals) if intervals else None,
+        least=min((one.estimate for one in intervals.values()), default=None),
+        most=max((one.estimate for one in intervals.values()), default=None),
+        latency=" and ".join(
+            sorted({one.texts.get("speedup_of", CALL.name) for one in shown}, key=("device", "call").index)
+        )
+        or CALL.name,
+        host_bound=tuple(sorted(one.series.case for one in shown if one.texts.get("bound") == "host")),
+        losing=tuple(sorted(case for case, one in intervals.items() if one.high < 1)),
+        statuses=Counter(facts.status for facts, _ in group),
+        margin=min(margins, default=None),
+        launches_before=_launches([facts for facts in baselines if facts.series.case in intervals]),
+        launches_after=_launches(shown),
+        spark=_spark(chosen),
+        state=worst([facts.gate_status.state for facts, _ in group]),
+        newest_run=max(facts.run_id for facts, _ in group),
+    )
+
+
+def _speedups(group: _Pairs) -> dict[str, dict[str, Interval]]:
+    """Return the speedup of each variant in each case in which its newest run has one."""
+    by_variant: dict[str, dict[str, Interval]] = {}
+    for facts, _ in group:
+        numbers, name = facts.numbers, facts.series.implementation
+        value = numbers.get("speedup", 0.0)
+        if name == BASELINE or facts.status != Status.MEASURED or not 0 < value < math.inf:
+            continue
+        low, high = (numbers.get(f"speedup_{end}", math.nan) for end in ("low", "high"))
+        by_variant.setdefault(name, {})[facts.series.case] = Interval(value, low, high)
+    return by_variant
+
+
+def _mean(several: Mapping[str, Interval]) -> Interval:
+    """Return the geometric mean; the variances of the logarithms of independent cases add up."""
+    logs = [math.log(one.estimate) for one in several.values()]
+    halves = [(math.log(one.high) - math.log(one.low)) / 2 if one.low > 0 else math.nan for one in several.values()]
+    middle, reach = sum(logs) / len(logs), math.hypot(*halves) / len(logs)
+    return Interval(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
+
+
+def _launches(facts: Sequence[SeriesFacts]) -> tuple[int, int] | None:
+    counts = [int(one.numbers["launches_per_call"]) for one in facts if "launches_per_call" in one.numbers]
+    return (min(counts), max(counts)) if counts else None
+
+
+def _spark(chosen: _Pairs) -> tuple[float | None, ...]:
+    """Return the geometric mean of the speedups in each of the newest runs that has any."""
+    logs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for _, trend in chosen:
+        for point in trend.points:
+            if point.speedup:
+                logs[point.record.started_at, point.record.run_id].append(math.log(point.speedup))
+    # A run of a few of the cases only has another mean, which would look like a move.
+    most = max(map(len, logs.values()), default=0)
+    whole = [logs[key] for key in sorted(logs) if len(logs[key]) == most]
+    return tuple(math.exp(sum(values) / len(values)) for values in whole[-_SPARK:])
+
+
+_NAMED = 5  # number of wins, losses and thin margins that are named
+_THIN = 0.05  # the part of the tolerance below which what is left is thin
+MAIN = ("headline", "real")  # the tiers that count: of smaller ones the sizes are not those that anybody runs
+
+
+def tier_rank(tier: str) -> int:
+    """Return how much a tier counts, more for larger cases."""
+    return TIERS.index(tier) if tier in TIERS else -1
+
+
+def family_of(suite: str) -> str:
+    """Return the family that a suite belongs to: the folder that its file is in, or the file's name where there is none."""
+    path = PurePosixPath(suite)
+    return path.parent.name or path.stem
+
+
+def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[SimpleNamespace, ...]:
+    """Return one entry an operator, by family and name."""
+
+    def key(row: OverviewRow) -> tuple[str, str, str]:
+        return family_of(row.suite), row.operator, row.suite
+
+    return tuple(
+        _summary(family, suite, operator, tuple(several))
+        for (family, operator, suite), several in groupby(sorted(rows, key=key), key)
+    )
+
+
+def device_summaries(rows: Sequence[OverviewRow], self_tests: Collection[str] = ()) -> tuple[SimpleNamespace, ...]:
+    """Return for each device model what all operators come to, and behind it the same for each family, if there are several."""
+    counted = [row for row in rows if not is_self_test(row.suite, self_tests)]
+    found: list[SimpleNamespace] = []
+    for device in sorted({row.device_name for row in counted}):
+        here = [row for row in counted if row.device_name == device]
+        families = sorted({family_of(row.suite) for row in here})
+        found.append(_device(device, "", here))
+        if len(families) > 1:
+            found += [_device(device, name, [row for row in here if family_of(row.suite) == name]) for name in families]
+    return tuple(found)
+
+
+def is_self_test(suite: str, self_tests: Collection[str]) -> bool:
+    """Return whether a suite only tests the harness."""
+    return any(fnmatch(suite, pattern) for pattern in self_tests)
+
+
+def _summary(family: str, suite: str, operator: str, rows: tuple[OverviewRow, ...]) -> SimpleNamespace:
+    ordered = tuple(sorted(rows, key=_rank))
+    devices = sorted({row.device_name for row in rows})
+    leading = tuple(next(row for row in ordered if row.device_name == device) for device in devices)
+    state = worst([row.state for row in rows])
+    return SimpleNamespace(family=family, suite=suite, operator=operator, rows=ordered, leading=leading, state=state)
+
+
+def _rank(row: OverviewRow) -> tuple[bool, int, int, int, str, str]:
+    """Return the place of a group among those of an operator: what has a speedup, is largest, eager, and has most cases first."""
+    mode = MODES.index(row.mode) if row.mode in MODES else len(MODES)
+    return row.speedup is None, -tier_rank(row.tier), mode, -row.cases, row.dtype, row.device_name
+
+
+def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> SimpleNamespace:
+    main = [row for row in rows if row.tier in MAIN] or list(rows)
+    groups = sorted((row for row in main if row.speedup), key=lambda row: -_speedup(row))
+    tier = next((tier for tier in MAIN if any(row.tier == tier for row in groups)), "")
+    over = [row for row in groups if row.tier == tier] or groups
+    latencies = [word for word in ("device", "call") if any(word in row.latency.split() for row in over)]
+    margins = sorted(
+        (row for row in main if row.margin is not None and row.margin < _THIN), key=lambda row: row.margin or 0
+    )
+    return SimpleNamespace(
+        device_name=device,
+        family=family,
+        operators=len({(row.suite, row.operator) for row in rows}),
+        groups=tuple(groups),
+        faster=sum(row.speedup is not None and row.speedup.low > 1 for row in groups),
+        slower=sum(row.speedup is not None and row.speedup.high < 1 for row in groups),
+        median=statistics.median(map(_speedup, over)) if over else None,
+        of=", ".join(filter(None, [" or ".join(latencies), f"{tier} tier" if tier else ""])),
+        wins=tuple(row for row in groups if _speedup(row) > 1)[:_NAMED],
+        losses=tuple(row for row in reversed(groups) if _speedup(row) < 1)[:_NAMED],
+        thin=tuple(margins[:_NAMED]),
+    )
+
+
+def _speedup(row: OverviewRow) -> float:
+    return row.speedup.estimate if row.speedup is not None else math.nan
+
+
+def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
+    """Return the verdict on an operator on one device model; None where no variant has a speedup."""
+    found = next(iter(operator_summaries(rows)), None)
+    row = found.leading[0] if found is not None else None
+    if row is None or row.variant is None or row.speedup is None:
+        return None
+    own = [one for one in series if one.series.implementation == row.variant and one.series.mode == row.mode]
+    known = [one for one in own if "speedup" in one.numbers]
+    tiers = [tier for tier in MAIN if any(one.tier == tier for one in known)] or sorted({one.tier for one in known})
+    losses = []
+    for tier in tiers:
+        here = [one for one in known if one.tier == tier]
+        losing = [one for one in here if one.numbers.get("speedup_high", 1.0) < 1]
+        rest = [one for one in here if one not in losing]
+        losses.append((tier, len(losing), len(here), where([one.axes for one in losing], [one.axes for one in rest])))
+    return SimpleNamespace(variant=row.variant, speedup=row.speedup, row=row, losses=tuple(losses))
+
+
+def where(some: Sequence[Mapping[str, object]], others: Sequence[Mapping[str, object]]) -> str:
+    """Return a condition on one axis that holds for some cases and no others, like `t = 1` or `tokens ≤ 128`; else empty."""
+    if not some or not others:
+        return ""
+    axes = Counter(axis for case in (*some, *others) for axis in case)
+    for axis in (axis for axis, count in axes.items() if count == len(some) + len(others)):
+        inside, outside = [case[axis] for case in some], [case[axis] for case in others]
+        if any(value in outside for value in inside):
+            continue
+        if len({str(value) for value in inside}) == 1:
+            return f"{axis} = {inside[0]}"
+        numbers = [value for value in (*inside, *outside) if isinstance(value, int | float)]
+        if len(numbers) == len(inside) + len(outside):
+            own, rest = numbers[: len(inside)], numbers[len(inside) :]
+            if max(own) < min(rest):
+                return f"{axis} ≤ {max(own)}"
+            if min(own) > max(rest):
+                return f"{axis} ≥ {min(own)}"
+        return f"{axis} is {', '.join(sorted({str(value) for value in inside}))}"
+    return ""
+
+
+_NEWEST = 5  # runs of a series on a GPU that count, the newest
+
+
+def gpu_ratios(trend: Trend) -> dict[str, float]:
+    """Return for each GPU that has a series its latency over the median GPU's; nothing where one GPU has it alone.
+
+    Only what the newest run can be compared with counts: the same source, definition and environment.
+    """
+    newest = next((point for point in reversed(trend.points) if point.p50), None)
+    if newest is None:
+        return {}
+    of_gpu: defaultdict[str, list[float]] = defaultdict(list)
+    for point in trend.points:
+        if point.p50 and point.record.device_uuid and _question(point) == _question(newest):
+            of_gpu[point.record.device_uuid].append(point.p50.estimate)
+    if len(of_gpu) < 2:
+        return {}
+    levels = {gpu: statistics.median(values[-_NEWEST:]) for gpu, values in of_gpu.items()}
+    middle = statistics.median(levels.values())
+    return {gpu: level / middle for gpu, level in levels.items()}
+
+
+def _question(point: SeriesPoint) -> tuple[int, str | None, str]:
+    return point.part, point.record.implementation_hash, point.record.environment_hash
+
+
+def spreads(ratios: Iterable[tuple[str, dict[str, float]]]) -> tuple[GpuSpread, ...]:
+    """Return a row for each GPU, the models by name and the slowest of each first."""
+    of_gpu: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for device_name, several in ratios:
+        for gpu, ratio in several.items():
+            of_gpu[device_name, gpu].append(ratio)
+    rows = [
+        GpuSpread(
+            device_name=device_name,
+            gpu=gpu,
+            series=len(values),
+            ratio=statistics.median(values),
+            low=percentile(values, 10),
+            high=percentile(values, 90),
+        )
+        for (device_name, gpu), values in of_gpu.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.device_name, -row.ratio, row.gpu)))

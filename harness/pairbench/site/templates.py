@@ -1,0 +1,255 @@
+"""Templates become pages: their filters, addresses of the repository on the web, and the values that every page has.
+
+A filter that gives markup escapes all it was given; all others give plain text, which the template escapes. Stores and
+settings may hold any text, so a link is made only from what is plainly an address.
+"""
+
+import datetime as dt
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from pairbench import __version__
+from pairbench.model.site import STATES, SiteFacts
+from pairbench.report import units
+from pairbench.report.render import shorten
+from pairbench.site import paths
+from pairbench.site.paths import File
+from pairbench.stats import Interval
+
+_TITLE = 500  # number of letters of a long name in its tooltip
+_SHAPES = {
+    "mismatched": "failed",
+    "timeout": "failed",
+    "oom": "failed",
+    "measured": "unchanged",
+    "faster": "improvement",
+}
+_SHAPES |= {
+    "slower": "regression",
+    "worse": "regression",
+    "both": "undecided",
+    "incomparable": "undecided",
+    "missing": "skipped",
+    "moved": "new",
+}
+"""The one of STATES that another state or status is drawn like."""
+
+
+def short(text: object, width: int = 60) -> str:
+    """Return text on one line, its middle left out where it is longer than the width, in letters."""
+    return shorten(str(text)[: 100 * _TITLE], width)
+
+
+def cut(text: object, width: int = 48) -> Markup:
+    """Return a name cut to the width, with more of it where one points at it, and isolated from the text around it.
+
+    Plain ASCII runs in one direction, and thousands of isolated names make a page slow, so it stands as it is.
+    """
+    whole = str(text)
+    shown = short(whole, width)
+    tag = "span" if shown.replace("…", "").isascii() else "bdi"
+    if shown != whole:
+        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), shown)
+    return Markup("<bdi>{}</bdi>").format(shown) if tag == "bdi" else escape(shown)
+
+
+def moment(text: str | None) -> Markup:
+    """Return a moment in UTC like `2026-11-20 15:39`; text that is none stays text."""
+    if not text:
+        return Markup("")
+    try:
+        at = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return cut(text, 25)
+    at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
+    return Markup('<time datetime="{}">{}</time>').format(f"{at:%Y-%m-%dT%H:%M:%SZ}", f"{at:%Y-%m-%d %H:%M}")
+
+
+def state(word: object) -> Markup:
+    """Return a state, a status or a direction as its word behind a shape that goes with it."""
+    text = str(word)
+    shape = _SHAPES.get(text, text)
+    return Markup('<span class="state state-{}">{}</span>').format(
+        shape if shape in STATES else "other", short(text, 30)
+    )
+
+
+def between(interval: Interval | None, text_of: Callable[[float | None], str] = units.ratio) -> str:
+    """Return the ends of an interval like `2.468x to 2.494x`; empty where they are not known."""
+    if interval is None:
+        return ""
+    ends = (text_of(interval.low), text_of(interval.high))
+    return " to ".join(ends) if all(ends) else ""
+
+
+def span(numbers: tuple[float, float] | None) -> str:
+    """Return the fewest and the most of a count like `4` or `4 to 9`; empty where they are not known."""
+    if numbers is None:
+        return ""
+    ends = [f"{number:,.0f}" for number in numbers]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def count(value: float | None) -> str:
+    """Return a count like `1,234`."""
+    return "" if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """Return a number to sort by; empty where there is none."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.6g}"
+
+
+def query(text: str) -> str:
+    return quote(text, safe="", errors="replace")
+
+
+FILTERS: dict[str, Callable[..., object]] = {
+    "between": between,
+    "change": units.change,
+    "count": count,
+    "cut": cut,
+    "duration": units.duration,
+    "error": units.error,
+    "moment": moment,
+    "number": number,
+    "percent": units.percent,
+    "query": query,
+    "ratio": units.ratio,
+    "short": short,
+    "significant": units.significant,
+    "size": units.size,
+    "span": span,
+    "state": state,
+}
+"""Filters by their name in the templates."""
+
+MEANINGS = {
+    "failed": "it raised, crashed, took too long or too much memory, or its output is wrong",
+    "regression": "proven worse, with the code as the likely cause, or launching, dispatching or holding more",
+    "undecided": "neither a change nor its absence is proven, or it moved and the machine or the environment may be the cause",
+    "improvement": "proven better",
+    "new": "there is no earlier run to hold it against",
+    "unchanged": "proven to be the same, or on the level that it had before",
+    "skipped": "left out on purpose, with a reason",
+    "accepted": "worse on purpose: somebody accepted this level with `pairbench accept`",
+    "recovered": "a later run is as good as those before the event",
+    "superseded": "something else took its place, such as a new definition, or of a gain its loss",
+    "series": "one implementation of one case in one mode on one device model, over runs",
+    "group": "the cases of an operator that share dtype, tier, mode and device model",
+    "tier": "how large a case is: headline and real are sizes that people run, smoke only shows that it works",
+    "mode": "eager, compiled by torch.compile, or replayed as a CUDA graph",
+    "speedup": "baseline over variant in one run: above 1 the variant is faster",
+    "change": "later over earlier run of one series: above 0 % it became slower",
+    "control": "what was measured beside a series and should not have moved: the baseline of a variant",
+    "tolerance left": "the margin: how much of the allowed error is left at the worst element; 100 % is equal to the baseline",
+    "host-bound": "issuing a call takes the host longer than its work takes the device",
+    "shown": "the 95 % interval lies on one side of 1",
+}
+"""What the words of the pages mean, a line each; every page has them at its foot."""
+
+
+_WEB = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~/-]*)?")
+_SHA = re.compile(r"[0-9a-f]{7,64}")
+
+
+def commit_url(repository: str | None, commit: str | None) -> str | None:
+    """Return where a commit is shown; None where that is not known."""
+    base = _base(repository)
+    return f"{base}/commit/{commit}" if base and _is_commit(commit) else None
+
+
+def range_url(repository: str | None, before: str | None, after: str | None) -> str | None:
+    """Return where the commits between two are shown; None where that is not known."""
+    base = _base(repository)
+    if base is None or not _is_commit(before) or not _is_commit(after) or before == after:
+        return None
+    return f"{base}/compare/{before}...{after}"
+
+
+def pull_request_url(repository: str | None, number: int | None) -> str | None:
+    """Return where a pull request, on GitLab a merge request, is shown; None where that is not known."""
+    base = _base(repository)
+    if base is None or number is None or number < 1:
+        return None
+    return f"{base}/-/merge_requests/{number}" if "gitlab" in base.split("/")[2] else f"{base}/pull/{number}"
+
+
+def source_url(repository: str | None, commit: str | None, path: str, line: int) -> str | None:
+    """Return where a line of a file at a commit is shown; None where that is not known, or the file is not in there."""
+    base, parts = _base(repository), PurePosixPath(path)
+    inside = path and not parts.is_absolute() and ".." not in parts.parts and len(path) <= 500
+    if base is None or not _is_commit(commit) or not inside:
+        return None
+    return f"{base}/blob/{commit}/{quote(path, errors='replace')}#L{line}"
+
+
+def _base(repository: str | None) -> str | None:
+    return repository.rstrip("/").removesuffix(".git") if repository and _WEB.fullmatch(repository) else None
+
+
+def _is_commit(commit: str | None) -> bool:
+    return commit is not None and _SHA.fullmatch(commit) is not None
+
+
+def _unindented(templates: Path, name: str) -> str | None:
+    """Return a template without the indentation that only its authors need: it would be a twentieth of each page."""
+    try:
+        source = (templates / name).read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return re.sub(r"(?m)^[ \t]+", "", source)
+
+
+def environment(templates: Path) -> Environment:
+    """Return the environment that renders the templates of a folder; unknown names fail, and all text is escaped."""
+    made = Environment(
+        loader=FunctionLoader(lambda name: _unindented(templates, name)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    made.filters.update(FILTERS)
+    made.globals.update(
+        {
+            "STATES": STATES,
+            "MEANINGS": MEANINGS,
+            "anchor": paths.anchor,
+            "breakdown_page": paths.breakdown_page,
+            "commit_url": commit_url,
+            "operator_page": paths.operator_page,
+            "paths": paths,
+            "pull_request_url": pull_request_url,
+            "range_url": range_url,
+            "run_key": paths.run_key,
+            "run_page": paths.run_page,
+            "source_url": source_url,
+            "units": units,
+            "version": __version__,
+        }
+    )
+    return made
+
+
+def operators_of(facts: SiteFacts) -> set[tuple[str, str, str]]:
+    """Return device model, suite and operator of all that have a page."""
+    return {(row.device_name, row.suite, row.operator) for row in facts.rows}
+
+
+def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
+    there = operators_of(facts)
+    text = env.get_template(template).render(
+        facts=facts, page=path, root=paths.relative(path, ""), there=there, **values
+    )
+    # Half of a surrogate pair can't be written; what holds one is still shown.
+    return File(path=path, content=text.encode("utf-8", "replace"))

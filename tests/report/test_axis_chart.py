@@ -1,0 +1,109 @@
+"""Charts along an axis: lines, panels, crossovers, and sentences where there is nothing to draw."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.errors import SelectionError
+from pairbench.model.record import Record
+from pairbench.report.axis_chart import axis_chart, chart_rows, crossover_sentences
+from pairbench.report.figures import axis_bytes, draw_axis
+from pairbench.report.rows import html_table
+from tests.builders import ended, make_run
+
+
+def records(*cases: Mapping[str, Any]) -> list[Record]:
+    """Return a baseline that takes n/10 us and a variant that takes 50 us + n/20: they cross at n = 1000."""
+    found = []
+    for axes in cases:
+        key = f"norm[{','.join(f'{name}={value}' for name, value in sorted(axes.items()))}]"
+        slower = {"baseline": axes.get("n", 1) / 2000, "fused": 0.5 + axes.get("n", 1) / 2000}
+        found += [replace(row, axes=json.dumps(axes)) for row in make_run(cases=[key], slower=slower, cv=1e-6)]
+    return found
+
+
+SIZES = [{"n": n} for n in (256, 512, 2048, 4096)]
+
+
+def test_a_line_an_implementation() -> None:
+    chart = axis_chart(records(*SIZES))
+    (panel,) = chart.panels
+    assert (chart.x, chart.quantity, chart.log_x, chart.log_y) == ("n", "p50_us", True, True)
+    assert [line.name for line in panel.lines] == ["baseline", "fused"]
+    assert [point.x for point in panel.lines[0].points] == [256, 512, 2048, 4096]
+    assert panel.lines[0].points[2].y == pytest.approx(204.8, rel=1e-3)
+    assert panel.lines[0].points[2].low <= panel.lines[0].points[2].y <= panel.lines[0].points[2].high
+
+
+def test_where_a_variant_and_its_baseline_cross() -> None:
+    chart = axis_chart(records(*SIZES), "n")
+    (crossing,) = chart.panels[0].crossovers
+    assert crossing.name == "fused" and crossing.faster_above
+    assert crossing.x == pytest.approx(1000, rel=0.15)  # straight in logarithms, which the curves are not
+    assert crossover_sentences(chart) == [f"fused overtakes the baseline at n of about {crossing.x:.3g}"]
+    assert not axis_chart(records(*SIZES[2:]), "n").panels[0].crossovers
+
+
+def test_axes_that_go_along_are_one_and_others_are_panels() -> None:
+    together = records(*({"m": n, "k": 2 * n, "n": n, "dtype": d} for n in (256, 512) for d in ("float32", "bfloat16")))
+    chart = axis_chart(together, "m")
+    assert [panel.title for panel in chart.panels] == ["dtype=float32", "dtype=bfloat16"]
+    assert all(len(line.points) == 2 for panel in chart.panels for line in panel.lines)
+    words = axis_chart(together, "dtype")
+    assert set(words.words) == {"bfloat16", "float32"} and len(words.panels) == 2
+
+
+def test_speedup_and_rates() -> None:
+    rows = [replace(one, bytes_moved=1e6, flops=2e6) for one in records(*SIZES)]
+    by_name = {y: axis_chart(rows, "n", y).panels[0].lines for y in ("speedup", "gbps", "tflops", "call_p50_us")}
+    baseline, fused = by_name["speedup"]
+    assert {point.y for point in baseline.points} == {1.0} and fused.points[-1].y > 1
+    call = by_name["call_p50_us"][1].points[0].y
+    assert by_name["gbps"][1].points[0].y == pytest.approx(1e6 / (call * 1e3))
+    assert by_name["tflops"][1].points[0].y == pytest.approx(2e6 / (call * 1e3) / 1e3)
+
+
+def test_what_was_not_measured_is_a_gap() -> None:
+    rows = [
+        ended(one, "failed") if one.implementation == "fused" and "n=512" in str(one.case) else one
+        for one in records(*SIZES)
+    ]
+    chart = axis_chart(rows)
+    assert [point.x for point in chart.panels[0].lines[1].points] == [256, 2048, 4096]
+    assert chart_rows(chart)[1] == {"n": 512, "baseline": pytest.approx(51.2, rel=1e-3), "fused": None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("m",), "x='m' is no axis of these cases, expected one of n"),
+        (("n", "latency"), "y='latency' is unknown, expected one of p50_us, device_p50_us"),
+        (("n", "gbps"), "y='gbps' has no value in these records: the operator declares no cost="),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(arguments: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(SelectionError, match=sentence):
+        axis_chart(records(*SIZES), *arguments)
+
+
+def test_too_much_and_too_little_are_said() -> None:
+    with pytest.raises(SelectionError, match="several vary: x='n', or one of n, m"):
+        axis_chart(records({"n": 1, "m": 1}, {"n": 1, "m": 2}, {"n": 2, "m": 1}))
+    with pytest.raises(SelectionError, match="would have 13 panels, expected 12 at most; select fewer cases"):
+        axis_chart(records(*({"n": n, "m": m} for n in (1, 2) for m in range(13))), "n")
+    with pytest.raises(SelectionError, match="nothing was measured"):
+        axis_chart([ended(one, "failed") for one in records(*SIZES)])
+
+
+def test_pictures_are_the_same_each_time_and_hold_no_markup_of_names() -> None:
+    rows = [replace(one, implementation="<b>" if one.role == "variant" else "baseline") for one in records(*SIZES)]
+    chart = axis_chart(rows)
+    for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!DOCTYPE html>")):
+        content = axis_bytes(chart, suffix)
+        assert content.startswith(begin) and content == axis_bytes(chart, suffix)
+        assert suffix == ".png" or b"<b>" not in content
+    assert draw_axis(chart)._repr_png_().startswith(b"\x89PNG")
+    assert "<b>" not in html_table(rows).replace("<p><b>", "").replace("</b></p>", "")

@@ -1,0 +1,287 @@
+"""Pictures of trends, speedups and rooflines: what is in them, not which pixels; and the values of a trend's chart."""
+
+import math
+import struct
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.model.record import Record, Series
+from pairbench.model.site import SeriesFacts
+from pairbench.report.figures import (
+    COLORS,
+    MARKERS,
+    SUFFIXES,
+    color_of,
+    marker_of,
+    roofline_figure,
+    speedup_figure,
+    to_bytes,
+    trend_figure,
+)
+from pairbench.report.operator_charts import roofline_chart, speedup_chart
+from pairbench.report.trend import series_chart
+from tests import builders
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run
+from tests.report.site import made
+
+CASE = CASES[0]
+FUSED = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def make(number: int, *, vary: Callable[[int, Record], Record] = lambda _, record: record, **series: Any) -> Trend:
+    """Return the trend of a run a day whose variant is 5 % slower from the tenth on."""
+    records = [
+        vary(day, record)
+        for day in range(number)
+        for record in make_run(24 * day, cases=[CASE], slower={"fused": 1.05} if day >= 10 else {})
+    ]
+    return make_trend(records, replace(FUSED, **series))
+
+
+def eventful(day: int, record: Record) -> Record:
+    if day >= 20:
+        record = replace(record, driver="580.2", environment_hash="g")
+    if day >= 30:
+        record = replace(record, definition_hash="new")
+    return ended(record, "failed", "died") if day in (3, 4) else record
+
+
+@pytest.fixture(scope="module")
+def trend() -> Trend:
+    return make(40, vary=eventful)
+
+
+def lines_of(figure: Any, gid: str) -> list[Any]:
+    # The lines of an error bar have its name, too; the points are a plain line.
+    return [line for axes in figure.axes for line in axes.lines if line.get_gid() == gid]
+
+
+def words_of(figure: Any) -> list[str]:
+    texts = figure.findobj(lambda artist: hasattr(artist, "get_text"))
+    return [str(text.get_text()) for text in texts if text.get_text()]
+
+
+def test_the_picture_shows_what_the_chart_has(trend: Trend) -> None:
+    figure, values = trend_figure(trend), series_chart(trend)
+    assert len(figure.axes) == 3
+    (drawn,) = lines_of(figure, "p50")
+    assert [value for value in drawn.get_ydata() if not math.isnan(value)] == [
+        value for value in values.p50 if not math.isnan(value)
+    ]
+    (speedup,) = lines_of(figure, "speedup")
+    assert len(speedup.get_ydata()) == 40
+    (control,) = lines_of(figure, "control")
+    assert len(control.get_ydata()) == 40
+    levels = [tuple(line.get_ydata()) for line in lines_of(figure, "level")]
+    assert levels == [(step.value,) * 2 for step in (*values.levels, *values.speedup_levels)]
+    for kind, at in (("code", 9.5), ("era", 19.5), ("definition", 29.5)):
+        assert [line.get_xdata()[0] for line in lines_of(figure, kind)] == [at] * 3
+    assert [line.get_xdata()[0] for line in lines_of(figure, "gap")] == [3, 4]
+    words = words_of(figure)
+    assert values.title in words and "driver 580.1 -> 580.2" in words and "speedup (x)" in words
+    assert "latency of a call (us)" in words and "run without a value" in words
+
+
+def test_another_suffix_is_refused(trend: Trend) -> None:
+    with pytest.raises(ValueError, match=r"'.pdf' is unknown, expected one of .svg, .png"):
+        to_bytes(trend_figure(trend), ".pdf")
+
+
+def test_a_long_history_has_few_labels() -> None:
+    trend = make(200)
+    values = series_chart(trend)
+    assert len(values.ticks) <= 12 and values.ticks[-1][0] == 199
+    assert len(trend_figure(trend).axes[-1].get_xticks()) == len(values.ticks)
+
+
+def test_an_environment_that_changes_with_every_run_is_not_spelt_out() -> None:
+    def vary(day: int, record: Record) -> Record:
+        return replace(record, driver=str(day % 2), environment_hash=str(day % 2))
+
+    values = series_chart(make(40, vary=vary))
+    assert sum(mark.kind == "era" for mark in values.marks) == 39
+    assert {mark.label for mark in values.marks if mark.kind == "era"} == {""}
+
+
+def test_a_wide_range_is_logarithmic() -> None:
+    def vary(day: int, record: Record) -> Record:
+        factor = 10 if day >= 6 else 1
+        return replace(record, call_p50_ns=(record.call_p50_ns or 0) * factor, call_p50_ns_low=None)
+
+    trend = make(12, vary=vary)
+    assert series_chart(trend).log
+    assert trend_figure(trend).axes[0].get_yscale() == "log"
+    assert to_bytes(trend_figure(trend), ".svg")
+
+
+CEILINGS = {"copy_gbps": 4000.0, "bfloat16_tflops": 800.0}
+
+
+def variant(name: str, level: float, reach: float = 0.01, case: str = made.CASE) -> SeriesFacts:
+    facts = made.series_facts(made.series(case, name), level=level)
+    speedup = 2e5 / level
+    ends = {"speedup_low": speedup * (1 - reach), "speedup_high": speedup * (1 + reach)}
+    return replace(facts, numbers={**facts.numbers, **ends})
+
+
+def series() -> list[SeriesFacts]:
+    """Return a baseline, a variant each that is faster, slower and neither, and one that failed."""
+    return [
+        made.series_facts(made.series(implementation="baseline"), level=2e5),
+        variant("fused", 1e5),
+        variant("slow", 4e5),
+        variant("same", 1.99e5, reach=0.2),
+        made.failed(made.series(implementation="broken")),
+    ]
+
+
+def test_the_picture_of_speedups_shows_what_the_chart_has() -> None:
+    figure, chart = speedup_figure(series()), speedup_chart(series())
+    for state in ("faster", "slower", "open"):
+        (point,) = [point for point in chart.points if point.state == state]
+        (drawn,) = lines_of(figure, state)
+        assert (drawn.get_xdata()[0], drawn.get_ydata()[0]) == (point.speedup, point.row)
+    assert len({drawn.get_marker() for state in ("faster", "slower", "open") for drawn in lines_of(figure, state)}) == 3
+    assert [tuple(line.get_xdata()) for line in lines_of(figure, "interval")] == [
+        (point.low, point.high) for point in chart.points if point.state != "none"
+    ]
+    assert [line.get_xdata()[0] for line in lines_of(figure, "one")] == [1]
+    words = words_of(figure)
+    assert {chart.title, chart.subtitle, *chart.groups, *chart.variants, "failed"} <= {*words}
+    assert "slower than the baseline" in words and "not proven either way" in words
+
+
+def test_the_picture_of_a_roofline_shows_what_the_chart_has() -> None:
+    figure, chart = roofline_figure(series(), CEILINGS), roofline_chart(series(), CEILINGS)
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in lines_of(figure, "point")] == [
+        (point.intensity, point.tflops) for point in chart.points
+    ]
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in lines_of(figure, "roof")] == [
+        (*roof.x, *roof.y) for roof in chart.roofs
+    ]
+    (axes,) = figure.axes
+    assert (axes.get_xlim(), axes.get_ylim(), axes.get_xscale(), axes.get_yscale()) == (chart.x, chart.y, "log", "log")
+    words = words_of(figure)
+    assert {"copy 4000 GB/s", "bfloat16 800.0 TFLOP/s", "baseline", "fused"} <= {*words} and "broken" not in words
+
+
+def test_an_implementation_looks_the_same_in_every_picture() -> None:
+    """A variant that lacks in one chart shifts no colour there."""
+    broken, rest = series()[-1], [replace(one, numbers={"p50_ns": 1.0}) for one in series()[1:2]]
+    given = [broken, *rest, *series()[2:4]]
+    variants = speedup_chart(given).variants
+    assert roofline_chart(given, CEILINGS).implementations == variants
+    looks = {
+        (color_of(str(at), [*map(str, range(42))]), marker_of(str(at), [*map(str, range(42))])) for at in range(42)
+    }
+    assert len(looks) == len(COLORS) * len(MARKERS) == 42
+
+
+def test_hundreds_of_pairs_share_rows() -> None:
+    cases = [f"op[n={number}]" for number in range(140)]
+    found = [
+        replace(variant(name, 1e5, case=case), axes={"n": at}) for at, case in enumerate(cases) for name in ("a", "b")
+    ]
+    figure = speedup_figure(found)
+    assert figure.get_size_inches()[1] < 30
+    assert {"n=0", "n=139", "a", "b"} <= {*words_of(figure)}
+
+
+def test_the_chart_is_plain_values(trend: Trend) -> None:
+    found = series_chart(trend)
+    assert (found.unit, found.log, found.control_name) == ("us", False, "baseline")
+    lines = (found.p50, found.low, found.high, found.p95, found.control, found.speedup)
+    assert {len(line) for line in lines} == {40}
+    assert [place for place, value in enumerate(found.p50) if math.isnan(value)] == [3, 4]
+    assert found.p50[0] == pytest.approx(100, rel=0.01) and found.control[0] == pytest.approx(200, rel=0.01)
+    assert [(step.start, step.stop) for step in found.levels] == [(0, 9), (10, 19), (20, 29), (30, 39)]
+    assert [round(step.value / 100, 2) for step in found.levels] == [1.0, 1.05, 1.05, 1.05]
+    marks = {(mark.at, mark.kind): mark.label for mark in found.marks}
+    assert marks[10, "code"].endswith("% code") and marks[20, "era"] == "driver 580.1 -> 580.2"
+    assert (30, "definition") in marks and marks[3, "gap"] == "failed"
+    assert "2 without a value" in found.subtitle
+    assert all(run.startswith(point.record.run_id) for run, point in zip(found.runs, trend.points, strict=True))
+
+
+@pytest.mark.parametrize(("kind", "axis"), [("cuda", "latency on the device"), ("cpu", "latency of a call")])
+def test_the_lines_are_of_the_result(kind: str, axis: str) -> None:
+    def filled(record: Record) -> Record:
+        device: dict[str, Any] = {
+            "device_p50_ns": 2e4,
+            "device_p95_ns": 2.2e4,
+            "device_speedup_low": 1.1,
+            "device_speedup_high": 1.4,
+        }
+        return replace(record, **device, device_kind=kind, speedup_low=1.9, speedup_high=2.1)
+
+    values = series_chart(make_trend([filled(record) for day in range(3) for record in make_run(day)], FUSED))
+    record = make_run(2)[1]
+    assert values.latency == axis and values.unit == "us"
+    assert values.p95[-1] == pytest.approx(22.0 if kind == "cuda" else (record.call_p95_ns or 0) / 1e3)
+    assert (values.speedup_low[-1], values.speedup_high[-1]) == ((1.1, 1.4) if kind == "cuda" else (1.9, 2.1))
+
+
+def pictures(name: str = "") -> dict[str, Any]:
+    """Return a picture of each kind, all names in it being this one where one is given."""
+    found = series()
+    if name:
+        hostile = made.series(f"{name}[n=1]", name, name, device_name=name, suite=name)
+        found = [made.series_facts(hostile, axes={name: name}, dtype=name), made.failed(hostile, status=name)]
+
+    def vary(day: int, record: Record) -> Record:
+        return replace(record, driver=f"{name}{day // 8}", environment_hash=str(day // 8), commit=name or "c" * 40)
+
+    return {
+        "speedup": speedup_figure(found),
+        "roofline": roofline_figure(found, {**CEILINGS, f"{name}_tflops": 10.0}),
+        "trend": trend_figure(make(20, vary=vary, suite=name or SUITE, device_name=name or DEVICE)),
+    }
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_equal_values_are_equal_files(suffix: str) -> None:
+    first, second = ({kind: to_bytes(one, suffix) for kind, one in pictures().items()} for _ in range(2))
+    assert first == second
+
+
+def test_an_svg_is_text_without_a_date_and_a_png_has_its_size() -> None:
+    sizes = {"speedup": None, "roofline": (1350, 840), "trend": (1500, 1050)}
+    words = {"speedup": "slow", "roofline": "fused", "trend": "new definition"}
+    shown = {**pictures(), "trend": trend_figure(make(40, vary=eventful))}
+    for kind, figure in shown.items():
+        content = to_bytes(figure, ".svg")
+        root = ET.fromstring(content)
+        assert root.tag == f"{SVG}svg" and b"<dc:date>" not in content
+        assert words[kind] in ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+        size = struct.unpack(">II", to_bytes(figure, ".png")[16:24])
+        assert sizes[kind] in (None, size)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", ["$x_1$ \\frac{", "測定 \U0001f600", "a\x00b\x1b[2J\ud800", *made.HOSTILE])
+def test_hostile_names_are_only_text(name: str, suffix: str) -> None:
+    for figure in pictures(name).values():
+        content = to_bytes(figure, suffix)
+        assert len(content) < 500_000
+        if suffix == ".svg":
+            assert ET.fromstring(content).find(f".//{SVG}script") is None
+
+
+@pytest.mark.parametrize(
+    "found", [[], [made.failed()], [made.series_facts(made.series(builders.CASES[0], "baseline"))]]
+)
+def test_little_or_nothing_is_drawn_too(found: list[SeriesFacts]) -> None:
+    for figure in (speedup_figure(found), roofline_figure(found, {})):
+        assert to_bytes(figure, ".svg").startswith(b"<?xml")
+
+
+@pytest.mark.parametrize(("number", "implementation"), [(0, "fused"), (1, "fused"), (2, "baseline"), (1, "none such")])
+def test_a_short_trend_is_drawn_too(number: int, implementation: str) -> None:
+    figure = trend_figure(make(number, implementation=implementation))
+    assert to_bytes(figure, ".svg").startswith(b"<?xml")
