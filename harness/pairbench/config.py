@@ -47,16 +47,7 @@ class Config:
 
 
 def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:
-    """Return the configuration that holds in a folder.
-
-    Args:
-        start: The folder to look from, upwards.
-        catalogue: Whether the pairs that come with pairbench are meant where no file is named.
-        options: From the command line, named as in the file; None for what was not given. They win.
-
-    Raises:
-        ConfigError: the file cannot be read, or a setting is unknown or wrong.
-    """
+    """Return the configuration that holds in a folder."""
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
     suites, store = _texts(chosen, "suites", "files and folders"), chosen.pop("store", "results")

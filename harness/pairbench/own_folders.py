@@ -42,11 +42,7 @@ def temporary_folder() -> Path:
 
 
 def make_own(base: Path, *names: str) -> Path:
-    """Make a folder in one of those above, each folder on the way so that nobody else writes to it, and return it.
-
-    Raises:
-        OSError: it cannot be made, or one of them is a link, or somebody else's, or others may write to it.
-    """
+    """Make a folder in one of those above, each folder on the way so that nobody else writes to it, and return it."""
     base.parent.mkdir(parents=True, exist_ok=True)
     folder = base
     for name in ("", *names):
@@ -59,11 +55,7 @@ def make_own(base: Path, *names: str) -> Path:
 
 
 def check_own(folder: Path) -> None:
-    """Refuse a folder in which somebody else may put what they like, such as a link to another's file.
-
-    Raises:
-        OSError: it is a link, no folder, somebody else's, or others may write to it.
-    """
+    """Refuse a folder in which somebody else may put what they like, such as a link to another's file."""
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(
@@ -78,15 +70,7 @@ def check_own(folder: Path) -> None:
 
 @contextlib.contextmanager
 def held_folder(base: Path | None = None, prefix: str = _HELD) -> Iterator[Path]:
-    """Make a temporary folder that only this user can look into, and hold it until its end, when it is removed.
-
-    Args:
-        base: Where to make it; among the temporary files of all where not given.
-        prefix: How its name begins. `sweep_folders` removes whatever nobody holds and has such a name.
-
-    Raises:
-        OSError: there is no space or permission.
-    """
+    """Make a temporary folder that only this user can look into, and hold it until its end, when it is removed."""
     folder, descriptor = _make_held(base or Path(tempfile.gettempdir()), prefix)
     try:
         yield folder

@@ -105,18 +105,7 @@ def make_plan(
     settings: Settings,
     subset: Subset,
 ) -> Plan:
-    """Multiply operators by cases, implementations and modes.
-
-    Args:
-        operators: All that were loaded. Those without any of the implementations that are taken are left out.
-        broken: Suites that could not be loaded.
-        equipment: Where the plan is carried out.
-        settings: Tiers and modes.
-        subset: What to take.
-
-    Raises:
-        SelectionError: a selection, or an implementation, takes nothing at all.
-    """
+    """Multiply operators by cases, implementations and modes."""
     check_selections(subset.selections, operators, broken)
     tiers = tiers_for(equipment.device, settings, edge=subset.edge)
     wanted = [
@@ -144,11 +133,7 @@ def make_plan(
 def check_selections(
     selections: Sequence[Selection], operators: Sequence[OperatorDescription], broken: Sequence[BrokenSuite]
 ) -> None:
-    """Check that each SELECT argument takes something, or could have if a suite had not failed.
-
-    Raises:
-        SelectionError: one takes nothing.
-    """
+    """Check that each SELECT argument takes something, or could have if a suite had not failed."""
     failed = {suite.suite for suite in broken}
     # One argument is several selections where it is looked for in several files.
     by_text: dict[str, list[Selection]] = {}
@@ -220,13 +205,7 @@ def typical(cases: Iterable[PlannedCase], device: Device) -> PlannedCase:
 def one_of_each(
     cases: Sequence[PlannedCase], selections: Sequence[Selection], device: Device
 ) -> tuple[PlannedCase, ...]:
-    """Return the cases that were named by their keys, and of each other operator one.
-
-    Args:
-        cases: All that are selected, of the tiers that suit the device or were asked for.
-        selections: What selected them.
-        device: Where they are tried.
-    """
+    """Return the cases that were named by their keys, and of each other operator one."""
     by_operator: dict[tuple[str, str], list[PlannedCase]] = {}
     for planned in cases:
         by_operator.setdefault((planned.operator.suite, planned.operator.name), []).append(planned)
@@ -265,11 +244,7 @@ def _taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str,
 
 
 def check_implementations(implementations: Iterable[str], operators: Iterable[OperatorDescription]) -> None:
-    """Check that each name or glob is that of an implementation of some operator.
-
-    Raises:
-        SelectionError: one is not.
-    """
+    """Check that each name or glob is that of an implementation of some operator."""
     known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
         if known and not any(names_implementation((pattern,), name) for name in known):

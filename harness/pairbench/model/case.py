@@ -79,11 +79,7 @@ def format_value(value: AxisValue) -> str:
 
 
 def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
-    """Check one declared point and return it as a case.
-
-    Raises:
-        DeclarationError: the point is no mapping, or a value is of a type that a key cannot hold.
-    """
+    """Check one declared point and return it as a case."""
     if not isinstance(point, Mapping):
         raise DeclarationError(f"operator {operator!r}: case {point!r} is no mapping, expected dict(axis=value, ...)")
     axes = tuple((axis, _checked(operator, axis, point[axis])) for axis in sorted(point))
@@ -136,11 +132,7 @@ def gradient_of(path: str) -> str | None:
 
 
 def with_directions(operator: str, point: Any) -> list[Any]:
-    """Return a declared case in each direction, or as it is where it names one.
-
-    Raises:
-        DeclarationError: it names something else.
-    """
+    """Return a declared case in each direction, or as it is where it names one."""
     if not isinstance(point, Mapping):
         return [point]  # what it is instead is said where it is made
     if "direction" not in point:
@@ -156,11 +148,7 @@ def with_directions(operator: str, point: Any) -> list[Any]:
 def check_gradients(
     operator: str, gradients: tuple[str, ...], constants: tuple[str, ...], state: tuple[str, ...]
 ) -> None:
-    """Check that what has a gradient is neither constant nor state.
-
-    Raises:
-        DeclarationError: something is.
-    """
+    """Check that what has a gradient is neither constant nor state."""
     roots = {re.split(r"[.\[]", name, maxsplit=1)[0]: name for name in gradients}
     if both := set(roots) & set(constants):
         raise DeclarationError(

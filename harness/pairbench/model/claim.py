@@ -98,11 +98,7 @@ class Claim:
 def check_claims(
     operator: str, claims: object, cases: Sequence[Case], implementations: Mapping[str, object]
 ) -> tuple[Claim, ...]:
-    """Return an operator's claims, checked against its cases and variants.
-
-    Raises:
-        DeclarationError: a claim names a case or a variant that the operator does not have.
-    """
+    """Return an operator's claims, checked against its cases and variants."""
     if isinstance(claims, str) or not isinstance(claims, Sequence):
         raise DeclarationError(f"operator {operator!r}: claims is {claims!r}, expected a list of Claim(...)")
     timed = [dict(case.axes) for case in cases if case.tier != "edge"]

@@ -102,15 +102,7 @@ DEFAULT = Policy()
 
 
 def policy_of(min_effect: float | None, *, name: str = "--min-effect") -> Policy:
-    """Return the default thresholds with another minimum effect.
-
-    Args:
-        min_effect: In percent; None for the default one.
-        name: What the user calls it.
-
-    Raises:
-        UsageError: it is no such percentage.
-    """
+    """Return the default thresholds with another minimum effect."""
     if min_effect is None:
         return DEFAULT
     if not 0 < min_effect < 100:
@@ -343,11 +335,7 @@ class Comparison:
         return Counter(change.outcome for change in self.changes)
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """Return the contract's exit code.
-
-        Args:
-            strict: fail, with 3, also where something is undecided, cannot be compared, or was not measured at all.
-        """
+        """Return the contract's exit code."""
         found = self.outcomes
         if found[GateOutcome.REGRESSION] or found[GateOutcome.FAILED]:
             return 1

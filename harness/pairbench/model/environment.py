@@ -12,12 +12,7 @@ from typing import Any
 
 
 def device_slug(name: str, otherwise: str = "device") -> str:
-    """Return the name of a device model as part of a path, such as `nvidia-h200`.
-
-    Args:
-        name: As the driver gives it.
-        otherwise: What stands for a name without a letter or digit.
-    """
+    """Return the name of a device model as part of a path, such as `nvidia-h200`."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or otherwise
 
 

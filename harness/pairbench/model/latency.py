@@ -67,10 +67,6 @@ def sampled_as(record: Record, known: Container[str]) -> str:
     """Return the name of the latency whose raw samples a record's result is derived from.
 
     Where a replay was not believed, the device's latency is derived from samples of the stream.
-
-    Args:
-        record: Measured.
-        known: The names of latencies that there are samples of.
     """
     name = result_of(record).name
     return STREAM.name if name == DEVICE.name and record.device_timer == "spin" and STREAM.name in known else name

@@ -12,11 +12,6 @@ def plain(value: Any, *, canonical: bool = False) -> Any:
 
     Dataclasses and named tuples become objects, every other collection a list, NaN and infinities None. A mapping whose
     keys are dataclasses becomes a list of objects with `key` and `value`. What JSON does not know becomes its own text.
-
-    Args:
-        value: Anything.
-        canonical: Whether mappings are put in the order of their keys, and NaN and infinities left as they are, so that
-            equal values give equal text, and nothing is lost without being noticed.
     """
     inner = partial(plain, canonical=canonical)
     if isinstance(value, str):

@@ -320,13 +320,7 @@ class Wanted:
     modes: tuple[str, ...] = ()
 
     def takes(self, implementation: str | None, mode: str | None, *, beside: str | None = None) -> bool:
-        """Return whether a series or record of an implementation and mode is meant.
-
-        Args:
-            implementation: Its name; None for what could not be loaded, which has no part in it.
-            mode: Its mode.
-            beside: An implementation that is taken with whatever is named.
-        """
+        """Return whether a series or record of an implementation and mode is meant."""
         named = not self.implementations or implementation == beside
         named = named or any(fnmatch.fnmatchcase(implementation or "", glob) for glob in self.implementations)
         return named and (not self.modes or mode in self.modes)

@@ -27,12 +27,7 @@ def safe(text: str, *, colored: bool = False) -> str:
 
 
 def printable(text: str, *, colored: bool = False) -> str:
-    r"""Return text without characters that command a terminal, and without lines that command GitHub's runner: these as escapes.
-
-    Args:
-        text: Some lines; line breaks and tabs stay.
-        colored: Whether the escape sequences of colors stay, too.
-    """
+    r"""Return text without characters that command a terminal, and without lines that command GitHub's runner: these as escapes."""
     parts = _COLOR.split(text) if colored else [text]
     whole = "".join(part if colored and place % 2 else _escaped(part) for place, part in enumerate(parts))
     return _COMMAND.sub(r"\1\\::", whole).replace(_OLD_COMMAND, r"#\u0023[")

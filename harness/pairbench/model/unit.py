@@ -55,15 +55,7 @@ class Unit:
 
     @classmethod
     def of(cls, values: object, where: str) -> "Unit":
-        """Return a unit that was written as JSON or TOML.
-
-        Args:
-            values: A table with the fields of a unit; a list of one text may be the text.
-            where: What is read, for the message.
-
-        Raises:
-            UsageError: a field is unknown, missing or of another kind.
-        """
+        """Return a unit that was written as JSON or TOML."""
         if not isinstance(values, Mapping):
             raise UsageError(f"{where} is {values!r:.60}, expected a table with `operators` and `device`")
         known = [item.name for item in fields(cls)]

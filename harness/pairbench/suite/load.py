@@ -21,9 +21,6 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
 
     Files of helpers (kernels, say) may stand beside suites; they declare nothing and are passed over. So are hidden folders,
     virtual environments and caches.
-
-    Raises:
-        SuiteError: a place does not exist.
     """
     files: list[Path] = []
     for place in places:
@@ -62,9 +59,6 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
     """Return the new name of each suite that was moved, by its old name, as the files `moved.toml` of some folders say.
 
     Names are those that records have, such as `suites/conv/causal.py`.
-
-    Raises:
-        SuiteError: a file cannot be read, or holds something else.
     """
     moved: dict[str, str] = {}
     for file in (place / _MOVED for place in places):
@@ -91,9 +85,6 @@ def load_suite(path: Path) -> dict[str, Operator]:
     """Load a suite file and return its operators by name, in the order of declaration.
 
     It can import what lies beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
-
-    Raises:
-        SuiteError: the file cannot be imported, declares nothing, or declares two operators of one name.
     """
     path = path.resolve()
     if path.suffix != ".py":
@@ -124,11 +115,7 @@ def load_suite(path: Path) -> dict[str, Operator]:
 
 
 def refuse_syntax_errors(files: Iterable[Path]) -> None:
-    """Say what is wrong with some suite files if none of them is Python: no process need load torch for that.
-
-    Raises:
-        SuiteError: there are files, and each has a syntax error.
-    """
+    """Say what is wrong with some suite files if none of them is Python: no process need load torch for that."""
     errors = [_syntax_error(file) for file in files]
     if errors and all(errors):
         raise SuiteError("; ".join(filter(None, errors)))

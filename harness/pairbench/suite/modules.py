@@ -32,12 +32,7 @@ STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 def load_module(path: Path) -> ModuleType:
-    """Load a Python file, or return its module where it is loaded already.
-
-    Raises:
-        ImportError: the file does not end in .py.
-        Exception: whatever the file raises while it is loaded; nothing of it stays behind.
-    """
+    """Load a Python file, or return its module where it is loaded already."""
     if path.suffix != ".py":
         raise ImportError(f"{path.name} is not a Python file")
     if _FINDER not in sys.meta_path:
@@ -62,24 +57,14 @@ def search(folder: str) -> None:
 
 
 def find_package(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return where a suite finds a package by its plain name.
-
-    Raises:
-        ImportError, ValueError, AttributeError, OSError: what is loaded under that name, or a finder, is no ordinary one.
-    """
+    """Return where a suite finds a package by its plain name."""
     folder = next((finder.folder for finder in sys.meta_path if isinstance(finder, _Current)), str(Path.cwd()))
     found = None if name in _LIBRARIES else importlib.machinery.PathFinder.find_spec(name, [folder, *sys.path])
     return found or importlib.util.find_spec(name)
 
 
 def parse_module(path: Path) -> ast.Module:
-    """Return a file's tree with its imports of neighbours made relative, as it is compiled.
-
-    Raises:
-        OSError: it cannot be read.
-        SyntaxError: it is no Python.
-        ValueError: it is no text.
-    """
+    """Return a file's tree with its imports of neighbours made relative, as it is compiled."""
     tree = ast.parse(path.read_bytes(), filename=str(path))
     _Relative(path, tree).visit(tree)
     return tree

@@ -32,10 +32,6 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
     """Return the files that a suite imports, those of its helpers included.
 
     Imports inside of functions count. What is loaded in any other way, by a name put together for instance, is not found.
-
-    Args:
-        suite: The suite's file.
-        repository: The folder whose packages count.
     """
     tree: set[Path] = set()
     packages: set[Path] = set()
@@ -57,12 +53,7 @@ _COMPILER = re.compile(rb"\b(torch\.compile|flex_attention|_dynamo|_inductor)\b"
 
 
 def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
-    """Return whether the text of any suite, or of a file that it imports, names torch's compiler.
-
-    Args:
-        suites: The suites' files.
-        repository: The folder whose packages count.
-    """
+    """Return whether the text of any suite, or of a file that it imports, names torch's compiler."""
     return any(
         _COMPILER.search(_text(file))
         for suite in suites

@@ -21,12 +21,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def about(path: Path, shown: str) -> dict[str, About]:
-    """Return what a suite's file says of each operator that it declares under a name which is plain text.
-
-    Args:
-        path: The file. One that is missing, no Python or too large gives an empty dictionary.
-        shown: How records name the file.
-    """
+    """Return what a suite's file says of each operator that it declares under a name which is plain text."""
     try:
         module = _parsed(path)
         return _found(module, shown) if module else {}

@@ -34,11 +34,7 @@ def recipes() -> tuple[Recipe, ...]:
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe of that name.
-
-    Raises:
-        SelectionError: there is none.
-    """
+    """Return the recipe of that name."""
     known = {one.name: one for one in recipes()}
     if name not in known:
         raise SelectionError(f"there is no recipe {name!r}, expected one of {', '.join(known)}")
