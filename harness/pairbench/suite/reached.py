@@ -1,4 +1,4 @@
-"""Which files a suite is made of, read from its import statements: nothing in them runs, so any commit's can be asked."""
+"""Finds the files that a suite imports, from its import statements: none is run, so the files of any commit can be read."""
 
 import ast
 import functools
@@ -11,11 +11,10 @@ from pathlib import Path
 from pairbench.suite.modules import file_beside, find_package, parse_module
 
 _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
-"""The package pairbench itself is no part of a suite, and what is installed belongs to the environment."""
-
+"""Packages that are no part of a suite: pairbench itself, and installed ones, which belong to the environment."""
 
 SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", ".s", ".ll", ".mlir", ".hip", ".cl"))
-"""Endings of files that a suite compiles by itself, or may: no hash is made of them."""
+"""Endings of files that a suite may compile by itself: no hash covers them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,19 +22,19 @@ class ReachedFiles:
     """The files of one suite."""
 
     tree: frozenset[Path]
-    """The suite's file and what it imports from the tree of suites, kernels included: what hashes are made of."""
+    """The suite's file and the files that it imports from the tree of suites, kernels included; hashes cover them."""
     packages: frozenset[Path]
-    """Files of the same repository that it imports by their packages' names, which no hash covers."""
+    """Files of the same repository that it imports by their packages' names; no hash covers them."""
 
 
 def reached_files(suite: Path, repository: Path) -> ReachedFiles:
-    """Return the files that a suite imports, those of its helpers included.
+    """Return the files that a suite and its helpers import, packages of the repository included.
 
-    Imports inside of functions count. What is loaded in any other way, by a name put together for instance, is not found.
+    Imports inside of functions count; imports by names that are made at run time are not found.
     """
     tree: set[Path] = set()
     packages: set[Path] = set()
-    # From a package no way leads back into the tree of suites.
+    # Packages do not import the tree of suites.
     for found, start in ((tree, [suite]), (packages, [])):
         waiting = start or [file for one in tree for name in _imports(one).names for file in _of(name, repository)]
         while waiting:
@@ -65,18 +64,18 @@ def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
 def _text(file: Path) -> bytes:
     try:
         return file.read_bytes()
-    except OSError:  # who loads it says what is wrong with it
+    except OSError:  # loading the file reports it
         return b""
 
 
 def sources_beside(files: Iterable[Path]) -> set[Path]:
-    """Return the sources of compiled code that lie in the folders of some files."""
+    """Return the sources of compiled code in the folders of some files."""
     folders = {file.parent for file in files}
     return {path for folder in folders for path in folder.iterdir() if path.suffix in SOURCES}
 
 
 def forget() -> None:
-    """Forget which packages there are, and which files lie beside one another: some have come or gone."""
+    """Clear the caches of packages and of files beside one another, after some have come or gone."""
     _imports_of.cache_clear()
     _places.cache_clear()
 
@@ -92,7 +91,7 @@ class _Imports:
 
 
 def _imports(file: Path) -> _Imports:
-    """Return what a file imports; who watches files asks again and again while they change."""
+    """Return the imports of a file, cached while the file does not change, for `try --watch` asks five times a second."""
     try:
         state = file.stat()
     except OSError:
@@ -105,7 +104,7 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
     try:
         module = parse_module(file)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return _Imports()  # who loads it says what is wrong with it
+        return _Imports()  # loading the file reports it
     files: set[Path] = set()
     names: set[str] = set()
     for node in ast.walk(module):
@@ -128,7 +127,7 @@ def _relative(file: Path, node: ast.ImportFrom) -> Iterator[Path]:
 
 
 def _along(folder: Path, parts: list[str]) -> Iterator[Path]:
-    """Yield the files that are run for a dotted name below a folder, as far as they are there."""
+    """Yield the files that an import of a dotted name below a folder runs, if they exist."""
     for part in parts:
         yield from filter(None, [_package_file(folder), file_beside(folder, part)])
         folder /= part
@@ -152,7 +151,7 @@ def _of(name: str, repository: Path) -> Iterator[Path]:
 
 @functools.cache
 def _places(package: str, repository: Path) -> tuple[Path, ...]:
-    """Return where a package or a module of the repository is; nothing for all others."""
+    """Return the folders or files of a package or module of the repository; nothing for other packages."""
     if package in sys.stdlib_module_names or package in _NOT_FOLLOWED:
         return ()
     try:
