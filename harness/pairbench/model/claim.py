@@ -1,4 +1,4 @@
-"""Published figures about a pair, declared beside the operator so that they can be compared with what is measured."""
+"""Published figures about a pair, declared beside the operator to be compared with measurements."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -121,7 +121,7 @@ def check_claims(
 
 def _without_lists(point: Any) -> Any:
     if not isinstance(point, Mapping):
-        return point  # what it is instead is said where it is read
+        return point  # make_case refuses it
     return {axis: tuple(value) if isinstance(value, list) else value for axis, value in point.items()}
 
 
