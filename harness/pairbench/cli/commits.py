@@ -7,7 +7,6 @@ from typer import Argument, Option
 from pairbench.cli.options import Given, remark, verb
 from pairbench.cli.say import annotate_github, configure, put
 from pairbench.errors import UsageError
-from pairbench.model.comparison import policy_of
 
 
 @verb("base rest catalogue implementation device tier mode rounds min_effect tf32 timeout store strict output")
@@ -46,6 +45,7 @@ def ab(
     """
     from pairbench.features.ab.arguments import read_arguments
     from pairbench.features.ab.measure import compare_commits, keep, open_store
+    from pairbench.model.comparison import policy_of
     from pairbench.report.comparison.render import render_comparison
     from pairbench.report.render import to_json
     from pairbench.report.rows import precision_remark
@@ -108,6 +108,7 @@ def bisect(
     """
     from pairbench.features.ab.arguments import read_arguments
     from pairbench.features.bisect.search import Asked, bisect_commits, render_bisection
+    from pairbench.model.comparison import policy_of
 
     policy = policy_of(given.min_effect)
     # What git knows by the name of a case is no commit here.

@@ -10,7 +10,6 @@ from pairbench.cli.options import Given, remark, verb
 from pairbench.cli.say import put, report_problems, write
 from pairbench.errors import SelectionError, UsageError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.model.comparison import GateOutcome, policy_of
 from pairbench.workflow.setup import store_of
 
 _SERIES = "One implementation of a case in a mode, like suites/conv.py::conv1d[taps=4]-triton-eager; or a glob"
@@ -110,6 +109,7 @@ def compare(
 
     Example: pairbench compare main latest --strict
     """
+    from pairbench.model.comparison import policy_of
     from pairbench.report.comparison.render import render_comparison
     from pairbench.workflow.compare.comparer import Comparer
 
@@ -139,6 +139,7 @@ def trend(
 
     Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
     """
+    from pairbench.model.comparison import GateOutcome
     from pairbench.report.trend import render_trend
     from pairbench.workflow.lookup import read_trend
 
