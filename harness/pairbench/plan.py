@@ -139,11 +139,11 @@ def check_selections(
     by_text: dict[str, list[Selection]] = {}
     for selection in selections:
         by_text.setdefault(selection.text, []).append(selection)
-    for text, several in by_text.items():
-        taken = any(one.takes(operator, case) for one in several for operator in operators for case in operator.cases)
-        if not taken and not any(one.suite in failed for one in several):
+    for text, meant in by_text.items():
+        taken = any(one.takes(operator, case) for one in meant for operator in operators for case in operator.cases)
+        if not taken and not any(one.suite in failed for one in meant):
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
-            files = ", ".join(one.suite for one in several if one.suite is not None and one.pattern == text)
+            files = ", ".join(one.suite for one in meant if one.suite is not None and one.pattern == text)
             raise SelectionError(
                 f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} "
                 "(`pairbench list` shows their cases)"
@@ -205,9 +205,9 @@ def one_of_each(
     for planned in cases:
         by_operator.setdefault((planned.operator.suite, planned.operator.name), []).append(planned)
     taken: list[PlannedCase] = []
-    for several in by_operator.values():
-        named = [planned for planned in several if any(_names_case(one, planned) for one in selections)]
-        taken += named or [typical(several, device)]
+    for of_operator in by_operator.values():
+        named = [planned for planned in of_operator if any(_names_case(one, planned) for one in selections)]
+        taken += named or [typical(of_operator, device)]
     return tuple(taken)
 
 

@@ -4,6 +4,7 @@ An operator of a notebook or script is written as the text that declares it, and
 """
 
 import contextlib
+import functools
 import importlib
 import inspect
 import os
@@ -29,7 +30,7 @@ Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def with_cases(operator: Operator, cases: Cases | None) -> Operator:
-    """Return an operator with other cases; itself where none are given."""
+    """Return an operator with other cases; itself if none are given."""
     if cases is None:
         return operator
     given: dict[str, Any] = {**vars(operator), "cases": cases, "claims": ()}
@@ -38,7 +39,7 @@ def with_cases(operator: Operator, cases: Cases | None) -> Operator:
 
 
 def add_operator(source: SourceText, operator: Operator) -> None:
-    """Add the declaration of an operator, and all that it uses, to the text of a suite."""
+    """Add the declaration of an operator, and all definitions that it uses, to the text of a suite."""
     what = f"operator {operator.name!r}"
     callables = {
         "inputs": operator.inputs,
@@ -101,17 +102,17 @@ Targets = Target | Iterable[Target] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """What a call has to do."""
+    """The settings and the SELECT arguments of a call."""
 
     config: Config
     select: list[str]
-    """The SELECT arguments that stand for what was given."""
+    """The SELECT arguments for the call's targets."""
     text: str = ""
-    """The suite that was written for operators without a file; empty where there was none to write."""
+    """The text of the suite that was written for operators without a file; empty if none was written."""
 
 
 def refuse_in_worker(what: str) -> None:
-    """Refuse to measure while a suite is being loaded, which would start workers that load it, and so on without an end."""
+    """Refuse to measure while a worker loads a suite: its workers would load the suite, and so on without end."""
     if os.environ.get(VARIABLE):
         raise UsageError(
             f"pairbench.{what} was called while the file that declares the operators was loaded by a worker; "
@@ -121,30 +122,33 @@ def refuse_in_worker(what: str) -> None:
 
 @contextlib.contextmanager
 def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = False, **options: Any) -> Iterator[Opened]:
-    """Find what is meant, and hold what has to be written for it until the call is over."""
-    several: list[Any]
+    """Yield the settings and SELECT arguments of some targets; suites that have to be written for them are held until the end.
+
+    `cases` replaces the cases of operators, and `options` are settings by their names on the command line.
+    """
+    given: list[Any]
     if isinstance(targets, Iterable) and not isinstance(targets, str | os.PathLike | Operator):
-        several = list(targets)
+        given = list(targets)
     else:
-        several = [] if targets is None else [targets]
-    for one in several:
-        if not isinstance(one, str | os.PathLike | Operator):
+        given = [] if targets is None else [targets]
+    for target in given:
+        if not isinstance(target, str | os.PathLike | Operator):
             raise UsageError(
-                f"{one!r:.60} is of type {type(one).__qualname__}, expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
+                f"{target!r:.60} is of type {type(target).__qualname__}, expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
             )
-        if cases is not None and not isinstance(one, Operator):
-            raise UsageError(f"cases= goes with an Operator; of {str(one)!r} name the cases: 'ops.py::silu[n=1024]'")
-    if cases is not None and not several:
+        if cases is not None and not isinstance(target, Operator):
+            raise UsageError(f"cases= goes with an Operator; of {str(target)!r} name the cases: 'ops.py::silu[n=1024]'")
+    if cases is not None and not given:
         raise UsageError("cases= goes with an Operator, and none is given")
     config = configure(catalogue=catalogue, **options)
     select, unfiled = [], []
-    for one in several:
-        if not isinstance(one, Operator):
-            select.append(str(one))
-        elif (file := file_of(one)) is None or cases is not None:
-            unfiled.append(with_cases(one, cases))
+    for target in given:
+        if not isinstance(target, Operator):
+            select.append(str(target))
+        elif (file := file_of(target)) is None or cases is not None:
+            unfiled.append(with_cases(target, cases))
         else:
-            select.append(f"{file}::{one.name}")
+            select.append(f"{file}::{target.name}")
     if not unfiled:
         yield Opened(config=config, select=select)
         return
@@ -158,7 +162,7 @@ def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = Fal
 
 @contextlib.contextmanager
 def written_suite(text: str, config: Config) -> Iterator[tuple[Config, Path]]:
-    """Write a suite, and give its file and the settings under which it goes by its own short name, as long as it is needed."""
+    """Write a suite into a temporary folder, and yield the settings under which records name it without the folder, and its file."""
     with held_folder() as folder:
         file = folder.resolve() / f"{_name_of_main()}.py"
         file.write_text(text, encoding="utf-8")
@@ -166,7 +170,7 @@ def written_suite(text: str, config: Config) -> Iterator[tuple[Config, Path]]:
 
 
 def _name_of_main() -> str:
-    """Return how records name the suite of this process: after its script, else `notebook` or `shell`."""
+    """Return the name of this process's suite in records: that of its script, else `notebook` or `shell`."""
     main = vars(sys.modules["__main__"])
     if isinstance(main.get("In"), list):
         return "notebook"
@@ -175,7 +179,7 @@ def _name_of_main() -> str:
 
 
 def file_of(operator: Operator) -> Path | None:
-    """Return the suite file that an operator was imported from; None for one of this notebook, shell or script."""
+    """Return the suite file that an operator was imported from; None for operators of this notebook, shell or script."""
     files, main = [], sys.modules["__main__"]  # which multiprocessing knows by another name, too
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -222,45 +226,38 @@ def open_functions(
     gradients: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[tuple[Opened, str]]:
-    """Make an operator of functions, and hold its suite until the call is over."""
+    """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments.
+
+    The suite that is written for it is held until the end; `options` are settings by their names on the command line.
+    """
     if not isinstance(functions, Mapping) or len(functions) < 2:
         raise UsageError(
             f"functions is {functions!r:.80}, expected two and more by name, the plain one first: {{'plain': f, 'mine': g}}"
         )
     first, *others = functions
     called = name or _name_of(first, functions[first])
+    declare = functools.partial(
+        Operator,
+        called,
+        baseline=functions[first],
+        variants={key: functions[key] for key in others},
+        tolerance=tolerance,
+        gradients=gradients,
+    )
     if _is_inputs(args):
-        variants = {key: functions[key] for key in others}
         if cases is None:
             raise UsageError(
                 "args is a function inputs(make, ...), so cases= has to say with which axes: cases=grid(n=[1024])"
             )
-        operator = Operator(
-            called,
-            baseline=functions[first],
-            variants=variants,
-            inputs=args,
-            cases=cases,
-            tolerance=tolerance,
-            gradients=gradients,
-        )
-        with open_targets(operator, cases=None, **options) as opened:
+        with open_targets(declare(inputs=args, cases=cases), cases=None, **options) as opened:
             yield opened, "auto"
         return
     if cases is not None:
         raise UsageError("cases= goes with a function inputs(make, ...) as args, and values are given")
     values = _by_name(functions, args)
     axes = _axes(values)
-    # Checks names, functions and tolerance as a declaration in a file is checked.
-    declared = Operator(
-        called,
-        baseline=functions[first],
-        variants={key: functions[key] for key in others},
-        inputs=lambda make, **_axes: {},  # noqa: ARG005 (the suite has another)
-        cases=[axes],
-        tolerance=tolerance,
-        gradients=gradients,
-    )
+    # Checks names, functions and tolerance as in a file; the suite has other inputs.
+    declared = declare(inputs=lambda make, **_axes: {}, cases=[axes])  # noqa: ARG005
     source = SourceText()
     calls = _calls(source, functions, list(values))
     names = {"torch": source.imported("torch"), "path": source.imported("pathlib")}
@@ -287,7 +284,7 @@ def _is_inputs(args: Any) -> bool:
 
 
 def _torch() -> Any:
-    """Return torch where this process has loaded it, as it has where there are tensors."""
+    """Return torch if this process has loaded it, as it has where there are tensors."""
     return sys.modules.get("torch")
 
 
@@ -297,15 +294,14 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _by_name(functions: Mapping[str, Callable[..., Any]], args: Any) -> dict[str, Any]:
-    """Return the arguments by the names of the first function's parameters, or by their places where that has none."""
+    """Return the arguments by the names of the first function's parameters, or by their positions where these have no names."""
     if isinstance(args, Mapping):
         values = dict(args)
     else:
-        several = (
-            (args,) if _is_tensor(args) or not isinstance(args, Sequence) or isinstance(args, str) else tuple(args)
-        )
-        names = next(filter(None, (_parameters(one, len(several)) for one in functions.values())), None)
-        values = dict(zip(names or [f"x{place}" for place in range(len(several))], several, strict=True))
+        listed = isinstance(args, Sequence) and not _is_tensor(args) and not isinstance(args, str)
+        given = tuple(args) if listed else (args,)
+        names = next(filter(None, (_parameters(one, len(given)) for one in functions.values())), None)
+        values = dict(zip(names or [f"x{index}" for index in range(len(given))], given, strict=True))
     for key, value in values.items():
         if not (isinstance(key, str) and key.isidentifier()):
             raise UsageError(f"args has the name {key!r}, expected the name of a parameter")
@@ -328,7 +324,7 @@ def _check(what: str, value: Any) -> None:
 
 
 def _parameters(function: Any, count: int) -> list[str] | None:
-    """Return the names of a function's first parameters; None where they are not known, or cannot be given by name."""
+    """Return the names of a function's first parameters; None where they are unknown, or cannot be given by name."""
     try:
         parameters = list(inspect.signature(function_of(function) or function).parameters.values())
     except (TypeError, ValueError):  # a C function
@@ -338,7 +334,7 @@ def _parameters(function: Any, count: int) -> list[str] | None:
 
 
 def _calls(source: SourceText, functions: Mapping[str, Callable[..., Any]], names: list[str]) -> dict[str, str]:
-    """Return an expression for each function, all called by the same names: through a line of Python each where theirs differ."""
+    """Return an expression for each function; where their parameters have other names, of a wrapper with the names of the arguments."""
     texts = {key: source.expression(one, f"function {key!r}") for key, one in functions.items()}
     if all(_parameters(one, len(names)) == names for one in functions.values()):
         return texts
@@ -354,7 +350,7 @@ def _calls(source: SourceText, functions: Mapping[str, Callable[..., Any]], name
 
 
 def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells the case from others: shapes, numbers and the dtype."""
+    """Return the axes of the case: shapes, numbers and the dtype of the arguments."""
     axes: dict[str, Any] = {}
     dtypes: dict[str, None] = {}
     for name, value in values.items():
@@ -370,7 +366,7 @@ def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _device_of(values: Mapping[str, Any]) -> str:
-    """Return the device that tensors are on; `auto` where there are none."""
+    """Return the device of the tensors; `auto` where there are none."""
     found = {f"cuda:{value.device.index or 0}" if value.is_cuda else value.device.type for value in _tensors(values)}
     if len(found) > 1:
         raise UsageError(f"args are on {' and '.join(sorted(found))}, expected one device; name it: device='cuda:0'")
@@ -389,7 +385,7 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def _save(values: Mapping[str, Any], file: Path) -> None:
-    """Write the arguments, without what else a tensor's memory holds."""
+    """Write the arguments to a file, each tensor without the rest of its storage."""
     torch = _torch()
 
     def copied(value: Any) -> Any:

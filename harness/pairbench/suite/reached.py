@@ -4,9 +4,10 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pairbench.suite.modules import file_beside, find_package, parse_module
 
@@ -36,7 +37,9 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
     packages: set[Path] = set()
     # Packages do not import the tree of suites.
     for found, start in ((tree, [suite]), (packages, [])):
-        waiting = start or [file for one in tree for name in _imports(one).names for file in _of(name, repository)]
+        waiting = start or [
+            file for one in tree for name in _imports(one).names for file in _package_files(name, repository)
+        ]
         while waiting:
             file = waiting.pop()
             if file in found:
@@ -44,7 +47,7 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
             found.add(file)
             waiting += _imports(file).files
             if found is packages:
-                waiting += (other for name in _imports(file).names for other in _of(name, repository))
+                waiting += (other for name in _imports(file).names for other in _package_files(name, repository))
     return ReachedFiles(tree=frozenset(tree), packages=frozenset(packages) - tree)
 
 
@@ -80,14 +83,11 @@ def forget() -> None:
     _places.cache_clear()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Imports:
-    """What one file imports."""
+class _Imports(NamedTuple):
+    """The files that a file imports by relative or plain names, and the names of the packages and modules that it imports."""
 
-    files: frozenset[Path] = frozenset()
-    """Files that are imported by relative or plain names."""
-    names: frozenset[str] = frozenset()
-    """Names of packages and modules that are imported."""
+    files: Collection[Path] = ()
+    names: Collection[str] = ()
 
 
 def _imports(file: Path) -> _Imports:
@@ -114,7 +114,7 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
             files |= set(_relative(file, node))
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return _Imports(files=frozenset(files), names=frozenset(names))
+    return _Imports(files, names)
 
 
 def _relative(file: Path, node: ast.ImportFrom) -> Iterator[Path]:
@@ -139,7 +139,7 @@ def _package_file(folder: Path) -> Path | None:
     return file if file.is_file() else None
 
 
-def _of(name: str, repository: Path) -> Iterator[Path]:
+def _package_files(name: str, repository: Path) -> Iterator[Path]:
     """Yield the files of a dotted name that belong to the repository."""
     first, _, rest = name.partition(".")
     for place in _places(first, repository):
