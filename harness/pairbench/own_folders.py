@@ -113,10 +113,9 @@ def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
     Links are not followed, and folders of other users, or on a file system without locks, are left alone.
     """
     with contextlib.suppress(OSError):
-        for folder in (base or Path(tempfile.gettempdir())).iterdir():
-            if folder.name.startswith(prefix):
-                with contextlib.suppress(OSError):
-                    _sweep(folder)
+        for folder in (base or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
+            with contextlib.suppress(OSError):
+                _sweep(folder)
 
 
 def is_held(folder: Path) -> bool:

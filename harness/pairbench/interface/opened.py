@@ -19,7 +19,6 @@ from pairbench.config import Config
 from pairbench.errors import DeclarationError, UsageError
 from pairbench.execute.orphans import VARIABLE
 from pairbench.interface.source import INTO_A_FILE, SourceText, function_of, literal_of
-from pairbench.model.case import Case
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder
@@ -41,6 +40,9 @@ def with_cases(operator: Operator, cases: Cases | None) -> Operator:
 def add_operator(source: SourceText, operator: Operator) -> None:
     """Add the declaration of an operator, and all definitions that it uses, to the text of a suite."""
     what = f"operator {operator.name!r}"
+    tiers: dict[str, list[dict[str, Any]]] = {}
+    for case in operator.cases:
+        tiers.setdefault(case.tier, []).append(dict(case.axes))
     callables = {
         "inputs": operator.inputs,
         "oracle": operator.oracle,
@@ -51,7 +53,7 @@ def add_operator(source: SourceText, operator: Operator) -> None:
         "baseline": _variant(source, operator.baseline, f"the baseline of {what}"),
         "variants": _variants(source, operator.variants, f"of {what}", "variant"),
         "impostors": operator.impostors and _variants(source, operator.impostors, f"of {what}", "impostor"),
-        "cases": _cases(operator.cases),
+        "cases": repr(tiers),
         **{name: source.expression(value, f"{name}= of {what}") for name, value in callables.items() if value},
         "tolerance": operator.tolerance != Tolerance()
         and source.expression(operator.tolerance, f"tolerance= of {what}"),
@@ -85,13 +87,6 @@ def _variant(source: SourceText, variant: Variant, what: str) -> str:
     }
     given = "".join(f", {name}={text}" for name, text in more.items() if text)
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
-
-
-def _cases(cases: tuple[Case, ...]) -> str:
-    tiers: dict[str, list[dict[str, Any]]] = {}
-    for case in cases:
-        tiers.setdefault(case.tier, []).append(dict(case.axes))
-    return repr(tiers)
 
 
 Target = str | os.PathLike[str] | Operator
@@ -235,7 +230,8 @@ def open_functions(
             f"functions is {functions!r:.80}, expected two and more by name, the plain one first: {{'plain': f, 'mine': g}}"
         )
     first, *others = functions
-    called = name or _name_of(first, functions[first])
+    own = getattr(function_of(functions[first]) or functions[first], "__name__", "")
+    called = name or (own if re.fullmatch(r"[A-Za-z]\w*", own) else first)
     declare = functools.partial(
         Operator,
         called,
@@ -244,7 +240,7 @@ def open_functions(
         tolerance=tolerance,
         gradients=gradients,
     )
-    if _is_inputs(args):
+    if callable(args) and not isinstance(args, Mapping | Sequence) and not _is_tensor(args):
         if cases is None:
             raise UsageError(
                 "args is a function inputs(make, ...), so cases= has to say with which axes: cases=grid(n=[1024])"
@@ -272,15 +268,6 @@ def open_functions(
     with written_suite(source.text(), configure(**options)) as (config, file):
         _save(values, file.with_name(_VALUES))
         yield Opened(config=config, select=[f"{file}::{called}"], text=source.text()), _device_of(values)
-
-
-def _name_of(key: str, function: Any) -> str:
-    own = getattr(function_of(function) or function, "__name__", "")
-    return own if re.fullmatch(r"[A-Za-z]\w*", own) else key
-
-
-def _is_inputs(args: Any) -> bool:
-    return callable(args) and not isinstance(args, Mapping | Sequence) and not _is_tensor(args)
 
 
 def _torch() -> Any:

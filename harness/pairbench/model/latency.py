@@ -60,7 +60,7 @@ RESULT_COLUMNS = (
 
 def result_of(record: Record) -> Latency:
     """Return the latency that is a record's result."""
-    return DEVICE if record.device_kind != "cpu" and _positive(record.device_p50_ns) else CALL
+    return DEVICE if record.device_kind != "cpu" and 0 < (record.device_p50_ns or 0) < math.inf else CALL
 
 
 def sampled_as(record: Record, known: Container[str]) -> str:
@@ -113,7 +113,3 @@ def interval_of(record: Record, column: str) -> Interval | None:
 @functools.cache
 def _with_ends(column: str) -> Callable[[Record], tuple[float | None, float | None, float | None]]:
     return attrgetter(column, f"{column}_low", f"{column}_high")
-
-
-def _positive(value: float | None) -> bool:
-    return value is not None and 0 < value < math.inf

@@ -40,7 +40,7 @@ def load_module(path: Path) -> ModuleType:
     name = NAMESPACE
     for folder in reversed(path.parent.parents):
         _make_package(name, folder)
-        name = _child(name, folder, path.parent)
+        name = f"{name}.{_word(path.parent.parts[len(folder.parts)])}"
     _make_package(name, path.parent)
     return importlib.import_module(f"{name}.{_word(path.stem)}")
 
@@ -79,10 +79,6 @@ def file_beside(folder: Path, name: str) -> Path | None:
     if file.is_file():
         return file
     return next((file for file in folder.glob("*.py") if _word(file.stem) == name), None)
-
-
-def _child(name: str, folder: Path, whole: Path) -> str:
-    return f"{name}.{_word(whole.parts[len(folder.parts)])}"
 
 
 def _word(part: str) -> str:

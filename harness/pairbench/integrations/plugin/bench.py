@@ -142,22 +142,17 @@ class Bench:
         kept = None
         try:
             if self._files is not None:
-                for key in [key for key in self._states if key not in self._results]:
-                    self._give_up(key)
+                for key, state in self._states.items():
+                    if key not in self._results and state.planned.case.tier != "edge":
+                        state.leave_out_untimed()
+                        state.interrupt(self._context.settings.rounds)
+                        self._results[key] = _keep(self._recorder, state)
         finally:
             files, self._files = self._files, None
             kept = files.close() if files is not None else None
             self._held.close()
         if kept is not None:
             raise StoreFailedError("\n".join(kept.lines()))
-
-    def _give_up(self, key: _Key) -> None:
-        state = self._states[key]
-        if state.planned.case.tier == "edge":
-            return
-        state.leave_out_untimed()
-        state.interrupt(self._context.settings.rounds)
-        self._results[key] = _keep(self._recorder, state)
 
     @functools.cached_property
     def _device(self) -> Device:

@@ -179,7 +179,9 @@ class PairItem(pytest.Function):
         )
         parent.fixtures[timed] = item._fixtureinfo
         item.pair = pair
-        for marker in (entry.role, planned.case.tier, *(["gpu"] if _needs_gpu(planned, entry) else [])):
+        needs = planned.operator.implementation(entry.implementation).needs
+        gpu = entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
+        for marker in (entry.role, planned.case.tier, *(["gpu"] if gpu else [])):
             item.add_marker(_marker(marker))
         if can_time:
             item.add_marker(pytest.mark.benchmark(group=planned.case.key, timer=clock))
@@ -213,11 +215,6 @@ def _lines(path: Path) -> dict[str, int]:
     from pairbench.suite.text import about
 
     return {name: declared.line for name, declared in about(path, path.name).items()}
-
-
-def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
-    needs = planned.operator.implementation(entry.implementation).needs
-    return entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
 
 
 def _verified(pair: PairEntry, config: pytest.Config) -> Callable[[], None]:

@@ -195,16 +195,17 @@ class PluginSession:
         key = (item.pair.planned.operator.suite, item.pair.planned.operator.name)
         return narrowed is None or key in narrowed.changed or narrowed.control.get(key) == item.pair.planned.case.key
 
-    def _is_run(self, item: PairItem) -> bool:
-        return item.pair.planned.case.tier in self.tiers and self._is_changed(item)
-
     def select(self, items: list[pytest.Item]) -> None:
         """Take in the items that are left after every selection."""
         if self.config.option.collectonly:
             return
         chosen = [item for item in items if isinstance(item, PairItem)]
         # All items of the suites, before `--lf`, `-k` or a plugin deselected some.
-        made = {item.nodeid for item in self.config.stash.get(MADE, []) if self._is_run(item)}
+        made = {
+            item.nodeid
+            for item in self.config.stash.get(MADE, [])
+            if item.pair.planned.case.tier in self.tiers and self._is_changed(item)
+        }
         whole = made <= {item.nodeid for item in chosen}
         self.bench.select([item.pair for item in chosen], whole=whole, changed=self.changed)
 
