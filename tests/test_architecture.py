@@ -234,7 +234,7 @@ def test_rooms_stay_small() -> None:
 
 
 def test_a_small_file_has_several_readers() -> None:
-    """A file of some lines that one other of its room imports is a part of that one. Verbs of `cli` are one file each."""
+    """A file of some lines that one other of its room imports is a part of that one."""
     users: dict[str, set[str]] = {}
     for module, file in MODULES.items():
         for _, imported in ours(file):
@@ -244,7 +244,7 @@ def test_a_small_file_has_several_readers() -> None:
     wrong = [
         f"{module} belongs into {user}"
         for module, file in MODULES.items()
-        if len(file.read_text(encoding="utf-8").splitlines()) < SMALL and room_of(module) != "cli"
+        if len(file.read_text(encoding="utf-8").splitlines()) < SMALL
         for user in users.get(module, ())
         if len(users[module]) == 1 and folder[user] == folder[module] and not file.name.startswith("__")
     ]

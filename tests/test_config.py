@@ -1,11 +1,15 @@
-"""Settings: the nearest pyproject.toml under the options, and a sentence for each thing that can be wrong."""
+"""Settings: the nearest pyproject.toml under the options, and for whatever else stands in it a sentence that names the file or the setting."""
 
+import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pairbench.config import load_config
+from pairbench.config import Config, load_config
 from pairbench.errors import ConfigError
 from pairbench.model.settings import Settings
 
@@ -27,11 +31,11 @@ def test_an_empty_folder_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_file_is_found_upwards_and_its_places_are_relative_to_it(write: Any, tmp_path: Path) -> None:
-    write('suites = ["ops", "more.py"]', 'store = "kept"', "rounds = 5")
+    write('suites = ["ops", "more.py"]', 'store = "kept"', "rounds = 5", 'self_tests = ["selftest/*"]')
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     found = load_config(deep)
-    assert found.root == tmp_path and found.suites == ("ops", "more.py")
+    assert found.root == tmp_path and found.suites == ("ops", "more.py") and found.self_tests == ("selftest/*",)
     assert found.store == str(tmp_path / "kept") and found.settings.rounds == 5
 
 
@@ -109,6 +113,13 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
         ("timeout = nan", "setting 'timeout_s' is nan, expected"),
         ("case_seconds = inf", "setting 'case_seconds' is inf, expected"),
         ("tier = 3", "tier 3 is unknown"),
+        ("suites = 3", "'suites' is 3, expected a list"),
+        ("timer = []", "setting 'timer' is empty"),
+        ("tier = []", "setting 'tier' is empty"),
+        ("mode = [[1]]", "mode [1] is unknown"),
+        ('store = ""', "setting 'store' is empty"),
+        ('store = " "', "setting 'store' is empty"),
+        ('self_tests = "selftest/*"', "setting 'self_tests' is 'selftest/*', expected a list of patterns of suites"),
         ("rounds =", "pyproject.toml: cannot be read: "),
     ],
 )
@@ -119,11 +130,68 @@ def test_what_is_wrong_has_a_sentence(write: Any, line: str, words: str) -> None
     assert caught.value.exit_code == 2
 
 
-def test_patterns_of_self_tests_are_a_list_of_texts(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself_tests = ["selftest/*"]\n')
-    assert load_config(tmp_path).self_tests == ("selftest/*",)
-    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself_tests = "selftest/*"\n')
-    with pytest.raises(
-        ConfigError, match="setting 'self_tests' is 'selftest/\\*', expected a list of patterns of suites"
-    ):
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[tool]\npairbench = 3",
+        b"tool = 3",
+        b"[[tool.pairbench]]\nrounds = 3",
+        b"[tool.pairbench]\nstore = '\xff\xfe'",
+        b"\x00",
+        b"a = " + b"[" * 100_000,
+        b"[tool.pairbench]\nrounds = " + b"9" * 5000,
+        b"[tool.pairbench]\n= 3",
+    ],
+    ids=["a number", "no table", "a list", "no UTF-8", "no text", "nested deeply", "an endless number", "no key"],
+)
+def test_a_file_that_is_wrong_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"pyproject\.toml"):
         load_config(tmp_path)
+
+
+def test_an_empty_store_option_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--store is empty, expected a folder or URL"):
+        load_config(tmp_path, store="")
+
+
+values = st.recursive(
+    st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["smoke", "eager", "all", "1h", "auto"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+NAMES = (
+    *("suites", "store", "tier", "mode", "rounds", "timeout", "timer", "tf32", "target", "min_samples", "max_samples"),
+    *("case_seconds", "seed", "memory_fraction", "budget"),
+)
+
+
+@given(name=st.sampled_from(NAMES), value=values)
+@settings(max_examples=400)
+def test_any_value_of_any_setting(name: str, value: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pyproject.toml").write_text(f"[tool.pairbench]\n{name} = {toml(value)}\n", encoding="utf-8")
+        said = ""
+        try:
+            assert isinstance(load_config(Path(folder)), Config)
+        except ConfigError as error:
+            said = str(error)
+        assert not said or "expected" in said
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value)

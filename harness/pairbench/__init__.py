@@ -3,7 +3,7 @@
 import sys
 
 # `python -m pairbench` has the current folder first on the path, where a file `queue.py` would take the standard library's place.
-# While Python looks for the module, `-m` stands in `sys.argv[0]`; nothing but `sys` is imported before, for that may be such a file.
+# While Python looks for the module, `sys.argv[0]` is `-m`; only `sys` is imported before, for any other module may be such a file.
 if (
     sys.argv[:1] == ["-m"]
     and sys.orig_argv[-len(sys.argv)].removeprefix("-m") == "pairbench"
@@ -29,7 +29,7 @@ _ROOMS = {
     **dict.fromkeys(("measure", "run", "try_", "verify"), "runs"),
     **dict.fromkeys(("ab", "compare", "read", "samples", "trend"), "stored"),
 }
-"""The file of `pairbench.interface` that has each function: a suite that declares operators needs none of them."""
+"""The file of `pairbench.interface` that has each name, loaded on first use: suites that declare operators need none of them."""
 
 __all__ = [
     "EXACT",

@@ -1,4 +1,4 @@
-"""Settings: `[tool.pairbench]` of the nearest pyproject.toml under the command line's options, resolved to one value."""
+"""Settings: the options of the command line over `[tool.pairbench]` of the nearest pyproject.toml, resolved to one value."""
 
 import difflib
 import math
@@ -26,7 +26,7 @@ class Config:
     suites: tuple[str, ...] | None = None
     """Suite files and folders relative to `root`; None for those in the current folder."""
     catalogue: bool = False
-    """Whether the pairs that come with pairbench are meant instead of these."""
+    """Whether to take the pairs that come with pairbench instead."""
     store: str = "results"
     written: Path | None = None
     """Folder of suites that the Python interface has written for operators of a notebook or script; None where there are none."""
@@ -47,15 +47,9 @@ class Config:
 
 
 def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:
-    """Return the configuration that holds in a folder.
+    """Return the configuration for a folder.
 
-    Args:
-        start: The folder to look from, upwards.
-        catalogue: Whether the pairs that come with pairbench are meant where no file is named.
-        options: From the command line, named as in the file; None for what was not given. They win.
-
-    Raises:
-        ConfigError: the file cannot be read, or a setting is unknown or wrong.
+    `options` are those of the command line, named as in the file; None for options that are not given. They win over the file.
     """
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
@@ -83,7 +77,7 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
 
 
 def _texts(chosen: dict[str, Any], name: str, what: str) -> tuple[str, ...] | None:
-    """Take a list of texts out of the settings; None where it is not given."""
+    """Remove a list of texts from the settings and return it; None where it is not given."""
     value = chosen.pop(name, None)
     if value is None:
         return None
@@ -99,7 +93,7 @@ def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
             continue
         try:
             content = tomllib.loads(file.read_text(encoding="utf-8"))
-        # No UTF-8, no TOML, and numbers that are too long, are all of them a ValueError.
+        # Text that is not UTF-8 or no TOML, and numbers that are too long, raise a ValueError.
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{file}: cannot be read: {error}; expected TOML") from error
         tool = content.get("tool", {})
@@ -112,11 +106,11 @@ def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-"""Seconds of the units that a budget is given in."""
+"""Seconds of each unit of a budget."""
 
 
 def _seconds(budget: object) -> float | None:
-    """Return a length of time such as 10m in seconds; None for `none`, which takes the file's away."""
+    """Return a length of time such as 10m in seconds; None for `none`, which overrides the file's budget."""
     if budget == "none":
         return None
     found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh])", budget) if isinstance(budget, str) else None

@@ -4,9 +4,9 @@
     ├── StoreFailedError        a store that is there and cannot be listed, read or written to
     ├── IncompleteRunError      a run of the Python interface that ended before its end, with what it measured
     └── UsageError              exit code 2: something that the user gave is wrong
-        ├── DeclarationError    an operator, variant, tolerance or case that cannot be
+        ├── DeclarationError    an operator, variant, tolerance or case that is declared wrongly
         ├── SuiteError          a suite file that cannot be found or loaded
-        ├── SelectionError      a SELECT argument that names nothing
+        ├── SelectionError      a SELECT argument that selects nothing
         ├── ConfigError         a setting that is unknown or has a wrong value
         └── StoreError          a store, run or file that is not there, or is none
             └── EmptyStoreError     a store without a run
@@ -36,7 +36,7 @@ class SuiteError(UsageError):
 
 
 class SelectionError(UsageError):
-    """A SELECT argument names nothing."""
+    """A SELECT argument selects nothing."""
 
 
 class ConfigError(UsageError):
@@ -52,7 +52,7 @@ class EmptyStoreError(StoreError):
 
 
 class StoreFailedError(PairbenchError):
-    """A store that is there cannot be listed, read or written to: a network, a disk or a permission fails, and no name is wrong."""
+    """A store that exists cannot be listed, read or written to: a network, a disk or a permission fails, and no name is wrong."""
 
 
 class IncompleteRunError(PairbenchError):

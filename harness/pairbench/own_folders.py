@@ -1,7 +1,7 @@
-"""Folders of this user that belong to no store and no checkout: lasting ones, as the XDG specification places them, and temporary ones.
+"""The user's folders outside of stores and checkouts: lasting ones, where the XDG specification places them, and temporary ones.
 
-A temporary folder is held by a lock (`flock`) for as long as its maker lives. What nobody holds was left behind by a process that was
-killed, and is removed at the next start.
+The process that makes a temporary folder holds a lock (`flock`) on it for as long as it lives. A folder without a lock was left by a
+process that was killed, and is removed at the next start.
 """
 
 import contextlib
@@ -16,12 +16,13 @@ from pathlib import Path
 
 _NAME = "pairbench"
 _HELD = "pairbench-run-"
-"""How the names of temporary folders begin, unless another beginning is given."""
+"""The default prefix of temporary folders."""
 _TRIES = 100
+_FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def state_folder() -> Path | None:
-    """Return where what outlives a command is kept: `$XDG_STATE_HOME/pairbench`, by default in the home; None without a home."""
+    """Return the folder of files that outlive a command: `$XDG_STATE_HOME/pairbench`, by default in the home; None without a home."""
     if given := _absolute("XDG_STATE_HOME"):
         return given / _NAME
     try:
@@ -31,21 +32,20 @@ def state_folder() -> Path | None:
 
 
 def runtime_folder() -> Path | None:
-    """Return where what lives as long as a login is kept: `$XDG_RUNTIME_DIR/pairbench`; None where there is none."""
+    """Return the folder of files that live as long as a login: `$XDG_RUNTIME_DIR/pairbench`; None without that variable."""
     given = _absolute("XDG_RUNTIME_DIR")
     return given / _NAME if given else None
 
 
 def temporary_folder() -> Path:
-    """Return this user's own folder among the temporary files of all."""
+    """Return this user's folder among the temporary files of all users."""
     return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}"
 
 
 def make_own(base: Path, *names: str) -> Path:
-    """Make a folder in one of those above, each folder on the way so that nobody else writes to it, and return it.
+    """Make a folder below a base folder, and return it; nobody else can write to the folders on the way.
 
-    Raises:
-        OSError: it cannot be made, or one of them is a link, or somebody else's, or others may write to it.
+    Raises OSError where that cannot be, or where one of them is a link or somebody else's.
     """
     base.parent.mkdir(parents=True, exist_ok=True)
     folder = base
@@ -59,11 +59,7 @@ def make_own(base: Path, *names: str) -> Path:
 
 
 def check_own(folder: Path) -> None:
-    """Refuse a folder in which somebody else may put what they like, such as a link to another's file.
-
-    Raises:
-        OSError: it is a link, no folder, somebody else's, or others may write to it.
-    """
+    """Raise OSError for a folder that is a link or somebody else's, or that others can write to and so put a link into."""
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(
@@ -78,14 +74,9 @@ def check_own(folder: Path) -> None:
 
 @contextlib.contextmanager
 def held_folder(base: Path | None = None, prefix: str = _HELD) -> Iterator[Path]:
-    """Make a temporary folder that only this user can look into, and hold it until its end, when it is removed.
+    """Make and hold a temporary folder that only this user can read; it is removed at the end.
 
-    Args:
-        base: Where to make it; among the temporary files of all where not given.
-        prefix: How its name begins. `sweep_folders` removes whatever nobody holds and has such a name.
-
-    Raises:
-        OSError: there is no space or permission.
+    `sweep_folders` removes folders with the same prefix that nobody holds.
     """
     folder, descriptor = _make_held(base or Path(tempfile.gettempdir()), prefix)
     try:
@@ -100,15 +91,15 @@ def _make_held(base: Path, prefix: str) -> tuple[Path, int]:
         folder = base / f"{prefix}{secrets.token_hex(4)}"
         try:
             folder.mkdir(mode=0o700)
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(folder, _FOLDER_ITSELF)
         except (FileExistsError, FileNotFoundError):
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = _is_at(folder, descriptor)
-        except BlockingIOError:  # somebody is sweeping it
+        except BlockingIOError:  # it is being swept
             held = False
-        except OSError:  # the file system knows no locks, so nobody sweeps either
+        except OSError:  # the file system has no locks, so it is never swept
             held = True
         if held:
             return folder, descriptor
@@ -117,21 +108,20 @@ def _make_held(base: Path, prefix: str) -> tuple[Path, int]:
 
 
 def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
-    """Remove the temporary folders that nobody holds: their makers were killed.
+    """Remove the temporary folders that nobody holds: the processes that made them were killed.
 
-    Never followed is a link, and never touched what is another user's, or on a file system that knows no locks. See `held_folder`.
+    Links are not followed, and folders of other users, or on a file system without locks, are left alone.
     """
     with contextlib.suppress(OSError):
-        for folder in (base or Path(tempfile.gettempdir())).iterdir():
-            if folder.name.startswith(prefix):
-                with contextlib.suppress(OSError):
-                    _sweep(folder)
+        for folder in (base or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
+            with contextlib.suppress(OSError):
+                _sweep(folder)
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a temporary folder is there and its maker lives."""
+    """Return whether a temporary folder exists and is held."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(folder, _FOLDER_ITSELF)
     except OSError:
         return False
     try:
@@ -145,7 +135,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(folder, _FOLDER_ITSELF)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_uid == os.getuid() and _is_at(folder, descriptor):
@@ -155,15 +145,14 @@ def _sweep(folder: Path) -> None:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether a path leads to an open folder, and through no link of its own."""
+    """Return whether a path is that of an open folder, and no link to it."""
     try:
-        there, opened = path.lstat(), os.fstat(descriptor)
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except OSError:
         return False
-    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _absolute(variable: str) -> Path | None:
-    """Return the folder that a variable names; one that is relative is to be ignored."""
+    """Return the folder that a variable names; relative ones are ignored, as XDG demands."""
     value = os.environ.get(variable, "")
     return Path(value) if value.startswith("/") else None

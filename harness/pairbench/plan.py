@@ -1,4 +1,4 @@
-"""Makes the plan of suites, a selection and a device: what is done, what is only verified, what is skipped and why."""
+"""Makes the plan of a run from suites, a selection and a device: entries to measure, to verify only, and to skip with a reason."""
 
 import fnmatch
 import re
@@ -55,10 +55,10 @@ def parse_selection(text: str) -> Selection:
 
 
 def narrow(selections: Iterable[Selection]) -> tuple[Selection, ...]:
-    """Return the selections with names that have no file of their own confined to the files that are named as a whole.
+    """Return selections in which names without a file are confined to the files that are named as a whole.
 
-    `a.py 'conv*'` is what fits `conv*` in a.py, and neither all of a.py nor what fits anywhere else. `a.py::conv` stands
-    for itself, and where no whole file is named a name is looked for everywhere.
+    `a.py 'conv*'` selects operators like `conv*` in a.py, neither all of a.py nor operators elsewhere. `a.py::conv` stands for itself,
+    and where no whole file is named a name is looked for everywhere.
     """
     selections = tuple(selections)
     files = [one for one in selections if one.pattern is None]
@@ -76,7 +76,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Subset:
-    """Which cases and implementations of the loaded suites are taken."""
+    """The cases and implementations of the loaded suites to take."""
 
     selections: tuple[Selection, ...] = ()
     """The SELECT arguments; empty for everything."""
@@ -88,12 +88,12 @@ class Subset:
 
 @dataclass(frozen=True, kw_only=True)
 class Equipment:
-    """A device and what implementations find beside it."""
+    """A device and the other equipment of its machine that implementations need."""
 
     device: Device
     """The device that a plan is for."""
     gpus: int = 1
-    """How many GPUs of the device's model an implementation can use."""
+    """Number of GPUs of the device's model that an implementation can use."""
     triton: bool = True
     """Whether Triton is installed."""
 
@@ -105,18 +105,7 @@ def make_plan(
     settings: Settings,
     subset: Subset,
 ) -> Plan:
-    """Multiply operators by cases, implementations and modes.
-
-    Args:
-        operators: All that were loaded. Those without any of the implementations that are taken are left out.
-        broken: Suites that could not be loaded.
-        equipment: Where the plan is carried out.
-        settings: Tiers and modes.
-        subset: What to take.
-
-    Raises:
-        SelectionError: a selection, or an implementation, takes nothing at all.
-    """
+    """Multiply operators by cases, implementations and modes; operators without any implementation of the subset are left out."""
     check_selections(subset.selections, operators, broken)
     tiers = tiers_for(equipment.device, settings, edge=subset.edge)
     wanted = [
@@ -144,21 +133,17 @@ def make_plan(
 def check_selections(
     selections: Sequence[Selection], operators: Sequence[OperatorDescription], broken: Sequence[BrokenSuite]
 ) -> None:
-    """Check that each SELECT argument takes something, or could have if a suite had not failed.
-
-    Raises:
-        SelectionError: one takes nothing.
-    """
+    """Check that each SELECT argument takes a case, or could take one if a suite had not failed to load."""
     failed = {suite.suite for suite in broken}
-    # One argument is several selections where it is looked for in several files.
+    # An argument that is looked for in several files is several selections.
     by_text: dict[str, list[Selection]] = {}
     for selection in selections:
         by_text.setdefault(selection.text, []).append(selection)
-    for text, several in by_text.items():
-        taken = any(one.takes(operator, case) for one in several for operator in operators for case in operator.cases)
-        if not taken and not any(one.suite in failed for one in several):
+    for text, meant in by_text.items():
+        taken = any(one.takes(operator, case) for one in meant for operator in operators for case in operator.cases)
+        if not taken and not any(one.suite in failed for one in meant):
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
-            files = ", ".join(one.suite for one in several if one.suite is not None and one.pattern == text)
+            files = ", ".join(one.suite for one in meant if one.suite is not None and one.pattern == text)
             raise SelectionError(
                 f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} "
                 "(`pairbench list` shows their cases)"
@@ -166,7 +151,7 @@ def check_selections(
 
 
 def same_model(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return the GPUs of a GPU's model, itself first, then those behind it, around; none for a CPU."""
+    """Return the GPUs of a GPU's model, itself first, then the others in cyclic order; none for a CPU."""
     if device.kind != "cuda":
         return ()
     gpus = [other for other in devices if other.kind == "cuda" and other.name == device.name]
@@ -175,36 +160,31 @@ def same_model(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...
 
 
 def equipped(device: Device, devices: tuple[Device, ...], cases: Iterable[PlannedCase]) -> Device:
-    """Return a device with the others beside it that planned entries need: most need none, and leave them to others."""
-    wanted = max((_gpus(case) for case in cases), default=1)
-    return replace(device, beside=same_model(replace(device, beside=()), devices)[1:wanted])
+    """Return a device with as many others beside it as planned entries need, which is none for most."""
+    needed = [_gpus(case, entry) for case in cases for entry in case.entries if entry not in case.skipped]
+    return replace(device, beside=same_model(replace(device, beside=()), devices)[1 : max(needed, default=1)])
 
 
 def left_to(plan: Plan, leader: Device) -> Plan:
-    """Return a plan without what uses several GPUs, which another device of the same model measures for all.
+    """Return a plan without entries that use several GPUs: the leader, a GPU of the same model, measures them for all.
 
-    Else every session would hold every GPU, and none would run beside another.
+    Otherwise every session would hold every GPU, and none could run beside another.
     """
     reason = f"uses several GPUs, and is measured on {leader.selector}, which takes the others along"
 
     def left(planned: PlannedCase) -> PlannedCase:
-        several = [entry for entry in planned.entries if entry not in planned.skipped and _needed(planned, entry) > 1]
+        several = [entry for entry in planned.entries if entry not in planned.skipped and _gpus(planned, entry) > 1]
         return replace(planned, skipped=planned.skipped | dict.fromkeys(several, reason))
 
     return replace(plan, cases=tuple(left(planned) for planned in plan.cases))
 
 
-def _gpus(planned: PlannedCase) -> int:
-    """Return how many GPUs the entries of a case need that are not skipped."""
-    return max((_needed(planned, entry) for entry in planned.entries if entry not in planned.skipped), default=1)
-
-
-def _needed(planned: PlannedCase, entry: Entry) -> int:
+def _gpus(planned: PlannedCase, entry: Entry) -> int:
     return planned.operator.implementation(entry.implementation).gpus
 
 
 def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, ...]:
-    """Return the tiers to take: those asked for, or what suits the device; edge cases only where asked for."""
+    """Return the tiers to take: those of the settings, or those that suit the device, with edge cases only on demand."""
     if settings.tiers:
         return settings.tiers
     timed = ("smoke",) if device.kind == "cpu" else ("smoke", "real", "headline")
@@ -212,7 +192,7 @@ def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, .
 
 
 def typical(cases: Iterable[PlannedCase], device: Device) -> PlannedCase:
-    """Return the one of some cases to look at where one is enough: the first real one on a GPU, the first smoke one on a CPU."""
+    """Return the case to look at where one is enough: the first real one on a GPU, the first smoke one on a CPU."""
     order = ("smoke", "edge", "real", "headline") if device.kind == "cpu" else ("real", "headline", "smoke", "edge")
     return min(cases, key=lambda planned: order.index(planned.case.tier))
 
@@ -220,25 +200,19 @@ def typical(cases: Iterable[PlannedCase], device: Device) -> PlannedCase:
 def one_of_each(
     cases: Sequence[PlannedCase], selections: Sequence[Selection], device: Device
 ) -> tuple[PlannedCase, ...]:
-    """Return the cases that were named by their keys, and of each other operator one.
-
-    Args:
-        cases: All that are selected, of the tiers that suit the device or were asked for.
-        selections: What selected them.
-        device: Where they are tried.
-    """
+    """Return the cases that are selected by their keys, and a typical one of each other operator."""
     by_operator: dict[tuple[str, str], list[PlannedCase]] = {}
     for planned in cases:
         by_operator.setdefault((planned.operator.suite, planned.operator.name), []).append(planned)
     taken: list[PlannedCase] = []
-    for several in by_operator.values():
-        named = [planned for planned in several if any(_names_case(one, planned) for one in selections)]
-        taken += named or [typical(several, device)]
+    for of_operator in by_operator.values():
+        named = [planned for planned in of_operator if any(_names_case(one, planned) for one in selections)]
+        taken += named or [typical(of_operator, device)]
     return tuple(taken)
 
 
 def _names_case(selection: Selection, planned: PlannedCase) -> bool:
-    """Return whether a selection names a case, and not all of its operator."""
+    """Return whether a selection names a case rather than its whole operator."""
     suite, operator, key = planned.operator.suite, planned.operator.name, planned.case.key
     whole = selection.pattern is None or selection.takes_name(suite, operator, None)
     return not whole and selection.takes_name(suite, None, key)
@@ -247,29 +221,25 @@ def _names_case(selection: Selection, planned: PlannedCase) -> bool:
 def _wanted(
     operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]
 ) -> bool:
-    # Naming a case means wanting it, whatever its size.
+    # A case that is named by its key is taken whatever its tier.
     named = any(selection.pattern == case.key and selection.takes(operator, case) for selection in selections)
     taken = not selections or any(selection.takes(operator, case) for selection in selections)
     return named or (taken and case.tier in tiers)
 
 
 def names_implementation(wanted: Collection[str], name: str) -> bool:
-    """Return whether an implementation is asked for, by its name or a glob; nothing asks for all."""
+    """Return whether names or globs include an implementation; an empty list includes all."""
     return not wanted or any(_matches(name, pattern) for pattern in wanted)
 
 
 def _taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:
-    """Return the implementations to take: those that are asked for, with the baseline; none where the operator has none of them."""
+    """Return the wanted implementations of an operator with its baseline; none if it has none of them."""
     named = {item.name for item in operator.implementations if names_implementation(wanted, item.name)}
     return tuple(item.name for item in operator.implementations if named and item.name in {BASELINE, *named})
 
 
 def check_implementations(implementations: Iterable[str], operators: Iterable[OperatorDescription]) -> None:
-    """Check that each name or glob is that of an implementation of some operator.
-
-    Raises:
-        SelectionError: one is not.
-    """
+    """Check that each name or glob fits an implementation of some operator."""
     known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
         if known and not any(names_implementation((pattern,), name) for name in known):

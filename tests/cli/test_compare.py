@@ -2,14 +2,12 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.builders import CASES, DEVICE, make_run, only, run_id_of, sha, write_runs
+from tests.builders import CASES, make_run, run_id_of
 from tests.cli.compared import SLOWER, Cli, files, reference_of, write
 
 # What is judged
@@ -50,16 +48,6 @@ def test_a_selection_is_of_both_sides(cli: Cli) -> None:
     assert said.code == 0 and said.outcomes == {"unchanged": 2}
     said = cli("compare", "--select", "conv*")
     assert said.code == 2 and "'conv*' selects nothing of" in said.err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[run_id_of(0), run_id_of(2)], [sha(0)[:9], sha(2)], ["2024-01-01T00:00", "latest"], ["last:1", "auto"]],
-)
-def test_both_sides_can_be_named(cli: Cli, arguments: list[str]) -> None:
-    write(make_run(0), make_run(2, slower=SLOWER))
-    said = cli("compare", *arguments, "-f", "json")
-    assert said.code == 1 and reference_of(said) == [0]
 
 
 def test_files_and_other_stores_are_sides(cli: Cli) -> None:
@@ -159,13 +147,3 @@ def test_on_github(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert summary.startswith("before\n") and summary.count(cli("compare", "-f", "markdown").out) >= 2
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/such/folder.md")
     assert "GITHUB_STEP_SUMMARY 'no/such/folder.md' cannot be written" in cli("compare").err
-
-
-def test_a_process_of_its_own(tmp_path: Path, pairbench: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    write_runs(tmp_path / "results", make_run(0), make_run(1, slower=SLOWER))
-    done = pairbench("compare", "--strict")
-    assert done.returncode == 1 and "1 regression" in done.stdout and DEVICE in done.stdout
-
-
-def test_only_names_what_it_takes(tmp_path: Path) -> None:
-    assert {record.case for record in only(make_run(0), case=CASES[0])} == {CASES[0]}

@@ -57,7 +57,7 @@ def test_of_each_series_the_newest_run(quick: Pairbench, store: Path) -> None:
         (["nothing"], "'nothing' selects nothing that was measured in store"),
         (["norm", "--device-name", "B200"], "selects nothing"),
         (["norm", "--x", "m"], "x='m' is no axis of these cases, expected one of n"),
-        (["norm", "--output", "a.gif"], "ends in '.gif', expected .png, .svg, .html"),
+        (["norm", "--output", "a.gif"], "ends in '.gif', expected .png, .svg or .html"),
         (["norm", "--output", "nowhere/a.svg"], "cannot be written"),
     ],
 )

@@ -57,19 +57,24 @@ def test_of_the_same_code_nothing_is_said_and_time_is_undecided(project: Project
     assert "pairbench calibrate" in verdicts(done) and "undecided" in verdicts(done)
 
 
-def test_an_extra_operator_is_a_regression(project: Project) -> None:
+def test_an_extra_operator_is_a_regression_of_one_test_whose_name_can_be_pasted_back(project: Project) -> None:
+    """It was once reported as passed, and then as failed under a name with a bracket too many. `-n 0` distributes nothing, so the gate judges."""
     (run_id,) = records(project).run_id.unique()
     project.change(EXTRA)
-    done = project.pytest("suites", f"--pairbench-gate={run_id}", "--junitxml=junit.xml")
-    assert done.code == 1 and run_id in verdicts(done), done.out
-    assert "1 look worse than the reference and are measured again" in done.out
+    done = project.pytest("suites", f"--pairbench-gate={run_id}", "-n", "0", "-v", "--junitxml=junit.xml")
     said = verdicts(done)
+    assert done.code == 1 and run_id in said and "1 look worse than the reference and are measured again" in done.out
     assert "regression" in said and "double[n=256]" in said and "1 -> 3" in said, said
     # The summary, junit and --lf know which it was.
-    assert "Traceback" not in done.out and "1 failed, 3 passed" in done.out
-    assert "FAILED suites/double.py::double[n=256]-scaled-eager" in done.out
-    assert 'failures="1"' in (project.folder / "junit.xml").read_text()
-    assert "double[n=256]-scaled-eager" in (project.folder / ".pytest_cache/v/cache/lastfailed").read_text()
+    name = "suites/double.py::double[n=256]-scaled-eager"
+    assert re.findall(rf"^{re.escape(name)} +(PASSED|FAILED)", done.out, re.MULTILINE) == ["FAILED"], done.out
+    (pasted,) = re.findall(r"^FAILED (\S+) - regression: ", done.out, re.MULTILINE)
+    assert pasted == name and "1 failed, 3 passed, 2 skipped" in done.out and "Traceback" not in done.out
+    assert name in (project.folder / ".pytest_cache/v/cache/lastfailed").read_text()
+    assert names(project.pytest(pasted, "--collect-only", "-q")) == [name]
+    suite = ET.parse(project.folder / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "1", "2")
+    assert "double[n=256]-scaled-eager" in {case.get("name") for case in suite.iter("testcase")}
 
 
 def test_a_slower_variant_on_a_cpu_that_nobody_calibrated_is_undecided(project: Project) -> None:
@@ -104,15 +109,16 @@ def test_a_mismatch_fails_the_test_and_the_gate(project: Project) -> None:
     assert records(project).status["scaled"] == "mismatched"
 
 
-def test_what_a_stopped_session_did_not_reach_is_accounted_for(project: Project) -> None:
-    project.suite.write_text(
-        SUITE.replace('"smoke": [dict(n=256)]', '"smoke": [dict(n=256), dict(n=512)]').replace(
-            "return 2 * x\n\n\ndef k", f"{WRONG}\n\n\ndef k"
-        )
-    )
-    done = project.pytest("suites", "-x", "--pairbench-gate")
+def test_a_session_that_stops_at_a_failure_reports_each_test_once_and_records_the_others(project: Project) -> None:
+    text = SUITE.replace("[dict(n=256)]", "[dict(n=256), dict(n=512)]")
+    project.suite.write_text(text.replace("return 2 * x\n\n\ndef k", f"{WRONG}\n\n\ndef k"))
+    done = project.pytest("suites", "-x", "-v", "--pairbench-gate")
     assert done.code == 1, done.out
     assert "nothing was judged: the session was stopped before everything was measured" in verdicts(done)
+    outcomes = re.findall(r"^(suites/\S+) +(PASSED|FAILED)", done.out, re.MULTILINE)
+    assert len(outcomes) == len(dict(outcomes)), done.out
+    assert dict(outcomes)["suites/double.py::double[n=256]-scaled-eager"] == "FAILED"
+    assert dict(outcomes)["suites/double.py::double[n=256]-baseline-eager"] == "PASSED"
     rows = records(project).reset_index().set_index(["case", "implementation"])
     assert rows.status["double[n=256]", "scaled"] == "mismatched"
     assert rows.status["double[n=512]", "baseline"] == "skipped"
@@ -136,34 +142,12 @@ def test_a_store_that_cannot_be_written_is_no_traceback(project: Project) -> Non
     assert "file/store" in done.out
 
 
-def test_a_test_has_one_outcome_and_a_name_that_can_be_pasted_back(project: Project) -> None:
-    """It was once reported as passed, and then as failed under a name with a bracket too many."""
-    project.change(EXTRA)
-    done = project.pytest("suites", "--pairbench-gate", "-v", "--junitxml=junit.xml")
-    name = "suites/double.py::double[n=256]-scaled-eager"
-    assert re.findall(rf"^{re.escape(name)} +(PASSED|FAILED)", done.out, re.MULTILINE) == ["FAILED"], done.out
-    (pasted,) = re.findall(r"^FAILED (\S+) - regression: ", done.out, re.MULTILINE)
-    assert pasted == name and "1 failed, 3 passed, 2 skipped" in done.out
-    assert name in (project.folder / ".pytest_cache/v/cache/lastfailed").read_text()
-    assert names(project.pytest(pasted, "--collect-only", "-q")) == [name]
-    suite = ET.parse(project.folder / "junit.xml").getroot()[0]
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "1", "2")
-    assert "double[n=256]-scaled-eager" in {case.get("name") for case in suite.iter("testcase")}
-
-
 def test_a_session_that_is_stopped_says_what_became_of_the_tests_that_ran(project: Project) -> None:
     (project.folder / "suites" / "test_stop.py").write_text("def test_stop():\n    raise KeyboardInterrupt\n")
     done = project.pytest("suites/double.py", "suites/test_stop.py", "--pairbench-gate", "-v")
     assert done.code == 2, done.out
     assert len(re.findall(r"^suites/double\.py::\S+ +PASSED", done.out, re.MULTILINE)) == 4, done.out
     assert "nothing was judged: the session was stopped" in done.out
-
-
-def test_without_processes_beside_it_a_session_of_xdist_is_judged(project: Project) -> None:
-    """`-n 0` distributes nothing, so the gate judges; any other `-n` is refused."""
-    project.change(EXTRA)
-    done = project.pytest("suites", "--pairbench-gate", "-n", "0")
-    assert done.code == 1 and "1 failed, 3 passed" in done.out, done.out
 
 
 def test_a_regression_of_a_tier_that_is_not_run_by_default_has_a_name_that_can_be_pasted_back(tmp_path: Path) -> None:
@@ -175,12 +159,3 @@ def test_a_regression_of_a_tier_that_is_not_run_by_default_has_a_name_that_can_b
     (pasted,) = re.findall(r"^FAILED (\S+) - regression: ", done.out, re.MULTILINE)
     assert done.code == 1 and pasted == "suites/double.py::double[n=65536]-scaled-eager", done.out
     assert names(project.pytest(pasted, "--collect-only", "-q")) == [pasted]
-
-
-def test_what_passed_before_the_first_failure_is_reported_once(project: Project) -> None:
-    project.change(WRONG)
-    done = project.pytest("suites", "-x", "-v", "--pairbench-gate")
-    outcomes = re.findall(r"^(suites/\S+) +(PASSED|FAILED)", done.out, re.MULTILINE)
-    assert len(outcomes) == len(dict(outcomes)) and done.code == 1, done.out
-    assert dict(outcomes)["suites/double.py::double[n=256]-scaled-eager"] == "FAILED"
-    assert dict(outcomes)["suites/double.py::double[n=256]-baseline-eager"] == "PASSED"

@@ -9,9 +9,8 @@ import pytest
 
 from pairbench import Operator, Tolerance, grid
 from pairbench.errors import DeclarationError, UsageError
-from pairbench.interface.lookup import literal_of
 from pairbench.interface.opened import add_operator, with_cases
-from pairbench.interface.source import SourceText
+from pairbench.interface.source import SourceText, literal_of
 from tests.interface.conftest import Script
 
 

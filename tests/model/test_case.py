@@ -2,6 +2,7 @@
 
 import re
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,26 +55,24 @@ def test_a_tuple_reads_back_from_its_key(value: tuple[int, ...]) -> None:
     assert tuple(map(int, format_value(value).split("x"))) == value
 
 
-@pytest.mark.parametrize("value", ["", "two words", "a,b", "a=b", "a[0]", "é", "a\n"])
-def test_a_word_that_a_key_cannot_hold_is_refused(value: str) -> None:
-    with pytest.raises(
-        DeclarationError, match=re.escape(f"operator 'op': axis 'dtype' has the value {value!r}, expected")
-    ):
-        make_case("op", {"dtype": value}, "smoke")
-
-
-@pytest.mark.parametrize("value", [None, (), (1, 2.0), ("a",), (True,), {"a": 1}, 1j, object])
-def test_a_value_of_another_type_is_refused(value: object) -> None:
-    with pytest.raises(DeclarationError, match=r"axis 'size' has the value .*, expected a number, a bool, a word of"):
-        make_case("op", {"size": value}, "smoke")
-
-
-@pytest.mark.parametrize("point", [4, "rows", ["rows", 4], None])
-def test_a_point_that_is_no_mapping_is_refused(point: object) -> None:
-    with pytest.raises(
-        DeclarationError, match=r"operator 'op': case .* is no mapping, expected dict\(axis=value, \.\.\.\)"
-    ):
-        make_case("op", point, "smoke")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        *(
+            ({"dtype": value}, f"axis 'dtype' has the value {value!r}, expected a number, a bool, a word of")
+            for value in ("", "two words", "a,b", "a=b", "a[0]", "é", "a\n")
+        ),
+        *(
+            ({"size": value}, "expected a number, a bool, a word of")
+            for value in (None, (), (1, 2.0), ("a",), (True,), {"a": 1}, 1j, object)
+        ),
+        *((point, "is no mapping, expected dict(axis=value, ...)") for point in (4, "rows", ["rows", 4], None)),
+    ],
+    ids=str,
+)
+def test_a_point_that_a_key_cannot_hold_is_refused(point: Any, words: str) -> None:
+    with pytest.raises(DeclarationError, match=f"operator 'op': .*{re.escape(words)}"):
+        make_case("op", point, "smoke")
 
 
 @pytest.mark.parametrize(
@@ -110,26 +109,14 @@ def test_grid_has_every_point_once(axes: dict[str, list[int]]) -> None:
 
 
 def test_grid_takes_any_iterable_once() -> None:
-    assert grid(rows=(2**power for power in range(2)), columns=range(2)) == [
-        {"rows": 1, "columns": 0},
-        {"rows": 1, "columns": 1},
-        {"rows": 2, "columns": 0},
-        {"rows": 2, "columns": 1},
-    ]
-
-
-def test_grid_adds_to_single_points() -> None:
-    assert [*grid(rows=[1]), {"rows": 24168}] == grid(rows=[1]) + [dict(rows=24168)]
+    assert grid(rows=(2**power for power in range(2)), columns=range(2)) == grid(rows=[1, 2], columns=[0, 1])
 
 
 @pytest.mark.parametrize("lone", ["float32", 4, 1.5])
-def test_grid_refuses_a_lone_value(lone: object) -> None:
+def test_grid_refuses_a_lone_value_and_an_empty_axis(lone: Any) -> None:
     with pytest.raises(
-        DeclarationError, match=re.escape(f"grid: axis 'a' is {lone!r}, expected a list of values: a=[{lone!r}]")
+        DeclarationError, match=re.escape(f"axis 'a' is {lone!r}, expected a list of values: a=[{lone!r}]")
     ):
-        grid(a=lone)  # type: ignore[arg-type]
-
-
-def test_grid_refuses_an_empty_axis() -> None:
+        grid(a=lone)
     with pytest.raises(DeclarationError, match="grid: axis 'b' has no values, so there would be no case at all"):
         grid(a=[1], b=[])

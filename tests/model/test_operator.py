@@ -52,14 +52,7 @@ def test_the_smallest_declaration() -> None:
     assert [case.key for case in double.cases] == ["double[rows=1]", "double[rows=2]"]
     assert {case.tier for case in double.cases} == {"smoke"}
     assert double.tolerance == Tolerance()
-    assert (double.impostors, double.oracle, double.cost, double.constants, double.state, double.source) == (
-        {},
-        None,
-        None,
-        (),
-        (),
-        "",
-    )
+    assert not (double.impostors or double.oracle or double.cost or double.constants or double.state or double.source)
 
 
 def test_functions_become_variants() -> None:
@@ -105,116 +98,114 @@ def test_cost_is_two_numbers() -> None:
     assert Cost(flops=2.0, bytes=8.0) == (2.0, 8.0)
 
 
-# The name
+# What is refused
+
+
+def no_parameters() -> Mapping[str, Any]:
+    return {}
+
+
+def only_keywords(*, make: Any) -> Mapping[str, Any]:
+    return {}
+
+
+def axis_first(rows: int) -> Mapping[str, Any]:
+    return {}
+
+
+def with_dtype(make: Any, rows: int, dtype: str) -> Mapping[str, Any]:
+    return {}
+
+
+A_NAME = "expected a name of letters, digits and _ . -"
+NO_CASES = "there are no cases, expected at least one: cases=grid(axis=[...])"
+NO_PLACE = "inputs() takes no positional argument, expected inputs(make, axis, ...)"
+TWICE = "is declared twice (tiers smoke and"
+NO_VARIANTS: tuple[Any, ...] = ({}, None, [fast], fast)
+EMPTY: tuple[Any, ...] = ([], {}, {"smoke": []})
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    *(
+        ({"owner": one}, f"owner is {one!r:.120}, expected a name on one line, such as '@team/kernels'")
+        for one in (4, "a\nb", "x" * 101)
+    ),
+    *(({what: 4}, f"{what} is 4, expected a function") for what in ("inputs", "oracle", "cost")),
+    ({"inputs": None}, "inputs is None, expected a function"),
+    ({"baseline": "plain"}, "baseline is 'plain', expected a function or a Variant"),
+    ({"variants": {"fast": None}}, "variant 'fast' is None, expected a function or a Variant"),
+    ({"impostors": {"half": 0.5}}, "impostor 'half' is 0.5, expected a function or a Variant"),
+    *(({"variants": one}, f"variants is {one!r}, expected at least one: {{'name': function}}") for one in NO_VARIANTS),
+    ({"impostors": [fast]}, f"impostors is {[fast]!r}, expected {{'name': function}}"),
+    *(
+        ({f"{what}s": {name: fast}}, f"{what} {name!r}: {A_NAME}, other than 'baseline'")
+        for what in ("variant", "impostor")
+        for name in ("baseline", "", "two words", 4)
+    ),
+    *(({"cases": cases}, NO_CASES) for cases in EMPTY),
+    ({"cases": {"huge": grid(rows=[1])}}, f"tier 'huge' is unknown, expected one of {', '.join(TIERS)}"),
+    ({"cases": {"real": {"rows": 1}}}, "the real cases are {'rows': 1}, expected a list of dict(axis=value)"),
+    *(
+        ({"cases": cases}, f"the smoke cases are {cases!r}, expected a list of dict(axis=value)")
+        for cases in (4, None, iter([{"rows": 1}]))
+    ),
+    ({"cases": ["rows"]}, "case 'rows' is no mapping, expected dict(axis=value, ...)"),
+    (
+        {"cases": {"smoke": grid(rows=[1, 2]), "real": grid(rows=[2])}},
+        f"case double[rows=2] {TWICE} real); every case is one series",
+    ),
+    ({"cases": [{"rows": 4}, {"rows": "4"}]}, f"case double[rows=4] {TWICE} smoke)"),
+    (
+        {"cases": grid(rows=[1], columns=[4])},
+        "case double[columns=4,rows=1] names the axis 'columns', which inputs(make, rows) does not take; rename the axis or add",
+    ),
+    ({"inputs": with_dtype}, "case double[rows=1] has no value for the axis 'dtype' of inputs(make, rows, dtype)"),
+    ({"inputs": no_parameters}, NO_PLACE),
+    ({"inputs": only_keywords}, NO_PLACE),
+    (
+        {"inputs": axis_first, "cases": [{"rows": 1}]},
+        "the first parameter of inputs() is the axis 'rows', and it is given the maker of the tensors",
+    ),
+    *(
+        ({"tolerance": one}, f"tolerance is {one!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype")
+        for one in (1e-3, {"float32": 1e-3}, "exact")
+    ),
+    *(
+        ({what: "weight"}, f"{what} is 'weight', expected a list of input names: ['weight']")
+        for what in ("constants", "state")
+    ),
+    ({"constants": ["cache"], "state": ["cache"]}, "input 'cache' is declared as constant and as state, expected one"),
+    *(
+        (change, f"{where!r} has prepare=, which takes the operator's constants, but there are none")
+        for where, change in (
+            ("baseline", {"baseline": Variant(fast, prepare=dict)}),
+            ("fast", {"variants": {"fast": Variant(fast, prepare=dict)}}),
+        )
+    ),
+    *(
+        ({"cases": [{"rows": 1, "tf32": value}]}, f"axis 'tf32' has the value {value!r}, expected True or False")
+        for value in (0, 1, "high", "tf32")
+    ),
+    *(
+        ({"cases": [{"rows": value}]}, f"axis 'rows' has the list {value!r} as its value")
+        for value in ([1024, 2048], ["float32"], [[1]], [])
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), REFUSED, ids=[sentence[:50] for _, sentence in REFUSED])
+def test_a_wrong_declaration_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with refused(f"operator 'double': {sentence}"):
+        declare(**changes)
 
 
 @pytest.mark.parametrize("name", ["", "2d", "two words", "a[b]", "a::b", "a,b", "é", None, 4])
 def test_a_name_that_a_key_cannot_hold(name: object) -> None:
-    with refused(f"operator {name!r}: expected a name of letters, digits and _ . -, starting with a letter"):
+    with refused(f"operator {name!r}: {A_NAME}, starting with a letter"):
         declare(name=name)
 
 
 @given(st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]*", fullmatch=True))
 def test_every_other_name_is_fine(name: str) -> None:
     assert declare(name=name).cases[0].key == f"{name}[rows=1]"
-
-
-@pytest.mark.parametrize("owner", [4, "two\nlines", "x" * 101])
-def test_an_owner_is_a_name_on_one_line(owner: object) -> None:
-    with refused(f"operator 'double': owner is {owner!r:.120}, expected a name on one line, such as '@team/kernels'"):
-        declare(owner=owner)
-    assert declare(owner="@team/kernels").owner == "@team/kernels"
-
-
-# The functions
-
-
-@pytest.mark.parametrize("what", ["inputs", "oracle", "cost"])
-def test_what_must_be_a_function(what: str) -> None:
-    with refused(f"operator 'double': {what} is 4, expected a function"):
-        declare(**{what: 4})
-
-
-def test_inputs_cannot_be_left_out() -> None:
-    with refused("operator 'double': inputs is None, expected a function"):
-        declare(inputs=None)
-
-
-def test_a_baseline_that_is_no_function() -> None:
-    with refused("operator 'double': baseline is 'plain', expected a function or a Variant"):
-        declare(baseline="plain")
-
-
-def test_a_variant_that_is_no_function() -> None:
-    with refused("operator 'double': variant 'fast' is None, expected a function or a Variant"):
-        declare(variants={"fast": None})
-
-
-def test_an_impostor_that_is_no_function() -> None:
-    with refused("operator 'double': impostor 'half' is 0.5, expected a function or a Variant"):
-        declare(impostors={"half": 0.5})
-
-
-@pytest.mark.parametrize("variants", [{}, None, [fast], fast])
-def test_no_variants(variants: object) -> None:
-    with refused(f"operator 'double': variants is {variants!r}, expected at least one: {{'name': function}}"):
-        declare(variants=variants)
-
-
-def test_impostors_that_are_no_mapping() -> None:
-    with refused(f"operator 'double': impostors is {[fast]!r}, expected {{'name': function}}"):
-        declare(impostors=[fast])
-
-
-@pytest.mark.parametrize("what", ["variant", "impostor"])
-@pytest.mark.parametrize("name", ["baseline", "", "two words", 4])
-def test_the_name_of_an_implementation(what: str, name: object) -> None:
-    with refused(
-        f"operator 'double': {what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
-    ):
-        declare(**{f"{what}s": {name: fast}})
-
-
-# The cases
-
-
-@pytest.mark.parametrize("cases", [[], {}, {"smoke": []}])
-def test_no_cases(cases: object) -> None:
-    with refused("operator 'double': there are no cases, expected at least one: cases=grid(axis=[...])"):
-        declare(cases=cases)
-
-
-def test_an_unknown_tier() -> None:
-    with refused(f"operator 'double': tier 'huge' is unknown, expected one of {', '.join(TIERS)}"):
-        declare(cases={"huge": grid(rows=[1])})
-
-
-def test_a_lone_point_in_a_tier() -> None:
-    with refused("operator 'double': the real cases are {'rows': 1}, expected a list of dict(axis=value)"):
-        declare(cases={"real": {"rows": 1}})
-
-
-@pytest.mark.parametrize("cases", [4, None, iter([{"rows": 1}])])
-def test_cases_that_are_no_list(cases: object) -> None:
-    with refused(f"operator 'double': the smoke cases are {cases!r}, expected a list of dict(axis=value)"):
-        declare(cases=cases)
-
-
-def test_a_point_written_as_a_keyword_list() -> None:
-    with refused("operator 'double': case 'rows' is no mapping, expected dict(axis=value, ...)"):
-        declare(cases=["rows"])
-
-
-def test_one_case_in_two_tiers() -> None:
-    with refused(
-        "operator 'double': case double[rows=2] is declared twice (tiers smoke and real); every case is one series"
-    ):
-        declare(cases={"smoke": grid(rows=[1, 2]), "real": grid(rows=[2])})
-
-
-def test_two_values_that_are_written_alike_are_one_case() -> None:
-    with refused("operator 'double': case double[rows=4] is declared twice (tiers smoke and smoke)"):
-        declare(cases=[{"rows": 4}, {"rows": "4"}])
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8))
@@ -226,109 +217,26 @@ def test_keys_are_unique_or_refused(rows: list[int]) -> None:
             declare(cases=grid(rows=rows))
 
 
-def test_an_axis_that_inputs_does_not_take() -> None:
-    with refused(
-        "operator 'double': case double[columns=4,rows=1] names the axis 'columns', which inputs(make, rows) does not take; "
-        "rename the axis or add the parameter"
-    ):
-        declare(cases=grid(rows=[1], columns=[4]))
-
-
-def test_an_axis_without_a_value() -> None:
-    def inputs(make: Any, rows: int, dtype: str) -> Mapping[str, Any]:
+def test_what_is_like_a_mistake_and_is_none() -> None:
+    def with_default(make: Any, rows: int, *, dtype: str = "float32") -> Mapping[str, Any]:
         return {}
 
-    with refused(
-        "operator 'double': case double[rows=1] has no value for the axis 'dtype' of inputs(make, rows, dtype)"
-    ):
-        declare(inputs=inputs)
-
-
-def test_a_parameter_with_a_default_need_not_be_an_axis() -> None:
-    def inputs(make: Any, rows: int, *, dtype: str = "float32") -> Mapping[str, Any]:
+    def any_axis(make: Any, **axes: Any) -> Mapping[str, Any]:
         return {}
 
-    assert len(declare(inputs=inputs).cases) == 2
-
-
-def test_inputs_may_take_any_axis() -> None:
-    def inputs(make: Any, **axes: Any) -> Mapping[str, Any]:
-        return {}
-
-    assert declare(inputs=inputs, cases=grid(anything=[1])).cases[0].key == "double[anything=1]"
-
-
-def no_parameters() -> Mapping[str, Any]:
-    return {}
-
-
-def only_keywords(*, make: Any) -> Mapping[str, Any]:
-    return {}
-
-
-@pytest.mark.parametrize("function", [no_parameters, only_keywords])
-def test_inputs_without_a_place_for_make(function: Callable[..., Any]) -> None:
-    with refused("operator 'double': inputs() takes no positional argument, expected inputs(make, axis, ...)"):
-        declare(inputs=function)
-
-
-def axis_first(rows: int) -> Mapping[str, Any]:
-    return {}
-
-
-def test_inputs_whose_first_parameter_is_an_axis() -> None:
-    with refused(
-        "operator 'double': the first parameter of inputs() is the axis 'rows', and it is given the maker of the tensors"
-    ):
-        declare(inputs=axis_first, cases=[{"rows": 1}])
-
-
-# Tolerance, constants, state
-
-
-@pytest.mark.parametrize("tolerance", [1e-3, {"float32": 1e-3}, "exact"])
-def test_a_tolerance_that_is_none(tolerance: object) -> None:
-    with refused(
-        f"operator 'double': tolerance is {tolerance!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype"
-    ):
-        declare(tolerance=tolerance)
-
-
-@pytest.mark.parametrize("what", ["constants", "state"])
-def test_a_lone_name_is_no_list(what: str) -> None:
-    with refused(f"operator 'double': {what} is 'weight', expected a list of input names: ['weight']"):
-        declare(**{what: "weight"})
-
-
-def test_an_input_is_constant_or_state() -> None:
-    with refused("operator 'double': input 'cache' is declared as constant and as state, expected one"):
-        declare(constants=["cache"], state=["cache"])
-
-
-@pytest.mark.parametrize("where", ["baseline", "fast"])
-def test_prepare_without_constants(where: str) -> None:
-    prepared = Variant(fast, prepare=dict)
-    change: dict[str, Any] = {"baseline": prepared} if where == "baseline" else {"variants": {"fast": prepared}}
-    with refused(
-        f"operator 'double': {where!r} has prepare=, which takes the operator's constants, but there are none"
-    ):
-        declare(**change)
-    assert declare(**change, constants=["weight"]).constants == ("weight",)
+    assert len(declare(inputs=with_default).cases) == 2
+    assert declare(inputs=any_axis, cases=grid(anything=[1])).cases[0].key == "double[anything=1]"
+    assert declare(owner="@team/kernels").owner == "@team/kernels"
+    assert declare(baseline=Variant(fast, prepare=dict), constants=["weight"]).constants == ("weight",)
 
 
 # Variant
 
 
-@pytest.mark.parametrize("what", ["prepare", "valid"])
-def test_options_of_a_variant_that_must_be_functions(what: str) -> None:
-    options: dict[str, Any] = {what: 4}
-    with refused(f"Variant: {what} is 4, expected a function"):
-        Variant(fast, **options)
-
-
-def test_a_variant_without_a_function() -> None:
-    with refused("Variant: function is None, expected a function"):
-        Variant(None)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("what", "value"), [("function", None), ("prepare", 4), ("valid", 4)])
+def test_what_must_be_a_function_of_a_variant(what: str, value: Any) -> None:
+    with refused(f"Variant: {what} is {value}, expected a function"):
+        Variant(**{"function": fast, what: value})
 
 
 @pytest.mark.parametrize("need", ["gpu", "sm90", "sm_9", "sm_9000", "gpus", "gpus:two", "CUDA", "cuda "])
@@ -392,12 +300,6 @@ def test_an_axis_tf32_needs_no_parameter() -> None:
     assert [plain.cases[0].tf32(otherwise=wanted) for wanted in (True, False)] == [True, False]
 
 
-@pytest.mark.parametrize("value", [0, 1, "high", "tf32"])
-def test_an_axis_tf32_is_a_yes_or_no(value: object) -> None:
-    with pytest.raises(DeclarationError, match=r"axis 'tf32' has the value .*, expected True or False"):
-        declare(cases=[{"rows": 1, "tf32": value}])
-
-
 def variants_of(values: Any, make: Callable[[Any], Any]) -> dict[str, Any]:
     return {f"v{value}": make(value) for value in values}
 
@@ -452,11 +354,3 @@ def test_variants_that_are_prepared_differently_are_variants() -> None:
 def test_an_unknown_argument_has_the_nearest_one_named(make: Callable[[], object], words: str) -> None:
     with pytest.raises(DeclarationError, match=words):
         make()
-
-
-@pytest.mark.parametrize("value", [[1024, 2048], ["float32"], [[1]], []])
-def test_a_list_is_no_value_of_an_axis(value: Any) -> None:
-    with pytest.raises(
-        DeclarationError, match=r"axis 'rows' has the list .* as its value.*grid\(rows=\[\.\.\.\]\) makes"
-    ):
-        declare(cases=[{"rows": value}])

@@ -1,4 +1,1 @@
-"""The command line: a module for every verb, put together in `app`, and what verbs share.
-
-Nothing is imported here: the pytest plugin shares some of it, and needs no verb.
-"""
+"""The command line: parse, call a workflow or a feature, print. `app` puts the verbs together, and `options` declares what they share."""

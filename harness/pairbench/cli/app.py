@@ -15,28 +15,14 @@ from typing import Annotated
 import typer
 
 from pairbench import __version__
-from pairbench.cli.ab import ab
-from pairbench.cli.accept import accept
-from pairbench.cli.backfill import backfill
-from pairbench.cli.bisect import bisect
-from pairbench.cli.breakdown import breakdown
-from pairbench.cli.calibrate import calibrate
-from pairbench.cli.compare import compare
-from pairbench.cli.dashboard import dashboard
-from pairbench.cli.diverge import diverge
-from pairbench.cli.exchange import export, import_
+from pairbench.cli.commits import ab, backfill, bisect
+from pairbench.cli.exchange import export, import_, recipe
 from pairbench.cli.fleet import fleet_verbs
-from pairbench.cli.listing import doctor, list_
-from pairbench.cli.plot import plot
-from pairbench.cli.recipe import recipe
-from pairbench.cli.results import results
-from pairbench.cli.run import run
+from pairbench.cli.inspect import breakdown, diverge
+from pairbench.cli.measure import calibrate, doctor, list_, run, try_, verify
 from pairbench.cli.say import printed, put, say
-from pairbench.cli.show import show
 from pairbench.cli.store import store_verbs
-from pairbench.cli.trend import trend
-from pairbench.cli.try_ import try_
-from pairbench.cli.verify import verify
+from pairbench.cli.stored import accept, compare, dashboard, plot, results, show, trend
 from pairbench.errors import InterruptedRunError, PairbenchError
 from pairbench.workflow.setup import ends_on_signals
 
@@ -67,29 +53,11 @@ def _root(
     """Hold the options that come before a verb."""
 
 
-for verb in (
-    doctor,
-    list_,
-    verify,
-    try_,
-    run,
-    show,
-    compare,
-    ab,
-    bisect,
-    trend,
-    backfill,
-    plot,
-    accept,
-    dashboard,
-    results,
-    calibrate,
-    breakdown,
-    diverge,
-    import_,
-    export,
-    recipe,
-):
+_IN_ORDER_OF_USE = (
+    *(doctor, list_, verify, try_, run, show, compare, ab, bisect, trend, backfill, plot, accept, dashboard, results),
+    *(calibrate, breakdown, diverge, import_, export, recipe),
+)
+for verb in _IN_ORDER_OF_USE:
     # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")
     app.command(verb.__name__.rstrip("_"), help=text)(verb)
@@ -100,7 +68,7 @@ app.add_typer(fleet_verbs, name="fleet")
 def main() -> None:
     """Run the command line, with one sentence and an exit code for every error that is foreseen."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # and no test's
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
     printed.clear()
     try:
@@ -116,15 +84,13 @@ def main() -> None:
     except BrokenPipeError:  # `pairbench show | head`
         sys.stderr.close()
         sys.exit(0)
-    except Exception:  # noqa: BLE001 (the last one there is: whatever was not foreseen)
+    except Exception:  # noqa: BLE001 (whatever was not foreseen)
         say(traceback.format_exc(), nl=False)
         say("pairbench: this is a bug in pairbench; please report it with the lines above")
         sys.exit(PairbenchError.exit_code)
 
 
 def _wants_json(words: list[str]) -> bool:
-    """Return whether a command line asks for JSON; one that is wrong may not have been read to its end."""
-    pairs = itertools.pairwise(words)
-    return bool({"--format=json", "-fjson"} & {*words}) or any(
-        name in ("--format", "-f") and value == "json" for name, value in pairs
-    )
+    """Return whether a command line asks for JSON; a wrong one may not have been parsed to its end."""
+    pairs = {("--format", "json"), ("-f", "json")} & {*itertools.pairwise(words)}
+    return bool(pairs or {"--format=json", "-fjson"} & {*words})

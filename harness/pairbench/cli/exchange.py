@@ -1,44 +1,39 @@
-"""The verb `pairbench import`.
-
-The verb `pairbench export`.
-"""
+"""The verbs that carry files in and out: `import`, `export` and `recipe`."""
 
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from pairbench.cli.options import FormatOption, StoreOption
-from pairbench.cli.say import configure, put, say, write
+from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.say import put, write
 from pairbench.errors import UsageError
 
 
 class Form(StrEnum):
-    """What a run can be written as."""
+    """The forms in which a run can be exported."""
 
     PYTEST_BENCHMARK = "pytest-benchmark"
     CSV = "csv"
 
 
+@verb("form run target store")
 def export(
-    form: Annotated[
-        Form | None, typer.Argument(metavar="FORM", help="pytest-benchmark or csv.", show_default=False)
-    ] = None,
+    given: Given,
+    form: Annotated[Form | None, Argument(metavar="FORM", help="pytest-benchmark or csv.")] = None,
     run: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[RUN]",
             help="Which run, named as in `pairbench compare`: latest, a run id or its beginning, a commit, branch or tag, "
             "a parquet file, or another store. csv takes several, too: last:N, or dates like 2026-11-01..2026-11-07.",
         ),
     ] = "latest",
     target: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.", show_default=False),
+        Path | None, Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.")
     ] = None,
-    store: StoreOption = None,
 ) -> None:
     """Export a run for pytest-benchmark, or as CSV. `pytest-benchmark compare` reads the one; the other has every column.
 
@@ -56,14 +51,12 @@ def export(
         raise UsageError(
             f"export takes a form: {' or '.join(Form)}, as in `pairbench export csv latest --output run.csv`"
         )
-    runs = pick_runs(configure(store=store), run)
-    for problem in runs.problems:
-        say(f"pairbench: {problem}")
+    runs = pick_runs(given.config, run)
+    remark(*runs.problems)
     text, not_measured = (csv_of(runs.records), ()) if form is Form.CSV else benchmarks_of(runs)
     if not_measured:
-        say(
-            f"pairbench: {len(not_measured)} without a latency, which pytest-benchmark has no place for: "
-            f"{', '.join(not_measured)}",
+        remark(
+            f"{len(not_measured)} without a latency, which pytest-benchmark has no place for: {', '.join(not_measured)}"
         )
     if target is None:
         put(text, nl=False)
@@ -79,52 +72,45 @@ class Tool(StrEnum):
 
 
 class When(StrEnum):
-    """What a run's time is."""
+    """The times that an imported run can have."""
 
     MEASURED = "measured"
     COMMITTED = "committed"
 
 
+@verb("tool paths implementation when device_name store output")
 def import_(
-    tool: Annotated[Tool, typer.Argument(metavar="TOOL", help="pytest-benchmark or asv.", show_default=False)],
+    given: Given,
+    tool: Annotated[Tool, Argument(metavar="TOOL", help="pytest-benchmark or asv.")],
     paths: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="PATH...",
             help="For pytest-benchmark, JSON files that it saved. For asv, its results_dir. Each file becomes one run.",
-            show_default=False,
         ),
     ],
     implementation: Annotated[
         str | None,
-        typer.Option(
-            "--implementation",
+        Option(
             metavar="AXIS[:BASELINE]",
             help="The parameter whose values are implementations of one operator, and its value for the plain one "
             "(default: baseline). Without it every benchmark is a baseline of its own, and there are no speedups.",
-            show_default=False,
         ),
     ] = None,
     when: Annotated[
         When | None,
-        typer.Option(
-            "--when",
+        Option(
             help="What a run's time is, by which runs are ordered: when it was measured (default), or when its commit was "
-            "made. A history that asv measured in another order than its commits were made needs one of them.",
-            show_default=False,
+            "made. A history that asv measured in another order than its commits were made needs one of them."
         ),
     ] = None,
     device_name: Annotated[
         str | None,
-        typer.Option(
-            "--device-name",
-            help="Model of the GPU that the benchmarks ran on, which these files do not record. Default: the CPU they name.",
-            show_default=False,
+        Option(
+            help="Model of the GPU that the benchmarks ran on, which these files do not record. Default: the CPU they name."
         ),
     ] = None,
-    store: StoreOption = None,
-    output: FormatOption = "table",
-) -> None:
+) -> int | None:
     """Import results of pytest-benchmark or asv. Each file becomes a run that trend, compare and dashboard show.
 
     A run that is in the store already is left as it is. P95 is kept where the file has samples of single calls; what is
@@ -137,40 +123,62 @@ def import_(
     Example: pairbench import pytest-benchmark .benchmarks/*/*.json --implementation backend:torch
     """
     from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
-
-    config = configure(output, store=store)
-    wanted = WantedImport(
-        tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
-    )
-    rows = import_runs(config.store, wanted)
-    put(_render(rows, output), nl=False)
-    for row in rows:
-        if row["outcome"] == NOT_IMPORTED:
-            say(f"pairbench: {row['reason']}")
-    _warn_of_left_out(rows)
-    if any(row["outcome"] == NOT_IMPORTED for row in rows):
-        raise typer.Exit(1)
-
-
-def _render(rows: list[dict[str, Any]], output: str) -> str:
     from pairbench.report.render import render_rows
 
-    if output != "json":  # the names, and the reasons, go to stderr
-        rows = [
-            {**row, "commit": (row.get("commit") or "")[:10], "left_out": sum(row.get("left_out", {}).values())}
-            for row in rows
-        ]
-        rows = [{name: value for name, value in row.items() if name != "reason"} for row in rows]
-    return render_rows("imports", rows, output)
-
-
-def _warn_of_left_out(rows: list[dict[str, Any]]) -> None:
-    """Say on stderr, in one line, what was left out of all files."""
+    rows: list[dict[str, Any]] = import_runs(
+        given.config.store,
+        WantedImport(tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name),
+    )
     left_out: Counter[str] = Counter()
     for row in rows:
         left_out.update(row.get("left_out", {}))
+    # A table counts what was left out; names and reasons are on stderr.
+    counted = [
+        {**row, "commit": (row.get("commit") or "")[:10], "left_out": sum(row.get("left_out", {}).values())}
+        for row in rows
+    ]
+    shown = [{name: value for name, value in row.items() if name != "reason"} for row in counted]
+    put(render_rows("imports", rows if given.output == "json" else shown, given.output), nl=False)
+    reasons = [row["reason"] for row in rows if row["outcome"] == NOT_IMPORTED]
+    remark(*reasons)
     if left_out:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(left_out.items()))
-        say(
-            f"pairbench: {left_out.total()} values left out, neither a latency nor a peak of memory, or there twice: {names}",
-        )
+        remark(f"{left_out.total()} values left out, neither a latency nor a peak of memory, or there twice: {names}")
+    return int(bool(reasons))
+
+
+def recipe(
+    name: Annotated[str | None, Argument(metavar="[NAME]", help="The recipe to print. Default: list them.")] = None,
+    file: Annotated[
+        Path | None,
+        Option("--output", "-o", metavar="FILE", help="Write it there instead; the list says where it belongs."),
+    ] = None,
+    force: Annotated[bool, Option("--force", help="Replace FILE where it exists.")] = False,
+    output: Annotated[str, Option("--format", "-f", help="table, markdown or json.")] = "table",
+) -> None:
+    """Print a ready-made configuration for CI or a cluster, or list them. What a project must change is at the top of the file.
+
+    Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
+    """
+    from pairbench.integrations import recipes
+    from pairbench.report.render import render_rows
+    from pairbench.workflow.setup import FORMATS
+
+    if output not in FORMATS:
+        raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    if name is not None:
+        text = recipes.recipe(name).text
+        if file is None:
+            put(text, nl=False)
+            return
+        if file.exists() and not force:
+            raise UsageError(f"{file} is there already and may hold changes of yours; --force replaces it")
+        write(file, text, make_folder=True)
+        put(file)
+        return
+    known = recipes.recipes()
+    if file is not None:
+        names = ", ".join(one.name for one in known)
+        raise UsageError(f"--output {str(file)!r} needs the name of a recipe, one of {names}")
+    rows = [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in known]
+    put(render_rows("recipes", rows, output), nl=False)

@@ -1,28 +1,21 @@
-"""The verb `pairbench fleet`: many hosts that measure units into one store."""
+"""The verbs `pairbench fleet`: many hosts that measure units into one store."""
 
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from pairbench.cli.options import CatalogueOption, FormatOption, ModeOption, RoundsOption, StoreOption, TierOption
-from pairbench.cli.say import configure, put, say
+from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.say import put
 
 fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Scheduler = Annotated[
-    str, typer.Argument(metavar="ADDRESS", help="The scheduler, like tls://host:8786 or tcp://127.0.0.1:8786.")
-]
-CertificatesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--certificates", metavar="FOLDER", help="Certificates of `pairbench fleet certificates`.", show_default=False
-    ),
-]
-InsecureOption = Annotated[
+Certificates = Annotated[Path | None, Option(metavar="FOLDER", help="Certificates of `pairbench fleet certificates`.")]
+Insecure = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--insecure", help="Go without TLS beyond this machine: whoever reaches a port then runs code on every host."
     ),
 ]
@@ -39,10 +32,10 @@ def _fleet() -> None:
 @fleet_verbs.command()
 def scheduler(
     address: Annotated[
-        str, typer.Argument(metavar="[ADDRESS]", help="Where to listen, like tls://0.0.0.0:8786.")
+        str, Argument(metavar="[ADDRESS]", help="Where to listen, like tls://0.0.0.0:8786.")
     ] = "tcp://127.0.0.1:8786",
-    certificates: CertificatesOption = None,
-    insecure: InsecureOption = False,
+    certificates: Certificates = None,
+    insecure: Insecure = False,
 ) -> None:
     """Hand units from commands to hosts, until Ctrl-C. It holds nothing that is not in the store, and may be started again at any time.
 
@@ -50,34 +43,27 @@ def scheduler(
     """
     from pairbench.features.fleet.dask import run_scheduler
 
-    run_scheduler(address, certificates, insecure=insecure, notify=lambda at: say(f"pairbench: scheduler at {at}"))
+    run_scheduler(address, certificates, insecure=insecure, notify=lambda at: remark(f"scheduler at {at}"))
 
 
 @fleet_verbs.command()
+@verb("address devices certificates insecure python ignore_load")
 def worker(
-    address: Scheduler,
+    given: Given,
+    address: Annotated[
+        str, Argument(metavar="ADDRESS", help="The scheduler, like tls://host:8786 or tcp://127.0.0.1:8786.")
+    ],
     devices: Annotated[
-        str,
-        typer.Option(
-            "--devices", help="all (every GPU, else the CPU), or some of cpu and cuda:N with commas between them."
-        ),
+        str, Option(help="all (every GPU, else the CPU), or some of cpu and cuda:N with commas between them.")
     ] = "all",
-    certificates: CertificatesOption = None,
-    insecure: InsecureOption = False,
+    certificates: Certificates = None,
+    insecure: Insecure = False,
     python: Annotated[
-        str | None,
-        typer.Option(
-            "--python",
-            metavar="FILE",
-            help="Interpreter whose pairbench measures. Default: this one.",
-            show_default=False,
-        ),
+        str | None, Option(metavar="FILE", help="Interpreter whose pairbench measures. Default: this one.")
     ] = None,
     ignore_load: Annotated[
         bool,
-        typer.Option(
-            "--ignore-load", help="Take units although others keep this host busy: to try things, not to measure."
-        ),
+        Option("--ignore-load", help="Take units although others keep this host busy: to try things, not to measure."),
     ] = False,
 ) -> None:
     """Measure units on this host, one after the other, until Ctrl-C. Start it in the checkout, where its suites' settings are.
@@ -96,57 +82,43 @@ def worker(
         python=python or sys.executable,
         ignores_load=ignore_load,
     )
-    run_worker(configure(), choice, lambda text: say(f"pairbench: {text}"))
+    run_worker(given.config, choice, remark)
 
 
 @fleet_verbs.command()
+@verb("select scheduler commit devices catalogue tier mode rounds patience certificates insecure store output")
 def run(
+    given: Given,
     select: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[PLAN|SELECT]...",
             help="A .json or .toml file of units; or as for `pairbench run`, of which each operator is a unit.",
-            show_default=False,
         ),
     ] = None,
-    scheduler: Annotated[
-        str, typer.Option("--scheduler", metavar="ADDRESS", help="As for `fleet worker`.")
-    ] = "tcp://127.0.0.1:8786",
+    scheduler: Annotated[str, Option(metavar="ADDRESS", help="As for `fleet worker`.")] = "tcp://127.0.0.1:8786",
     commit: Annotated[
         list[str] | None,
-        typer.Option(
-            "--commit",
-            metavar="REV",
-            help="Measure a commit, branch or tag; repeatable. Default: HEAD.",
-            show_default=False,
-        ),
+        Option(metavar="REV", help="Measure a commit, branch or tag; repeatable. Default: HEAD."),
     ] = None,
-    device: Annotated[
+    devices: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--device",
             "-d",
             help="cpu, cuda (any GPU), a model such as nvidia-h200, or a GPU's UUID; repeatable. Default: each GPU model of the fleet, else its CPUs.",
-            show_default=False,
         ),
     ] = None,
-    catalogue: CatalogueOption = False,
-    tier: TierOption = None,
-    mode: ModeOption = None,
-    rounds: RoundsOption = None,
     patience: Annotated[
         float,
-        typer.Option(
-            "--patience",
+        Option(
             metavar="SECONDS",
             help="How long to wait for a device that no host has, and for a scheduler that is gone.",
         ),
     ] = 600.0,
-    certificates: CertificatesOption = None,
-    insecure: InsecureOption = False,
-    store: StoreOption = None,
-    output: FormatOption = "table",
-) -> None:
+    certificates: Certificates = None,
+    insecure: Insecure = False,
+) -> int | None:
     """Have units measured by the hosts of a fleet, and store the results. Units that the store has are left out, so the same command goes on after Ctrl-C.
 
     Exit code: 0 all done, 1 a mismatch or a failed implementation, 4 a unit failed or was not done, 130 interrupted.
@@ -155,32 +127,31 @@ def run(
     """
     from pairbench.features.fleet.command import Wanted, render_fleet, run_fleet, units_of
 
-    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, store=store)
     wanted = Wanted(
         commits=tuple(commit or ()),
-        devices=tuple(device or ()),
-        tier=tuple(tier or ()),
-        mode=tuple(mode or ()),
-        rounds=rounds,
+        devices=tuple(devices or ()),
+        tier=given.tier,
+        mode=given.mode,
+        rounds=given.rounds,
     )
     done = run_fleet(
-        config,
-        lambda: units_of(config, select or [], wanted),
+        given.config,
+        lambda: units_of(given.config, select or [], wanted),
         address=scheduler,
         certificates=certificates,
         insecure=insecure,
         patience_s=patience,
     )
-    put(render_fleet(done.hosts, done.results, output, config.shown_store, done.seconds), nl=False)
-    if done.exit_code:
-        raise typer.Exit(done.exit_code)
+    put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
+    return done.exit_code
 
 
 @fleet_verbs.command()
+@verb("folder days output")
 def certificates(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
-    days: Annotated[int, typer.Option(help="How long they are good for.", min=1, max=3650)] = 365,
-    output: FormatOption = "table",
+    given: Given,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="A new folder.")],
+    days: Annotated[int, Option(help="How long they are good for.", min=1, max=3650)] = 365,
 ) -> None:
     """Make keys and certificates for a fleet, and say which host needs which. Whoever has one of them can run code on every host.
 
@@ -189,5 +160,4 @@ def certificates(
     from pairbench.features.fleet.dask import make_certificates
     from pairbench.report.render import render_rows
 
-    configure(output)
-    put(render_rows("certificates", make_certificates(folder, days=days), output), nl=False)
+    put(render_rows("certificates", make_certificates(folder, days=days), given.output), nl=False)

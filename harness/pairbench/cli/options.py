@@ -1,141 +1,197 @@
-"""Options that mean the same for every verb."""
+"""The options of the commands: those that several verbs share are declared here once, with their help and what their values become."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+import functools
+import inspect
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-if TYPE_CHECKING:
-    from pairbench.config import Config
-    from pairbench.model.record import Wanted
+from pairbench.cli.say import configure, say
+from pairbench.config import Config
+from pairbench.model.record import ANY, Wanted
 
-Select = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[SELECT]...",
-        help="What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add up. A "
-        "name beside a file or folder is looked for in that one only: ops.py 'silu*'. Default: all suites of the settings, else all in this "
-        "folder and below.",
-        show_default=False,
-    ),
-]
-CatalogueOption = Annotated[
-    bool,
-    typer.Option("--catalogue", help="Take the pairs that come with pairbench where SELECT names no file."),
-]
-DeviceOption = Annotated[
-    str,
-    typer.Option(
-        "--device", "-d", help="auto (the first GPU, else the CPU), cpu, cuda:N, or all (every GPU at the same time)."
-    ),
-]
-TierOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tier",
-        help="smoke, real, headline, edge or all; repeatable. Default: smoke on a CPU, all on a GPU.",
-        show_default=False,
-    ),
-]
-ModeOption = Annotated[
-    list[str] | None,
-    typer.Option("--mode", help="eager, compile, graph or all; repeatable. Default: eager.", show_default=False),
-]
-ImplementationsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--implementation",
-        "-i",
-        help="A variant, or a glob of variants, to take beside the baseline; repeatable. Default: all.",
-        show_default=False,
-    ),
-]
-Tf32Option = Annotated[
-    bool | None,
-    typer.Option(
-        "--tf32/--no-tf32",
-        help="Let float32 products and convolutions use TF32, baseline and variants alike, and judge them by its ten bits; an axis "
-        "`tf32` of a case goes before. Default: --no-tf32.",
-        show_default=False,
-    ),
-]
-RoundsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--rounds",
-        help="How many times every case is timed, each in a fresh process. Default: 3.",
-        show_default=False,
-    ),
-]
-TimeoutOption = Annotated[
-    float | None,
-    typer.Option("--timeout", help="Seconds for one implementation in one stage. Default: 300.", show_default=False),
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option("--store", help="Folder or URL (s3://, gs://) of the results. Default: results.", show_default=False),
-]
-StoredImplementationsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--implementation",
-        "-i",
-        help="A variant, or a glob of variants, of what is stored; repeatable. Tables and charts of pairs keep the baseline beside it. "
-        "Default: all.",
-        show_default=False,
-    ),
-]
-StoredModeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mode", help="eager, compile, graph or all; repeatable. Default: all that are stored.", show_default=False
-    ),
-]
-DeviceNameOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device-name", help="Device model of what is stored, or a part of its name. Default: all.", show_default=False
-    ),
-]
-FormatOption = Annotated[str, typer.Option("--format", "-f", help="table, markdown or json.")]
-NamesOption = Annotated[
-    list[str] | None,
-    typer.Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.", show_default=False),
-]
-OneOperator = Annotated[
-    str,
-    typer.Argument(
-        metavar="OPERATOR", help="An operator, file::operator, a suite file that declares one, or a whole case key."
-    ),
-]
-CaseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--case",
-        help="A case key, some of its axes as dtype=float32,rows=4, or a glob. Default: the first real case on a GPU, the first "
-        "smoke case on a CPU.",
-        show_default=False,
-    ),
-]
-MinEffectOption = Annotated[
-    float | None,
-    typer.Option(
-        "--min-effect",
-        metavar="PERCENT",
-        help="Smallest change of a latency that counts, in percent. Default: 2.",
-        show_default=False,
-    ),
-]
+Texts = list[str] | None
+
+SHARED: dict[str, Any] = {
+    "select": Annotated[
+        Texts,
+        Argument(
+            metavar="[SELECT]...",
+            help="What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add up. A "
+            "name beside a file or folder is looked for in that one only: ops.py 'silu*'. Default: all suites of the settings, else all in this "
+            "folder and below.",
+        ),
+    ],
+    "operator": Annotated[
+        str,
+        Argument(
+            metavar="OPERATOR", help="An operator, file::operator, a suite file that declares one, or a whole case key."
+        ),
+    ],
+    "case": Annotated[
+        str | None,
+        Option(
+            help="A case key, some of its axes as dtype=float32,rows=4, or a glob. Default: the first real case on a GPU, the first "
+            "smoke case on a CPU."
+        ),
+    ],
+    "catalogue": Annotated[
+        bool, Option("--catalogue", help="Take the pairs that come with pairbench where SELECT names no file.")
+    ],
+    "implementation": Annotated[
+        Texts,
+        Option(
+            "--implementation",
+            "-i",
+            help="A variant, or a glob of variants, to take beside the baseline; repeatable. Default: all.",
+        ),
+    ],
+    "device": Annotated[
+        str,
+        Option(
+            "--device",
+            "-d",
+            help="auto (the first GPU, else the CPU), cpu, cuda:N, or all (every GPU at the same time).",
+        ),
+    ],
+    "tier": Annotated[
+        Texts, Option(help="smoke, real, headline, edge or all; repeatable. Default: smoke on a CPU, all on a GPU.")
+    ],
+    "mode": Annotated[Texts, Option(help="eager, compile, graph or all; repeatable. Default: eager.")],
+    "rounds": Annotated[
+        int | None, Option(help="How many times every case is timed, each in a fresh process. Default: 3.")
+    ],
+    "timer": Annotated[
+        str | None, Option(help="auto, or do_bench for Triton's own function (never compared with auto).")
+    ],
+    "tf32": Annotated[
+        bool | None,
+        Option(
+            "--tf32/--no-tf32",
+            help="Let float32 products and convolutions use TF32, baseline and variants alike, and judge them by its ten bits; an axis "
+            "`tf32` of a case goes before. Default: --no-tf32.",
+        ),
+    ],
+    "timeout": Annotated[float | None, Option(help="Seconds for one implementation in one stage. Default: 300.")],
+    "budget": Annotated[
+        str | None,
+        Option(
+            metavar="TIME",
+            help="Wall time of the command: 90s, 10m, 1h, or none. Cases that were never measured come first, then the oldest; as many "
+            "as fit are measured in full, the others are skipped as out of budget. What is left goes to further rounds of the cases with the "
+            "widest intervals. A case that has begun is finished, so expect some seconds more; what --confirm measures again "
+            "comes on top.",
+        ),
+    ],
+    "store": Annotated[str | None, Option(help="Folder or URL (s3://, gs://) of the results. Default: results.")],
+    "names": Annotated[Texts, Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.")],
+    "stored_implementation": Annotated[
+        Texts,
+        Option(
+            "--implementation",
+            "-i",
+            help="A variant, or a glob of variants, of what is stored; repeatable. Tables and charts of pairs keep the baseline beside it. "
+            "Default: all.",
+        ),
+    ],
+    "stored_mode": Annotated[
+        Texts, Option("--mode", help="eager, compile, graph or all; repeatable. Default: all that are stored.")
+    ],
+    "device_name": Annotated[
+        str | None, Option(help="Device model of what is stored, or a part of its name. Default: all.")
+    ],
+    "min_effect": Annotated[
+        float | None,
+        Option(metavar="PERCENT", help="Smallest change of a latency that counts, in percent. Default: 2."),
+    ],
+    "output": Annotated[str, Option("--format", "-f", help="table, markdown or json.")],
+}
+"""The type and the declaration of each shared option, by the name of its value."""
+
+_DEFAULTS = {"operator": inspect.Parameter.empty, "catalogue": False, "device": "auto", "output": "table"}
+_SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "store", "budget")
+"""Options that are settings, by the names that they have in `[tool.pairbench]`, too."""
 
 
-def wanted_series(config: "Config", implementation: Sequence[str] | None, mode: Sequence[str] | None) -> "Wanted":
-    """Return the stored series that the options --implementation and --mode select; all of them where neither is given.
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """The values of a command's shared options."""
+
+    config: Config
+    """The settings: those of the command line, else those of `[tool.pairbench]`."""
+    select: list[str] = field(default_factory=list)
+    operator: str = ""
+    case: str | None = None
+    implementation: tuple[str, ...] = ()
+    device: str = "auto"
+    tier: tuple[str, ...] = ()
+    mode: tuple[str, ...] = ()
+    rounds: int | None = None
+    device_name: str | None = None
+    names: list[str] = field(default_factory=list)
+    min_effect: float | None = None
+    store: str | None = None
+    """The store as the command line names it; None where it names none."""
+    output: str = "table"
+    wanted: Wanted = ANY
+    """The stored implementations and modes to take; any by default."""
+
+
+def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+    """Return a decorator that makes a verb of a function.
+
+    The function takes the values of the shared options as a `Given` and those of its own options by name, and returns the exit code.
 
     Args:
-        config: Of the command, in which `all` is already replaced by the modes.
-        implementation: Names or globs.
-        mode: As given by the user.
+        takes: The names of all options of the verb, in the order of its help.
+        settings: Settings that hold for this verb unless the command line gives others.
     """
-    from pairbench.model.record import Wanted
 
-    return Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
+    def make(function: Callable[..., int | None]) -> Callable[..., None]:
+        own = inspect.signature(function).parameters
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = {
+            name: own.get(name)
+            or inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=SHARED.get(name))
+            for name in takes.split()
+        }
+        defaults = {name: parameter.default for name, parameter in parameters.items()}
+
+        @functools.wraps(function)
+        def run(*positional: Any, **by_name: Any) -> None:
+            values = {**defaults, **dict(zip(parameters, positional, strict=False)), **by_name}
+            given = _given(values, own, settings)
+            if code := function(given, **{name: value for name, value in values.items() if name in own}):
+                raise typer.Exit(code)
+
+        # What Typer reads; options without a default may stand behind others.
+        run.__signature__ = inspect.Signature([*parameters.values()], __validate_parameters__=False)  # type: ignore[attr-defined]
+        run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+        return run
+
+    return make
+
+
+def _given(values: dict[str, Any], own: Container[str], settings: dict[str, Any]) -> Given:
+    modes = values.get("stored_mode")
+    chosen = {**settings, **{name: values[name] for name in _SETTINGS if values.get(name) is not None}}
+    config = configure(values.get("output", "table"), **({"mode": modes} if modes else {}), **chosen)
+    wanted = Wanted(
+        implementations=tuple(values.get("stored_implementation") or ()), modes=config.settings.modes if modes else ()
+    )
+    shared = {
+        item.name: values[item.name]
+        for item in fields(Given)
+        if item.name not in own and values.get(item.name) is not None
+    }
+    shared |= {name: tuple(shared[name]) for name in ("implementation", "tier", "mode") if name in shared}
+    return Given(config=config, wanted=wanted, **shared)
+
+
+def remark(*lines: object) -> None:
+    """Print remarks on stderr, each under pairbench's name."""
+    for line in lines:
+        say(f"pairbench: {line}")

@@ -3,9 +3,11 @@
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from pairbench.cli.options import FormatOption, StoreOption
-from pairbench.cli.say import configure, put, say
+from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.say import put
+from pairbench.errors import UsageError
 
 store_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -19,7 +21,8 @@ def _store() -> None:
 
 
 @store_verbs.command()
-def push(store: StoreOption = None, output: FormatOption = "table") -> None:
+@verb("store output")
+def push(given: Given) -> int | None:
     """Publish results that a store did not take when they were measured, each into the store that it was meant for, or all into --store.
 
     They wait in a folder of yours, which the run has named. Published again, nothing is doubled. Exit code: 4 where something
@@ -30,28 +33,24 @@ def push(store: StoreOption = None, output: FormatOption = "table") -> None:
     from pairbench.features.upkeep import WAITS, push_waiting
     from pairbench.report.render import render_rows
 
-    rows = push_waiting(configure(output, store=store), given=store is not None)
-    if not rows and output != "json":
+    rows = push_waiting(given.config, given=given.store is not None)
+    if not rows and given.output != "json":
         put("Nothing waits to be published")
-        return
-    shown = rows if output == "json" else [{name: row[name] for name in row if name != "reason"} for row in rows]
-    put(render_rows("pushed", shown, output), nl=False)
-    for row in rows:
-        if "reason" in row:
-            say(f"pairbench: {row['reason']}")
-    if any(row["outcome"] == WAITS for row in rows):
-        raise typer.Exit(4)
+        return 0
+    shown = [{name: row[name] for name in row if name != "reason"} for row in rows]
+    put(render_rows("pushed", rows if given.output == "json" else shown, given.output), nl=False)
+    remark(*(row["reason"] for row in rows if "reason" in row))
+    return 4 if any(row["outcome"] == WAITS for row in rows) else 0
 
 
 @store_verbs.command()
+@verb("store keep output")
 def compact(
-    store: StoreOption = None,
+    given: Given,
     keep: Annotated[
-        int,
-        typer.Option("--keep", min=0, help="How many of the newest runs of each device model keep files of their own."),
+        int, Option(min=0, help="How many of the newest runs of each device model keep files of their own.")
     ] = 100,
-    output: FormatOption = "table",
-) -> None:
+) -> int | None:
     """Merge the records of old runs into one file a device model and month, so that `trend` reads pieces of few files. Loses nothing.
 
     Every row stays as it is, and samples are left alone. It may be killed at any time, done again (then nothing is left to do), and go on
@@ -64,31 +63,23 @@ def compact(
     from pairbench.report.render import render_rows
 
     rows, damaged = [], False
-    for done in compact_store(configure(output, store=store), keep=keep):
-        for problem in done.problems:
-            damaged = True
-            say(f"pairbench: {problem}")
+    for done in compact_store(given.config, keep=keep):
+        damaged = damaged or bool(done.problems)
+        remark(*done.problems)
         if done.files:
-            say(f"pairbench: {done.folder}: {done.runs} runs merged")
-            rows.append(
-                {
-                    "folder": done.folder,
-                    "runs": done.runs,
-                    "files_fewer": done.files,
-                    "bytes_before": done.size,
-                    "bytes": done.now,
-                }
-            )
-    if rows or output == "json":
-        put(render_rows("compacted", rows, output), nl=False)
+            remark(f"{done.folder}: {done.runs} runs merged")
+            sizes = {"files_fewer": done.files, "bytes_before": done.size, "bytes": done.now}
+            rows.append({"folder": done.folder, "runs": done.runs, **sizes})
+    if rows or given.output == "json":
+        put(render_rows("compacted", rows, given.output), nl=False)
     else:
         put("Nothing is left to compact")
-    if damaged:
-        raise typer.Exit(1)
+    return int(damaged)
 
 
 @store_verbs.command()
-def check(store: StoreOption = None, output: FormatOption = "table") -> None:
+@verb("store output")
+def check(given: Given) -> int | None:
     """Read every file of a store and name what is damaged. Changes nothing.
 
     Also named: files of others, of a newer pairbench, left over by a killed process, of runs that go on or were killed, and samples whose
@@ -100,30 +91,27 @@ def check(store: StoreOption = None, output: FormatOption = "table") -> None:
     from pairbench.report.render import render_rows
     from pairbench.store.upkeep import DAMAGED
 
-    config = configure(output, store=store)
-    checked, rows = check_store(config)
-    if rows or output == "json":
-        put(render_rows("found", rows, output), nl=False)
+    checked, rows = check_store(given.config)
+    if rows or given.output == "json":
+        put(render_rows("found", rows, given.output), nl=False)
     damaged = sum(row["what"] == DAMAGED for row in rows)
-    told = f"{damaged} of them damaged" if damaged else "none of them damaged"
-    say(f"pairbench: store {config.shown_store!r}: {checked.files:,} files of {_megabytes(checked.size)} read, {told}")
-    if damaged:
-        raise typer.Exit(1)
+    remark(
+        f"store {given.config.shown_store!r}: {checked.files:,} files of {_megabytes(checked.size)} read, "
+        f"{damaged or 'none'} of them damaged"
+    )
+    return int(damaged > 0)
 
 
 @store_verbs.command()
+@verb("older samples yes store output")
 def prune(
-    older: Annotated[
-        str,
-        typer.Option("--older", help="How long ago a run began whose samples go: days, weeks or years, such as 90d."),
-    ],
+    given: Given,
+    older: Annotated[str, Option(help="How long ago a run began whose samples go: days, weeks or years, such as 90d.")],
     samples: Annotated[
-        bool, typer.Option("--samples", help="Remove raw samples, the only thing that can be removed.")
+        bool, Option("--samples", help="Remove raw samples, the only thing that can be removed.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it is only said what would go.")] = False,
-    store: StoreOption = None,
-    output: FormatOption = "table",
-) -> None:
+    yes: Annotated[bool, Option("--yes", help="Do it. Without this it is only said what would go.")] = False,
+) -> int | None:
     """Remove raw samples of old runs, the bulk of a store; without --yes it is only said what would go.
 
     Records stay, and all that shows or compares them. What needs samples goes with them: `export`, distributions on the site, and device
@@ -131,25 +119,22 @@ def prune(
 
     Example: pairbench store prune --samples --older 90d --yes
     """
-    from pairbench.errors import UsageError
     from pairbench.features.upkeep import prune_store
     from pairbench.report.render import render_rows
 
     if not samples:
         raise UsageError("store prune was not told what to remove, expected --samples; records are never removed")
-    found, stay = prune_store(configure(output, store=store), older=older, sure=yes)
-    rows = [{"folder": one.folder, "files": len(one.files), "bytes": one.size} for one in found]
-    if rows or output == "json":
-        put(render_rows("old samples", rows, output), nl=False)
-    count, size = sum(len(one.files) for one in found), sum(one.size for one in found)
-    what = f"{count:,} files of samples, {_megabytes(size)},"
-    if stay:
-        say(f"pairbench: {len(stay):,} of {what} could not be removed, {stay[0]} the first")
-        raise typer.Exit(4)
-    if yes:
-        say(f"pairbench: {what} were removed")
-    else:
-        say(f"pairbench: {what} are older than {older}; nothing was removed, --yes does it")
+    found, left = prune_store(given.config, older=older, sure=yes)
+    rows = [{"folder": folder.folder, "files": len(folder.files), "bytes": folder.size} for folder in found]
+    if rows or given.output == "json":
+        put(render_rows("old samples", rows, given.output), nl=False)
+    count, size = sum(len(folder.files) for folder in found), sum(folder.size for folder in found)
+    files = f"{count:,} files of samples, {_megabytes(size)},"
+    if left:
+        remark(f"{len(left):,} of {files} could not be removed, {left[0]} the first")
+        return 4
+    remark(f"{files} were removed" if yes else f"{files} are older than {older}; nothing was removed, --yes does it")
+    return 0
 
 
 def _megabytes(size: int) -> str:

@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Find out whether there are suites in reach; if so, open a plugin session."""
+    """Open a plugin session if there are suites in reach."""
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning} (pairbench)")
     if config.option.help or config.option.version:
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from pairbench.integrations.plugin.session import PluginSession
 
         if distributes(config) and not hasattr(config, "workerinput"):
-            # All tests are left to other processes, each of which would fail for itself for an option that is wrong.
+            # Other processes run all tests, and each would fail by itself because of a wrong option.
             PluginSession.open(config, options, ()).close()
             return
         plugin_session = PluginSession.open(config, options, files)
@@ -59,14 +59,14 @@ def _plugin_session(config: pytest.Config) -> "PluginSession | None":
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say on what pairs are measured."""
+    """Return a line on the device that pairs are measured on."""
     plugin_session = _plugin_session(config)
     return plugin_session.header() if plugin_session else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Any, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
-    """Collect a suite as such, and not also as a file of tests because somebody named it."""
+    """Collect a suite as such, and not also as a file of tests that the command line names."""
     collectors = yield
     plugin_session = _plugin_session(parent.config)
     return plugin_session.collect(file_path, parent, collectors) if plugin_session else collectors
@@ -74,14 +74,14 @@ def pytest_collect_file(file_path: Any, parent: pytest.Collector) -> Generator[N
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what nobody asked for."""
+    """Deselect items that are not asked for."""
     if plugin_session := _plugin_session(config):
         with _usage():
             plugin_session.leave_out(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take in what is going to be run."""
+    """Take in the items that are going to be run."""
     if plugin_session := _plugin_session(session.config):
         plugin_session.select(session.items)
 
@@ -116,7 +116,7 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
-    """Add what a store would know besides."""
+    """Add the values of a store's records that pytest-benchmark does not have."""
     if plugin_session := _plugin_session(config):
         plugin_session.complete(output_json)
 

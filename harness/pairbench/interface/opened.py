@@ -1,21 +1,24 @@
-"""How every call begins: what was given becomes settings and SELECT arguments, and a suite where there is no file.
+"""The beginning of every call: its arguments become settings and SELECT arguments, and a suite file is written where none declares an operator.
 
-Operators as the text of a suite, for those that no suite file declares.
+An operator of a notebook or script is written as the text that declares it, and bare functions as an operator made of them.
 """
 
 import contextlib
+import functools
+import importlib
+import inspect
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
-from pairbench.errors import UsageError
+from pairbench.errors import DeclarationError, UsageError
 from pairbench.execute.orphans import VARIABLE
-from pairbench.interface.source import SourceText
-from pairbench.model.case import Case
+from pairbench.interface.source import INTO_A_FILE, SourceText, function_of, literal_of
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder
@@ -26,11 +29,7 @@ Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def with_cases(operator: Operator, cases: Cases | None) -> Operator:
-    """Return an operator with other cases; itself where none are given.
-
-    Raises:
-        DeclarationError: the cases are none of this operator.
-    """
+    """Return an operator with other cases; itself if none are given."""
     if cases is None:
         return operator
     given: dict[str, Any] = {**vars(operator), "cases": cases, "claims": ()}
@@ -39,12 +38,11 @@ def with_cases(operator: Operator, cases: Cases | None) -> Operator:
 
 
 def add_operator(source: SourceText, operator: Operator) -> None:
-    """Add the declaration of an operator, and all that it uses, to the text of a suite.
-
-    Raises:
-        UsageError: something of it cannot be sent to another process.
-    """
+    """Add the declaration of an operator, and all definitions that it uses, to the text of a suite."""
     what = f"operator {operator.name!r}"
+    tiers: dict[str, list[dict[str, Any]]] = {}
+    for case in operator.cases:
+        tiers.setdefault(case.tier, []).append(dict(case.axes))
     callables = {
         "inputs": operator.inputs,
         "oracle": operator.oracle,
@@ -55,7 +53,7 @@ def add_operator(source: SourceText, operator: Operator) -> None:
         "baseline": _variant(source, operator.baseline, f"the baseline of {what}"),
         "variants": _variants(source, operator.variants, f"of {what}", "variant"),
         "impostors": operator.impostors and _variants(source, operator.impostors, f"of {what}", "impostor"),
-        "cases": _cases(operator.cases),
+        "cases": repr(tiers),
         **{name: source.expression(value, f"{name}= of {what}") for name, value in callables.items() if value},
         "tolerance": operator.tolerance != Tolerance()
         and source.expression(operator.tolerance, f"tolerance= of {what}"),
@@ -91,13 +89,6 @@ def _variant(source: SourceText, variant: Variant, what: str) -> str:
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
 
 
-def _cases(cases: tuple[Case, ...]) -> str:
-    tiers: dict[str, list[dict[str, Any]]] = {}
-    for case in cases:
-        tiers.setdefault(case.tier, []).append(dict(case.axes))
-    return repr(tiers)
-
-
 Target = str | os.PathLike[str] | Operator
 """A SELECT argument as on the command line, a suite file, or an operator."""
 Targets = Target | Iterable[Target] | None
@@ -106,21 +97,17 @@ Targets = Target | Iterable[Target] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """What a call has to do."""
+    """The settings and the SELECT arguments of a call."""
 
     config: Config
     select: list[str]
-    """The SELECT arguments that stand for what was given."""
+    """The SELECT arguments for the call's targets."""
     text: str = ""
-    """The suite that was written for operators without a file; empty where there was none to write."""
+    """The text of the suite that was written for operators without a file; empty if none was written."""
 
 
 def refuse_in_worker(what: str) -> None:
-    """Refuse to measure while a suite is being loaded, which would start workers that load it, and so on without an end.
-
-    Raises:
-        UsageError: this process is a worker.
-    """
+    """Refuse to measure while a worker loads a suite: its workers would load the suite, and so on without end."""
     if os.environ.get(VARIABLE):
         raise UsageError(
             f"pairbench.{what} was called while the file that declares the operators was loaded by a worker; "
@@ -130,40 +117,33 @@ def refuse_in_worker(what: str) -> None:
 
 @contextlib.contextmanager
 def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = False, **options: Any) -> Iterator[Opened]:
-    """Find what is meant, and hold what has to be written for it until the call is over.
+    """Yield the settings and SELECT arguments of some targets; suites that have to be written for them are held until the end.
 
-    Args:
-        targets: What the user gave.
-        cases: Other cases for the operators; None for theirs.
-        catalogue: Whether names are those of the pairs that come with pairbench.
-        options: Settings by their names on the command line; None for what was not given.
-
-    Raises:
-        UsageError: something of an operator cannot be sent to another process, or a setting is wrong.
+    `cases` replaces the cases of operators, and `options` are settings by their names on the command line.
     """
-    several: list[Any]
+    given: list[Any]
     if isinstance(targets, Iterable) and not isinstance(targets, str | os.PathLike | Operator):
-        several = list(targets)
+        given = list(targets)
     else:
-        several = [] if targets is None else [targets]
-    for one in several:
-        if not isinstance(one, str | os.PathLike | Operator):
+        given = [] if targets is None else [targets]
+    for target in given:
+        if not isinstance(target, str | os.PathLike | Operator):
             raise UsageError(
-                f"{one!r:.60} is of type {type(one).__qualname__}, expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
+                f"{target!r:.60} is of type {type(target).__qualname__}, expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
             )
-        if cases is not None and not isinstance(one, Operator):
-            raise UsageError(f"cases= goes with an Operator; of {str(one)!r} name the cases: 'ops.py::silu[n=1024]'")
-    if cases is not None and not several:
+        if cases is not None and not isinstance(target, Operator):
+            raise UsageError(f"cases= goes with an Operator; of {str(target)!r} name the cases: 'ops.py::silu[n=1024]'")
+    if cases is not None and not given:
         raise UsageError("cases= goes with an Operator, and none is given")
     config = configure(catalogue=catalogue, **options)
     select, unfiled = [], []
-    for one in several:
-        if not isinstance(one, Operator):
-            select.append(str(one))
-        elif (file := file_of(one)) is None or cases is not None:
-            unfiled.append(with_cases(one, cases))
+    for target in given:
+        if not isinstance(target, Operator):
+            select.append(str(target))
+        elif (file := file_of(target)) is None or cases is not None:
+            unfiled.append(with_cases(target, cases))
         else:
-            select.append(f"{file}::{one.name}")
+            select.append(f"{file}::{target.name}")
     if not unfiled:
         yield Opened(config=config, select=select)
         return
@@ -177,7 +157,7 @@ def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = Fal
 
 @contextlib.contextmanager
 def written_suite(text: str, config: Config) -> Iterator[tuple[Config, Path]]:
-    """Write a suite, and give its file and the settings under which it goes by its own short name, as long as it is needed."""
+    """Write a suite into a temporary folder, and yield the settings under which records name it without the folder, and its file."""
     with held_folder() as folder:
         file = folder.resolve() / f"{_name_of_main()}.py"
         file.write_text(text, encoding="utf-8")
@@ -185,7 +165,7 @@ def written_suite(text: str, config: Config) -> Iterator[tuple[Config, Path]]:
 
 
 def _name_of_main() -> str:
-    """Return how records name the suite of this process: after its script, else `notebook` or `shell`."""
+    """Return the name of this process's suite in records: that of its script, else `notebook` or `shell`."""
     main = vars(sys.modules["__main__"])
     if isinstance(main.get("In"), list):
         return "notebook"
@@ -194,7 +174,7 @@ def _name_of_main() -> str:
 
 
 def file_of(operator: Operator) -> Path | None:
-    """Return the suite file that an operator was imported from; None for one of this notebook, shell or script."""
+    """Return the suite file that an operator was imported from; None for operators of this notebook, shell or script."""
     files, main = [], sys.modules["__main__"]  # which multiprocessing knows by another name, too
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -204,3 +184,208 @@ def file_of(operator: Operator) -> Path | None:
             files.append((name != getattr(operator.inputs, "__module__", None), file))
     found = [Path(file) for _, file in sorted(files) if file.endswith(".py")]
     return found[0] if found else None
+
+
+Arguments = Any
+"""A tensor, a list of arguments, a dict of them by name, or a function `inputs(make, ...)`."""
+_VALUES = "values.pt"
+_SUITE = '''
+_values = {torch}.load({path}.Path(__file__).with_name({file!r}), map_location="cpu", weights_only=True)
+
+
+def _placed(value, device):
+    """Return a copy of a value on a device; a tensor that has room between its elements keeps it."""
+    if isinstance(value, {torch}.Tensor):
+        if value.is_contiguous() or any(step == 0 for step in value.stride()):
+            return value.to(device, copy=True)
+        return {torch}.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device).copy_(value)
+    if isinstance(value, dict):
+        return {{key: _placed(item, device) for key, item in value.items()}}
+    return type(value)(_placed(item, device) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _inputs(make, **axes):
+    """Return the arguments that were given: the same in every call."""
+    return {{name: _placed(value, make.device) for name, value in _values.items()}}
+'''
+
+
+@contextlib.contextmanager
+def open_functions(
+    functions: Mapping[str, Callable[..., Any]],
+    args: Arguments,
+    *,
+    cases: Cases | None,
+    name: str | None,
+    tolerance: Tolerance | Mapping[str, Tolerance] | None,
+    gradients: Sequence[str] = (),
+    **options: Any,
+) -> Iterator[tuple[Opened, str]]:
+    """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments.
+
+    The suite that is written for it is held until the end; `options` are settings by their names on the command line.
+    """
+    if not isinstance(functions, Mapping) or len(functions) < 2:
+        raise UsageError(
+            f"functions is {functions!r:.80}, expected two and more by name, the plain one first: {{'plain': f, 'mine': g}}"
+        )
+    first, *others = functions
+    own = getattr(function_of(functions[first]) or functions[first], "__name__", "")
+    called = name or (own if re.fullmatch(r"[A-Za-z]\w*", own) else first)
+    declare = functools.partial(
+        Operator,
+        called,
+        baseline=functions[first],
+        variants={key: functions[key] for key in others},
+        tolerance=tolerance,
+        gradients=gradients,
+    )
+    if callable(args) and not isinstance(args, Mapping | Sequence) and not _is_tensor(args):
+        if cases is None:
+            raise UsageError(
+                "args is a function inputs(make, ...), so cases= has to say with which axes: cases=grid(n=[1024])"
+            )
+        with open_targets(declare(inputs=args, cases=cases), cases=None, **options) as opened:
+            yield opened, "auto"
+        return
+    if cases is not None:
+        raise UsageError("cases= goes with a function inputs(make, ...) as args, and values are given")
+    values = _by_name(functions, args)
+    axes = _axes(values)
+    # Checks names, functions and tolerance as in a file; the suite has other inputs.
+    declared = declare(inputs=lambda make, **_axes: {}, cases=[axes])  # noqa: ARG005
+    source = SourceText()
+    calls = _calls(source, functions, list(values))
+    names = {"torch": source.imported("torch"), "path": source.imported("pathlib")}
+    given = "" if tolerance is None else f"    tolerance={source.expression(declared.tolerance, 'tolerance=')},\n"
+    given += f"    gradients={declared.gradients!r},\n" if declared.gradients else ""
+    source.add(_SUITE.format(file=_VALUES, **names))
+    variants_text = ", ".join(f"{key!r}: {calls[key]}" for key in others)
+    source.add(
+        f"{source.free_name('_operator')} = {source.imported('pairbench')}.Operator(\n    {called!r},\n    baseline={calls[first]},\n"
+        f"    variants={{{variants_text}}},\n    inputs=_inputs,\n    cases=[{axes!r}],\n{given})"
+    )
+    with written_suite(source.text(), configure(**options)) as (config, file):
+        _save(values, file.with_name(_VALUES))
+        yield Opened(config=config, select=[f"{file}::{called}"], text=source.text()), _device_of(values)
+
+
+def _torch() -> Any:
+    """Return torch if this process has loaded it, as it has where there are tensors."""
+    return sys.modules.get("torch")
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = _torch()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _by_name(functions: Mapping[str, Callable[..., Any]], args: Any) -> dict[str, Any]:
+    """Return the arguments by the names of the first function's parameters, or by their positions where these have no names."""
+    if isinstance(args, Mapping):
+        values = dict(args)
+    else:
+        listed = isinstance(args, Sequence) and not _is_tensor(args) and not isinstance(args, str)
+        given = tuple(args) if listed else (args,)
+        names = next(filter(None, (_parameters(one, len(given)) for one in functions.values())), None)
+        values = dict(zip(names or [f"x{index}" for index in range(len(given))], given, strict=True))
+    for key, value in values.items():
+        if not (isinstance(key, str) and key.isidentifier()):
+            raise UsageError(f"args has the name {key!r}, expected the name of a parameter")
+        _check(f"argument {key!r}", value)
+    return values
+
+
+def _check(what: str, value: Any) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check(f"{what}[{key!r}]", item)
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            _check(f"{what}[{place}]", item)
+    elif not _is_tensor(value) and literal_of(value) is None:
+        raise UsageError(
+            f"{what} is a {type(value).__qualname__}, expected tensors, numbers, words, and lists, tuples or dicts of these; "
+            "make anything else in a function: args=inputs, with def inputs(make, n): return {...}"
+        )
+
+
+def _parameters(function: Any, count: int) -> list[str] | None:
+    """Return the names of a function's first parameters; None where they are unknown, or cannot be given by name."""
+    try:
+        parameters = list(inspect.signature(function_of(function) or function).parameters.values())
+    except (TypeError, ValueError):  # a C function
+        return None
+    named = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return named[:count] if len(named) >= count else None
+
+
+def _calls(source: SourceText, functions: Mapping[str, Callable[..., Any]], names: list[str]) -> dict[str, str]:
+    """Return an expression for each function; where their parameters have other names, of a wrapper with the names of the arguments."""
+    texts = {key: source.expression(one, f"function {key!r}") for key, one in functions.items()}
+    if all(_parameters(one, len(names)) == names for one in functions.values()):
+        return texts
+    listed = ", ".join(names)
+    for key, text in texts.items():
+        if not re.fullmatch(r"\w+", key):
+            raise DeclarationError(f"function {key!r}: expected a name of letters, digits and _")
+        target = source.free_name(f"_{key}_function")
+        called = source.free_name(f"_{key}")
+        source.add(f"{target} = {text}\n\n\ndef {called}({listed}):\n    return {target}({listed})\n")
+        texts[key] = called
+    return texts
+
+
+def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the axes of the case: shapes, numbers and the dtype of the arguments."""
+    axes: dict[str, Any] = {}
+    dtypes: dict[str, None] = {}
+    for name, value in values.items():
+        if _is_tensor(value):
+            axes[name] = tuple(value.shape) or 1
+            dtypes[str(value.dtype).removeprefix("torch.")] = None
+        elif isinstance(value, bool | int | float) and value == value and abs(value) != float("inf"):  # noqa: PLR0124 (not NaN)
+            axes[name] = value
+    floating = [one for one in dtypes if "float" in one] or list(dtypes)
+    if floating and "dtype" not in values:
+        axes["dtype"] = floating[0]
+    return axes
+
+
+def _device_of(values: Mapping[str, Any]) -> str:
+    """Return the device of the tensors; `auto` where there are none."""
+    found = {f"cuda:{value.device.index or 0}" if value.is_cuda else value.device.type for value in _tensors(values)}
+    if len(found) > 1:
+        raise UsageError(f"args are on {' and '.join(sorted(found))}, expected one device; name it: device='cuda:0'")
+    return found.pop() if found else "auto"
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if _is_tensor(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _save(values: Mapping[str, Any], file: Path) -> None:
+    """Write the arguments to a file, each tensor without the rest of its storage."""
+    torch = _torch()
+
+    def copied(value: Any) -> Any:
+        if _is_tensor(value):
+            if value.layout is not torch.strided:
+                raise UsageError(f"an argument is a {value.layout} tensor, expected dense ones; {INTO_A_FILE}")
+            plain = value.detach().cpu()
+            if plain.is_contiguous() or any(step == 0 for step in plain.stride()):
+                return plain.clone()
+            return torch.empty_strided(plain.size(), plain.stride(), dtype=plain.dtype).copy_(plain)
+        if isinstance(value, dict):
+            return {key: copied(item) for key, item in value.items()}
+        return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
+
+    torch = torch or importlib.import_module("torch")
+    torch.save({name: copied(value) for name, value in values.items()}, file)

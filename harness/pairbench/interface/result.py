@@ -1,7 +1,4 @@
-"""What a run gave: its rows as a frame, its table, its chart, and its way into a store.
-
-Rows of the harness as pandas frames.
-"""
+"""The result of a run: its records and samples as frames, its table and chart, and how it gets into a store."""
 
 import json
 from collections import Counter
@@ -20,9 +17,10 @@ from pairbench.workflow.setup import configure, store_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 _LISTS = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
-"""The columns of samples that have a value for each."""
+"""The columns of samples that hold a list."""
 
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
@@ -33,19 +31,16 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
 
 
 def with_axes(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return a frame with a column for each axis of its cases; an axis with the name of another column has none."""
+    """Return a frame with a column for each axis of its cases; an axis that has the name of another column is left out."""
     axes = [json.loads(text) if isinstance(text, str) else {} for text in frame["axes"]]
-    names = [name for name in dict.fromkeys(name for one in axes for name in one) if name not in frame.columns]
-    added: dict[str, Any] = {name: [_value(one.get(name)) for one in axes] for name in names}
-    return frame.assign(**added)
-
-
-def _value(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+    names = dict.fromkeys(name for case in axes for name in case if name not in frame.columns)
+    values = {name: [case.get(name) for case in axes] for name in names}
+    tuples = {name: [tuple(one) if isinstance(one, list) else one for one in column] for name, column in values.items()}
+    return frame.assign(**tuples)
 
 
 def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
-    """Return one row a sample: of which series and round it is, and what it took in ns."""
+    """Return a row for each sample: its series, its round and its latencies in ns."""
     import pandas as pd
 
     names = list(columns(Samples))
@@ -58,28 +53,23 @@ def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
     return rows.explode(list(_LISTS), ignore_index=True).infer_objects() if len(rows) else rows
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """The records of a run with their raw samples. In a notebook it shows itself as a table and a chart."""
+    """The records of a run with their raw samples. A notebook shows it as a table and a chart."""
 
     records: tuple[Record, ...]
     """One for each case, implementation and mode on each device, in the order of the table."""
     raw_samples: tuple[Samples, ...] = field(default=())
-    """The samples behind them, one value for each round of each; empty where they have been pruned."""
+    """The raw samples of each record, one value for each round; empty where they have been pruned."""
     store: str | None = None
-    """The store that has the run; None where no store has it, so that `save` is the way to keep it."""
+    """The store that has the run; None where no store has it: `save` keeps it."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the run: then what was finished is here."""
+    """Whether Ctrl-C ended the run; then the records are those that were finished."""
     lines: tuple[str, ...] = ()
-    """What the command line says at the end of a run: its id, how long it took, what ended the measuring."""
+    """The closing lines of `pairbench run`: the run's id, how long it took, why measuring ended."""
     source: str = ""
-    """The suite that was written for operators and functions without a file; empty where they had one. As a file it is the way
-    to run the same on the command line."""
+    """The text of the suite that was written for operators and functions without a file; empty where they had one. Saved as a
+    file, it runs the same on the command line."""
 
     @property
     def run_id(self) -> str:
@@ -88,18 +78,18 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether the run came to its end with nothing mismatched, failed, or broken: where the command line exits with 0."""
+        """Whether the run was completed with nothing mismatched, failed or broken, so that the command line would exit with 0."""
         broken = any(record.operator is None or Status(record.status).bad for record in self.records)
         return not (broken or self.interrupted)
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The records as a frame: the columns of `results/README.md`, and then one for each axis of the cases."""
+        """The records as a frame: the columns of `results/README.md`, then a column for each axis of the cases."""
         return with_axes(frame_of(self.records))
 
     @property
     def samples(self) -> "pd.DataFrame":
-        """Every single sample as a row, latencies in ns, with its block and its place in it."""
+        """A row for each sample: latencies in ns, with its block and its position in the block."""
         return samples_frame(self.raw_samples)
 
     def best(self) -> "pd.DataFrame":
@@ -113,7 +103,7 @@ class Result:
             known = p50_of(before) if before is not None else None
             if record.status == Status.MEASURED and now and (known is None or now.estimate < known.estimate):
                 fastest[key] = record
-        return pd.DataFrame([_best_row(record) for record in fastest.values()], columns=_BEST)
+        return pd.DataFrame([_best_row(record) for record in fastest.values()], columns=[*_BEST, *_FIGURES])
 
     def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
         """Draw one line an implementation along an axis of the cases, with 95 % intervals, and mark where lines cross the baseline's.
@@ -194,25 +184,13 @@ class Result:
         return f"{table}{picture}{html_text(chr(10).join(self.lines)) if self.lines else ''}"
 
 
-_BEST = (
-    "operator",
-    "case",
-    "mode",
-    "device_name",
-    "implementation",
-    "p50_us",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-)
+_BEST = ("operator", "case", "mode", "device_name", "implementation")
+_FIGURES = ("p50_us", "speedup", "speedup_low", "speedup_high")
 
 
 def _best_row(record: Record) -> dict[str, Any]:
     p50, speedup = p50_of(record), speedup_of(record)
     return {
-        **{name: getattr(record, name) for name in _BEST[:5]},
-        "p50_us": p50.estimate / 1e3 if p50 else None,
-        "speedup": speedup.estimate if speedup else None,
-        "speedup_low": speedup.low if speedup else None,
-        "speedup_high": speedup.high if speedup else None,
+        **{name: getattr(record, name) for name in _BEST},
+        **dict(zip(_FIGURES, (p50.estimate / 1e3 if p50 else None, *(speedup or (None, None, None))), strict=True)),
     }

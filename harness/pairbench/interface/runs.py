@@ -1,4 +1,4 @@
-"""What measures: `run`, `verify`, `try_` and `measure`, with the settings, stages, locks and workers of the command line."""
+"""The functions that measure: `run`, `measure`, `verify` and `try_`, with the settings, stages, locks and workers of the command line."""
 
 import contextlib
 import time
@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import IncompleteRunError, InterruptedRunError, SuiteError
-from pairbench.interface.functions import Arguments, open_functions
-from pairbench.interface.opened import Cases, Opened, Targets, open_targets, refuse_in_worker
+from pairbench.interface.opened import Arguments, Cases, Opened, Targets, open_functions, open_targets, refuse_in_worker
 from pairbench.interface.result import Result
 from pairbench.interface.stored import Tries, Verifications
 from pairbench.model.tolerance import Tolerance
@@ -34,7 +33,7 @@ def run(
     catalogue: bool = False,
     **settings: Any,
 ) -> Result:
-    """Verify, time and profile pairs in processes of their own, and return what came out. Ctrl-C ends it with what was finished.
+    """Verify, time and profile pairs in processes of their own, and return the results. Ctrl-C ends it with the cases that were finished.
 
     Args:
         what: An operator, a suite file, a SELECT argument as on the command line, or several of these. An operator that was
@@ -44,15 +43,15 @@ def run(
         implementations: Variants, or globs of variants, to take beside the baseline.
         tier: `smoke`, `real`, `headline`, `edge` or `all`.
         mode: `eager`, `compile`, `graph` or `all`.
-        rounds: How many times every case is timed, each in a fresh process; 3 where nobody says.
+        rounds: How many times every case is timed, each in a fresh process; 3 by default.
         timeout: Seconds for one implementation in one stage.
         budget: Wall time such as `10m`, as `pairbench run --budget`.
         store: A folder or URL to keep the run in; nothing is kept where not given, and `Result.save` is there for that.
-        catalogue: Whether names are those of the pairs that come with pairbench.
+        catalogue: Whether to take the pairs that come with pairbench where no file is named.
         settings: Further settings of `[tool.pairbench]`, such as `tf32`, `timer`, `target` or `case_seconds`.
 
     Raises:
-        UsageError: something that was given is wrong, or an operator cannot be sent to another process.
+        UsageError: an argument is wrong, or an operator cannot be sent to another process.
         IncompleteRunError: the run ended before its end; its `result` has what was measured.
 
     Example:
@@ -83,26 +82,22 @@ def measure(
     store: str | Path | None = None,
     **settings: Any,
 ) -> Result:
-    """Measure bare functions beside one another: verified against the first, interleaved, with what they launch.
+    """Measure bare functions side by side: verified against the first, timed interleaved, profiled.
 
     Args:
-        functions: The plain function, which becomes the baseline, and after it those that compute the same.
+        functions: Functions by name: first the plain one, which becomes the baseline, then those that compute the same.
         args: Their arguments: a tensor, a list of arguments, or a dict by name. They are copied to the device, so no function
             sees another's. Or a function `inputs(make, ...)` of the axes of `cases`, as `Operator(inputs=)` takes it, which
             gives new values for each round; given values stay what they are.
         cases: The points that `inputs` is called with: `grid(n=[1024, 4096])`.
-        name: What to call it in tables; the first function's name where not given.
+        name: The operator's name in tables; the first function's where not given.
         tolerance: How far outputs may differ; by the output's dtype where not given.
         gradients: Arguments, by name, of which the gradients are needed: forward, backward and both are then measured.
         device: As in `run`; where not given, the device that the tensors are on.
-        mode: As in `run`.
-        rounds: As in `run`.
-        timeout: As in `run`.
-        store: As in `run`.
-        settings: As in `run`.
+        mode, rounds, timeout, store, settings: As in `run`.
 
     Raises:
-        UsageError: something that was given is wrong, or a function or an argument cannot be sent to another process.
+        UsageError: an argument is wrong, or it or a function cannot be sent to another process.
         IncompleteRunError: the run ended before its end; its `result` has what was measured.
 
     Example:
@@ -112,18 +107,8 @@ def measure(
     options = _options(mode=mode, rounds=rounds, timeout=timeout, **settings)
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(_kept(store))
-        opened, where = stack.enter_context(
-            open_functions(
-                functions,
-                args,
-                cases=cases,
-                name=name,
-                tolerance=tolerance,
-                gradients=gradients,
-                store=kept,
-                **options,
-            )
-        )
+        declared: dict[str, Any] = {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
+        opened, where = stack.enter_context(open_functions(functions, args, **declared, store=kept, **options))
         return _run(opened, device or where, None, store=None if store is None else kept)
 
 
@@ -143,19 +128,11 @@ def verify(
     """Verify variants against their baselines and a float64 oracle, and time nothing. Edge cases are included.
 
     Args:
-        what: As in `run`.
-        cases: As in `run`.
-        device: As in `run`.
-        implementations: As in `run`.
-        tier: As in `run`.
-        mode: As in `run`.
+        what, cases, device, implementations, tier, mode, timeout, catalogue, settings: As in `run`.
         impostors: Whether to audit the tolerances, too: every deliberately wrong implementation must be rejected.
-        timeout: As in `run`.
-        catalogue: As in `run`.
-        settings: As in `run`.
 
     Raises:
-        UsageError: something that was given is wrong.
+        UsageError: an argument is wrong.
 
     Example:
         >>> assert pairbench.verify("my_ops.py", impostors=True).ok
@@ -197,20 +174,13 @@ def try_(
     """Take a quick look: right or wrong first, then one round of timing, beside the last try. Nothing is stored.
 
     Args:
-        what: As in `run`.
-        cases: As in `run`.
-        device: As in `run`, and one device alone.
-        implementations: As in `run`.
-        tier: As in `run`.
-        mode: As in `run`.
+        what, cases, implementations, tier, mode, timeout, catalogue, settings: As in `run`.
+        device: As in `run`, but a single device.
         all_cases: Whether to take all selected cases; else one of each operator.
-        timeout: As in `run`.
         store: The store whose newest run to compare with; that of `[tool.pairbench]` where not given.
-        catalogue: As in `run`.
-        settings: As in `run`.
 
     Raises:
-        UsageError: something that was given is wrong.
+        UsageError: an argument is wrong.
         KeyboardInterrupt: the user interrupted.
 
     Example:
@@ -225,15 +195,11 @@ def try_(
 
         files = ask(opened.config, opened.select).files
         context = stack.enter_context(open_context(opened.config, files, quick=True))
-        wanted = WantedTry(
-            select=tuple(opened.select),
-            implementations=_words(implementations),
-            device=device,
-            every_case=all_cases,
-        )
-        telling = StatusListener()
-        stack.callback(telling.clear)
-        attempts = Attempts(opened.config, context, wanted, telling)
+        select, names = tuple(opened.select), _words(implementations)
+        wanted = WantedTry(select=select, implementations=names, device=device, every_case=all_cases)
+        status = StatusListener()
+        stack.callback(status.clear)
+        attempts = Attempts(opened.config, context, wanted, status)
         stack.callback(attempts.close)
         try:
             return Tries(attempt=attempts.once())
@@ -242,7 +208,6 @@ def try_(
 
 
 def _run(opened: Opened, device: str, implementations: Words, *, store: str | None) -> Result:
-    """Run what was opened, and take what is in its store."""
     began = time.monotonic()
     with open_request(opened.config, opened.select, device, _words(implementations)) as request:
         from pairbench.report.rows import ordered
@@ -250,14 +215,14 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
         from pairbench.workflow.record import record_run
 
         done = record_run(request, began=began)
-    told = [suite.reason for suite in request.chosen.survey.broken]
+    broken = [suite.reason for suite in request.chosen.survey.broken]
     samples = read_samples(opened.config.store, done.run_id).value if done.records else ()
     result = Result(
         records=tuple(ordered(done.records)),
         raw_samples=samples,
         store=store,
         interrupted=done.interrupted and done.error is None,
-        lines=(*done.closing_lines(None if store is None else opened.config.shown_store), *told),
+        lines=(*done.closing_lines(None if store is None else opened.config.shown_store), *broken),
         source=opened.text,
     )
     if done.error is not None:
@@ -271,7 +236,7 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
 
 @contextlib.contextmanager
 def _kept(store: str | Path | None) -> Iterator[str]:
-    """Give the store of a run: the user's, or a folder that ends with the call."""
+    """Yield the store of a run: the given one, or a folder that is removed at the end of the call."""
     if store is not None:
         yield str(store)
         return
@@ -280,7 +245,6 @@ def _kept(store: str | Path | None) -> Iterator[str]:
 
 
 def _options(**options: Any) -> dict[str, Any]:
-    """Return settings as the configuration takes them: words as lists."""
     for name in ("tier", "mode"):
         if options.get(name) is not None:
             options[name] = list(_words(options[name]))

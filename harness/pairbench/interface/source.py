@@ -1,9 +1,13 @@
-"""Functions of a notebook, a shell or a script as text that another process can load, with everything that they use."""
+"""Functions of a notebook, a shell or a script as text that another process can load, with all definitions and imports that they need."""
 
 import ast
 import builtins
 import functools
+import linecache
+import math
+import symtable
 import sys
+import sysconfig
 import textwrap
 import types
 from collections.abc import Iterator
@@ -13,28 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import UsageError
-from pairbench.interface.lookup import (
-    definition_of,
-    find_function,
-    function_of,
-    has_future,
-    holds_tensors,
-    importable,
-    installed,
-    is_from,
-    literal_of,
-    statement_of,
-    used_names,
-)
 
 _LETTERS = 60
 """Most characters of a value that a message shows."""
 INTO_A_FILE = "put it into a file and import it from there: `from my_ops import name`"
 """What to do where something cannot be sent."""
+_FUTURE_ANNOTATIONS = 0x1000000
+"""The flag of code that was compiled under `from __future__ import annotations`."""
+_TORCH_PLAIN = ("dtype", "device", "memory_format", "layout")
+_LISTED: dict[type, str] = {tuple: "({},)", list: "[{}]", set: "{{{}}}", frozenset: "frozenset({{{}}})"}
 
 
 class SourceText:
-    """The text of a module that is being put together: for each value the expression that gives it there."""
+    """The text of a module that is being written, which has an expression for each value that was added."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -46,18 +41,18 @@ class SourceText:
         self._future = False
 
     def text(self) -> str:
-        """Return the module as far as it is put together."""
+        """Return the text as far as it is written."""
         head = ["from __future__ import annotations"] if self._future else []
         if self._paths:
             head += ["import sys as _sys", f"_sys.path += [path for path in {self._paths!r} if path not in _sys.path]"]
         return "\n".join([*head, *self._parts, ""])
 
     def add(self, text: str) -> None:
-        """Append lines of one's own."""
+        """Append lines of source text."""
         self._parts.append(text)
 
     def free_name(self, wanted: str) -> str:
-        """Return a name that nothing has yet, and keep it."""
+        """Reserve a name that nothing has yet, and return it."""
         name, number = wanted, 1
         while name in self._names or name in (self._home or {}) or hasattr(builtins, name):
             number += 1
@@ -79,14 +74,9 @@ class SourceText:
         return module
 
     def expression(self, value: Any, what: str) -> str:
-        """Return an expression that gives a value in the module, to which what it needs is added.
+        """Return an expression for a value, and add the definitions and imports that it needs.
 
-        Args:
-            value: A function, class, module, plain value, or container of these.
-            what: How a message names it, such as `variant 'mine'`.
-
-        Raises:
-            UsageError: it cannot be sent, with the reason.
+        `what` names the value in messages, as `variant 'mine'` does.
         """
         if (literal := literal_of(value)) is not None:
             return self._with_torch(literal)
@@ -108,7 +98,7 @@ class SourceText:
                 if item is not defaults[name]
             )
             return f"{kind}({', '.join(given)})"
-        if (place := importable(value)) is not None:
+        if (place := _importable(value)) is not None:
             return f"{self.imported(place[0])}.{place[1]}"
         if isinstance(value, types.MethodDescriptorType):
             return f"{self.expression(value.__objclass__, what)}.{value.__name__}"
@@ -134,7 +124,7 @@ class SourceText:
         return f"{self.imported('functools')}.partial({', '.join(parts)})"
 
     def _find_again(self, module: str) -> None:
-        """Have the other process look for a module where this one found it, unless it was installed."""
+        """Have the other process look for a module where this one has found it, unless it is installed."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file and not _is_installed(Path(file)):
             folders = (Path(path).resolve() for path in sys.path)
@@ -145,13 +135,13 @@ class SourceText:
         home = self._home if self._home is not None else vars(sys.modules["__main__"])
         own = getattr(value, "__name__", None)
         if isinstance(own, str) and home.get(own) is value:
-            return own if is_from(value, home) else None
-        if importable(value) is not None or not (callable(value) or is_dataclass(value)):
+            return own if _is_from(value, home) else None
+        if _importable(value) is not None or not (callable(value) or is_dataclass(value)):
             return None
         return next((name for name, one in home.items() if one is value and not name.startswith("_")), None)
 
     def _global(self, name: str, what: str) -> str:
-        """Add what a name stands for in the notebook, shell or script, and return the name."""
+        """Add the definition that a name has in the notebook, shell or script, and return the name."""
         home = self._home = self._home if self._home is not None else vars(sys.modules["__main__"])
         value = home[name]
         if name in self._names:
@@ -171,18 +161,18 @@ class SourceText:
             self._parts.append(f"import {value.__name__}{'' if value.__name__ == name else f' as {name}'}")
         elif (literal := literal_of(value)) is not None and not annotated:
             self._parts.append(f"{name} = {self._with_torch(literal)}")
-        elif is_from(value, home) and own == name and (definition := definition_of(value)) is not None:
+        elif _is_from(value, home) and own == name and (definition := _definition_of(value)) is not None:
             self._define(definition, function_of(value), home, what)
-        elif (place := importable(value)) is not None:
+        elif (place := _importable(value)) is not None:
             self._parts.append(f"{name} = {self.imported(place[0])}.{place[1]}")
         elif isinstance(value, types.FunctionType) and function_of(value) is value:
             named = isinstance(own, str) and own != name and home.get(own) is value
             self._parts.append(f"{name} = {self._global(own, what) if named else self._function(value, what)}")  # type: ignore[arg-type]
         elif isinstance(value, functools.partial):
             self._parts.append(f"{name} = {self._partial(value, what)}")
-        elif not holds_tensors(value) and (statement := statement_of(name, home)) is not None:
+        elif not _holds_tensors(value) and (statement := _statement_of(name, home)) is not None:
             inner = function_of(value)
-            if inner is not None and inner.__name__ == name and (definition := definition_of(inner)) is not None:
+            if inner is not None and inner.__name__ == name and (definition := _definition_of(inner)) is not None:
                 self._define(definition, inner, home, what)  # as in `f = torch.compile(f)`
             self._need(statement, home, what)
             self._parts.append(statement)
@@ -190,26 +180,26 @@ class SourceText:
             raise _cannot_be_sent(what, value)
 
     def _define(self, definition: str, function: types.FunctionType | None, home: dict[str, Any], what: str) -> None:
-        """Add a definition of the top level, and before it what it uses."""
-        self._future = self._future or has_future(function)
+        """Add a definition of the top level after the names that it uses."""
+        self._future = self._future or _has_future(function)
         self._need(definition, home, what)
         self._parts.append(definition)
 
     def _function(self, value: types.FunctionType, what: str) -> str:
-        """Add a function that no name of its module stands for, and return an expression for it."""
+        """Add a function that has no name in its module, and return an expression for it."""
         self._home = self._home if self._home is not None else value.__globals__
         if value.__globals__ is not self._home:
             raise UsageError(
                 f"{what} is a function within module {value.__module__!r}, not at its top level; {INTO_A_FILE}"
             )
-        node, text = find_function(value)
+        node, text = _find_function(value)
         if node is None:
             raise _cannot_be_sent(what, value)
         closed = {
             name: self.expression(cell, f"{name!r}, a local variable that {what} uses,")
             for name, cell in _cells(value, what)
         }
-        self._future = self._future or has_future(value)
+        self._future = self._future or _has_future(value)
         self._need(text, self._home, what, local=closed.keys())
         name = self.free_name("_function" if isinstance(node, ast.Lambda) else f"_{value.__name__}")
         if isinstance(node, ast.Lambda) and not closed:
@@ -220,14 +210,14 @@ class SourceText:
         return f"{name}({', '.join(f'{key}={text}' for key, text in closed.items())})"
 
     def _need(self, text: str, home: dict[str, Any], what: str, *, local: AbstractSet[str] = frozenset()) -> None:
-        """Add the names of the module that some text uses."""
-        for name in sorted(used_names(text) - local):
+        """Add the definitions of the names that a text uses."""
+        for name in sorted(_used_names(text) - local):
             if name in home:
                 self._global(name, what)
 
 
 def _is_installed(path: Path) -> bool:
-    return any(path.resolve().is_relative_to(place) for place in installed())
+    return any(path.resolve().is_relative_to(place) for place in _installed())
 
 
 def _cells(function: types.FunctionType, what: str) -> Iterator[tuple[str, Any]]:
@@ -245,7 +235,7 @@ def _cells(function: types.FunctionType, what: str) -> Iterator[tuple[str, Any]]
 def _cannot_be_sent(what: str, value: Any) -> UsageError:
     nowhere = getattr(sys.modules["__main__"], "__file__", "<string>") in ("<stdin>", "<string>")
     if nowhere and not hasattr(sys, "ps1") and sys.excepthook is sys.__excepthook__:
-        # `python -c`, or a script on standard input: its lines are nowhere, and a traceback without them says nothing.
+        # `python -c`, or a script on standard input: a traceback cannot show its lines.
         sys.excepthook = _say_in_a_sentence
     return UsageError(f"{what} {_why_not(value)}")
 
@@ -260,7 +250,7 @@ def _say_in_a_sentence(kind: type[BaseException], error: BaseException, trace: t
 def _why_not(value: Any) -> str:
     """Return the rest of a sentence that says why a value cannot be sent, and what to do."""
     kind = type(value).__qualname__
-    if holds_tensors(value):
+    if _holds_tensors(value):
         return f"is a {kind} that exists in this process alone; pass it as an input, or make it within inputs()"
     if isinstance(value, types.FunctionType):
         return f"has no source that can be found, as what is typed into a shell, given to `python -c` or standard input, or made by exec has none; {INTO_A_FILE}"
@@ -269,3 +259,215 @@ def _why_not(value: Any) -> str:
     if isinstance(value, types.BuiltinFunctionType):
         return f"is the C function {value.__name__!r}, which no module has under that name; call it within a function: def mine(x): ..."
     return f"is {value!r:.{_LETTERS}}, a {kind} that cannot be sent to another process; {INTO_A_FILE}"
+
+
+def literal_of(value: Any) -> str | None:
+    """Return the text of a plain value, torch's dtypes and devices included; None for any other value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if value is None or value is Ellipsis or type(value) in (bool, int, float, complex, str, bytes):
+        return repr(value)
+    if type(value).__module__ == "torch" and type(value).__name__ in _TORCH_PLAIN:
+        text = repr(value)
+        return text if text.startswith("torch.") else f"torch.{text}"
+    if type(value) in (tuple, list, dict, set, frozenset) and not value:
+        return f"{type(value).__name__}()"
+    if type(value) in (tuple, list, set, frozenset):
+        items = [literal_of(item) for item in value]
+        return None if None in items else _LISTED[type(value)].format(", ".join(map(str, items)))
+    if type(value) is dict:
+        pairs = [(literal_of(key), literal_of(item)) for key, item in value.items()]
+        return None if None in sum(pairs, ()) else f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+    return None
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Return whether a value is a tensor, a module or a generator, which exist in this process alone."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor | torch.nn.Module | torch.Generator)
+
+
+def function_of(value: Any) -> types.FunctionType | None:
+    """Return the function below decorators such as functools.wraps and triton.jit; None where there is none."""
+    while inner := getattr(value, "__wrapped__", None) or getattr(value, "fn", None):
+        value = inner
+    return value if isinstance(value, types.FunctionType) else None
+
+
+def _is_from(value: Any, home: dict[str, Any]) -> bool:
+    """Return whether a function, decorated or not, or a class was defined in the module that has these names."""
+    function = function_of(value)
+    if function is not None:
+        return function.__globals__ is home
+    return isinstance(value, type) and value.__module__ == home.get("__name__")
+
+
+def _importable(value: Any) -> tuple[str, str] | None:
+    """Return the module and the name by which a function or class can be imported; None where it cannot be."""
+    if isinstance(value, types.BuiltinFunctionType) and (place := _c_function(value)) is not None:
+        return place
+    named = value if isinstance(value, type) else function_of(value) or value
+    module, name = getattr(named, "__module__", None), getattr(named, "__qualname__", None)
+    own = sys.modules.get(module) if isinstance(module, str) else None
+    if own is None or not isinstance(name, str) or "<" in name or not (_is_plain(own) and _offers(own, name, value)):
+        return None
+    root = sys.modules[own.__name__.partition(".")[0]]  # where it has a public name: pairbench.Tolerance, torch.device
+    return (root if vars(root).get(name) is value else own).__name__, name
+
+
+def _c_function(value: Any) -> tuple[str, str] | None:
+    """Return the module with the shortest public name that has a C function: torch's do not name their modules."""
+    name = value.__name__
+    offering = [one.__name__ for one in list(sys.modules.values()) if _is_plain(one) and vars(one).get(name) is value]
+    return (min(offering, key=lambda one: ("._" in f".{one}", len(one), one)), name) if offering else None
+
+
+def _is_plain(module: Any) -> bool:
+    """Return whether another process can import a module: not the main module, nor a suite, which is loaded by path."""
+    if not isinstance(module, types.ModuleType) or getattr(module, "__spec__", None) is None:
+        return False
+    return module.__name__ != "__main__" and not module.__name__.startswith("pairbench_suites")
+
+
+def _offers(module: types.ModuleType, name: str, value: Any) -> bool:
+    found: Any = module
+    for part in name.split("."):
+        found = vars(found).get(part) if isinstance(found, types.ModuleType) else getattr(found, part, None)
+    return found is value
+
+
+def _definition_of(value: Any) -> str | None:
+    """Return the text that defines a function or class at the top level of its module, decorators included; None where there is none."""
+    if isinstance(value, type):
+        return _class_text(value)
+    function = function_of(value)
+    if function is None:
+        return None
+    node, text = _find_function(function)
+    # A function that a call has wrapped, as torch.compile(f) does, is not the one that the definition of `f` gives.
+    whole = value is function or bool(getattr(node, "decorator_list", []))
+    return text if isinstance(node, ast.stmt) and node.col_offset == 0 and whole else None
+
+
+def _class_text(value: type) -> str | None:
+    for method in filter(None, map(function_of, vars(value).values())):
+        file, line = method.__code__.co_filename, method.__code__.co_firstlineno
+        for node in _tree(file, method.__globals__).body:
+            if isinstance(node, ast.ClassDef) and node.name == value.__name__ and node.lineno <= line <= _last(node):
+                return _text_of(node, _source(file, method.__globals__))
+    return None
+
+
+def _find_function(function: types.FunctionType) -> tuple[ast.AST | None, str]:
+    """Return the node that defines a function or lambda, and its text from the margin; None where there is no source."""
+    code = function.__code__
+    source = _source(code.co_filename, function.__globals__)
+    found: ast.AST | None = None
+    for node in ast.walk(_tree(code.co_filename, function.__globals__)):
+        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
+            here = node.lineno == code.co_firstlineno and _holds(node.body, code)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
+            here = _first(node) == code.co_firstlineno
+        else:
+            continue
+        found = node if here else found  # inner functions come later
+    return found, _text_of(found, source) if found is not None else ""
+
+
+def _holds(body: ast.expr, code: types.CodeType) -> bool:
+    """Return whether an expression is the body of a lambda: several may begin on one line."""
+    end = (_last(body), body.end_col_offset or 0)
+    places = [
+        ((line, column), (last, stop))
+        for line, last, column, stop in code.co_positions()
+        if line and last and column is not None and stop is not None and (column, stop) != (0, 0)
+    ]
+    return bool(places) and all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
+
+
+def _first(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
+
+
+def _last(node: ast.AST) -> int:
+    return getattr(node, "end_lineno", None) or 0
+
+
+def _text_of(node: ast.AST, source: str) -> str:
+    if isinstance(node, ast.stmt):
+        lines = source.splitlines(keepends=True)[_first(node) - 1 : _last(node)]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return textwrap.dedent("".join(lines)).rstrip()
+    segment = ast.get_source_segment(source, node) or ""
+    return f"({segment})" if isinstance(node, ast.Lambda) else segment
+
+
+def _source(file: str, namespace: dict[str, Any]) -> str:
+    return "".join(linecache.getlines(file, namespace))
+
+
+def _tree(file: str, namespace: dict[str, Any]) -> ast.Module:
+    return _parsed(_source(file, namespace)) or ast.Module(body=[], type_ignores=[])
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _has_future(function: types.FunctionType | None) -> bool:
+    """Return whether a function's annotations are not evaluated."""
+    return function is not None and bool(function.__code__.co_flags & _FUTURE_ANNOTATIONS)
+
+
+def _used_names(text: str) -> set[str]:
+    """Return the global names that a piece of text uses, without builtins."""
+    found: set[str] = set()
+
+    def visit(table: symtable.SymbolTable) -> None:
+        top = table.get_type() == "module"
+        found.update(one.get_name() for one in table.get_symbols() if one.is_global() or (top and one.is_referenced()))
+        for inner in table.get_children():
+            visit(inner)
+
+    visit(symtable.symtable(text, "<sent>", "exec"))
+    return found - set(vars(builtins))
+
+
+def _statement_of(name: str, home: dict[str, Any]) -> str | None:
+    """Return the last statement of a notebook, shell or script that assigns a name; None where there is none."""
+    for source in _texts(home):
+        tree = _parsed(source)
+        for node in reversed(tree.body if tree else []):
+            if name in _bound(node):
+                return _text_of(node, source)
+    return None
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+
+
+def _texts(home: dict[str, Any]) -> Iterator[str]:
+    """Yield the code of this process, the newest first: IPython's cells, lines of Python 3.13's shell, the script."""
+    cells = home.get("In")
+    if isinstance(cells, list):
+        yield from (cell for cell in reversed(cells) if isinstance(cell, str))
+    typed = [name for name in linecache.cache if name.startswith("<python-input-")]
+    for name in sorted(typed, key=lambda one: int("".join(filter(str.isdigit, one)) or 0), reverse=True):
+        yield "".join(linecache.getlines(name))
+    if isinstance(file := home.get("__file__"), str):
+        yield _source(file, home)
+
+
+@functools.cache
+def _installed() -> tuple[Path, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))

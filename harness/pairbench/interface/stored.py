@@ -1,8 +1,9 @@
-"""What looks at stored runs, or at commits: `read`, `samples`, `compare`, `ab` and `trend`.
+"""The functions that read stored runs or compare commits: `read`, `samples`, `compare`, `ab` and `trend`.
 
-Results other than a run's: each has a frame, prints as on the command line, and shows itself in a notebook.
+Their results have a frame, print as on the command line, and are shown in notebooks.
 """
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pairbench.analyze.history.trend import Trend
+    from pairbench.config import Config
     from pairbench.features.attempt.attempts import Attempt
     from pairbench.model.comparison import Comparison
 
@@ -28,7 +30,6 @@ class Shown:
     """A result that prints as its verb does."""
 
     def _repr_html_(self) -> str:
-        """Return what is printed, for a notebook."""
         from pairbench.report.blocks import html_text
 
         return html_text(str(self))
@@ -38,16 +39,16 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verifications(Shown):
-    """What verification found."""
+    """The result of `verify`."""
 
     rows: tuple[dict[str, Any], ...]
-    """A row for each implementation of each case, as `pairbench verify --format json` has them."""
+    """A row for each implementation of each case, as in `pairbench verify --format json`."""
     impostors: tuple[dict[str, Any], ...]
-    """A row for each impostor that was tried; empty where that was not asked for."""
+    """A row for each impostor that was tried; empty without `impostors=True`."""
     ok: bool
-    """Whether everything is right, and every impostor was rejected: where the command line exits with 0."""
+    """Whether every implementation is right and every impostor was rejected, so that the command line would exit with 0."""
     lines: tuple[str, ...]
-    """How many came out how, and the suites that could not be loaded."""
+    """The number of implementations by status, and the suites that could not be loaded."""
 
     @property
     def frame(self) -> "pd.DataFrame":
@@ -68,14 +69,14 @@ class Verifications(Shown):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Tries(Shown):
-    """What a quick look has shown; no verdict, and nothing that is stored."""
+    """The result of `try_`: no verdict, and not stored."""
 
     attempt: "Attempt"
-    """The cases that were tried, with what each is compared with."""
+    """The cases that were tried, each with the last try and the newest stored record."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong: where the command line exits with 0."""
+        """Whether nothing is wrong, so that the command line would exit with 0."""
         return self.attempt.exit_code == 0
 
     @property
@@ -95,9 +96,9 @@ class Verdicts(Shown):
     """Two sides compared: a verdict for every series, and its likely cause."""
 
     comparison: "Comparison"
-    """All verdicts with what they rest on."""
+    """All verdicts with their evidence."""
     notes: tuple[str, ...] = ()
-    """What could not be read, or why there was nothing to compare with."""
+    """Sentences on files that could not be read, and on why there was nothing to compare with."""
 
     @property
     def ok(self) -> bool:
@@ -135,6 +136,9 @@ class Verdicts(Shown):
         return "\n".join([render_comparison(self.comparison, "table").rstrip(), *self.notes])
 
 
+_RUN = ("run_id", "started_at", "commit", "branch", "status")
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SeriesTrend(Shown):
     """The history of one series, with the runs at which it moved."""
@@ -142,7 +146,7 @@ class SeriesTrend(Shown):
     trend: "Trend"
     """Points, levels, moves and the latest verdict."""
     notes: tuple[str, ...] = ()
-    """What could not be read."""
+    """Sentences on files that could not be read."""
 
     @property
     def frame(self) -> "pd.DataFrame":
@@ -151,9 +155,7 @@ class SeriesTrend(Shown):
 
         rows = [
             {
-                **{
-                    name: getattr(point.record, name) for name in ("run_id", "started_at", "commit", "branch", "status")
-                },
+                **{name: getattr(point.record, name) for name in _RUN},
                 "p50_ns": point.p50.estimate if point.p50 else None,
                 "p50_ns_low": point.p50.low if point.p50 else None,
                 "p50_ns_high": point.p50.high if point.p50 else None,
@@ -175,11 +177,6 @@ class SeriesTrend(Shown):
 
         return "\n".join([render_trend(self.trend, "table").rstrip(), *self.notes])
 
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from pairbench.config import Config
 
 Store = str | Path | None
 """A folder or URL; None for that of `[tool.pairbench]`, else `results`."""
@@ -204,7 +201,10 @@ def read(store: Store = None, *, run: str | None = None, columns: Iterable[str] 
 
     place = store_of(_config(store))
     run_ids = None if run is None else [_run_id(place, run)]
-    return _frame(read_frame(place, columns=None if columns is None else list(columns), run_ids=run_ids))
+    reading = read_frame(place, columns=None if columns is None else list(columns), run_ids=run_ids)
+    for problem in reading.problems:
+        warnings.warn(problem, stacklevel=2)
+    return reading.value
 
 
 def samples(store: Store = None, *, run: str = "latest", select: str | None = None) -> "pd.DataFrame":
@@ -289,17 +289,15 @@ def ab(
         base: The commit, branch or tag to compare with.
         head: The one to judge; where not given the working tree, uncommitted changes included.
         select: Suite files, operators or case keys.
-        device: As in `run`.
-        implementations: As in `run`.
+        device, implementations, settings: As in `run`.
         min_effect: As in `compare`.
         rounds: How many times every case is timed; 5 where not given.
         store: A folder or URL of a store of its own, to keep both sides' records and raw samples; none is kept where not given.
-        settings: As in `run`.
 
     Raises:
         UsageError: a commit is unknown, nothing is selected, or the store has runs or cannot be written.
-        IncompleteRunError: the store failed when all was measured; its `result` has the verdicts.
-        KeyboardInterrupt: the user interrupted; half a comparison is none.
+        IncompleteRunError: everything was measured, but the store failed; its `result` has the verdicts.
+        KeyboardInterrupt: the user interrupted; nothing is compared then.
 
     Example:
         >>> print(pairbench.ab("main", select="my_ops.py"))
@@ -366,12 +364,3 @@ def _run_id(place: Any, run: str) -> str:
     from pairbench.store.reader import read_run
 
     return read_run(place, run).value[0].run_id
-
-
-def _frame(reading: Any) -> "pd.DataFrame":
-    """Return what was read, and warn of what could not be."""
-    import warnings
-
-    for problem in reading.problems:
-        warnings.warn(problem, stacklevel=3)
-    return reading.value

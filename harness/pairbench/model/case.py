@@ -1,4 +1,4 @@
-"""What varies: the axes of an operator and one point of them, the case; in training also which way a call goes."""
+"""Cases: points of an operator's axes, and their keys; in training also the directions of calls and the paths of gradients."""
 
 import functools
 import inspect
@@ -14,7 +14,7 @@ from pairbench.errors import DeclarationError
 AxisValue = int | float | bool | str | tuple[int, ...]
 
 TIERS = ("edge", "smoke", "real", "headline")
-"""The tiers in the order of size. `edge` cases are verified and never timed; the others are both."""
+"""The tiers in the order of size. `edge` cases are only verified; cases of the others are timed, too."""
 
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
@@ -58,11 +58,11 @@ class Case:
         return value if isinstance(value, str) else None
 
     def tf32(self, otherwise: bool) -> bool:
-        """Return whether float32 may use TF32 in this case: the value of the axis named `tf32`, else what the run says."""
+        """Return whether float32 may use TF32 in this case: the value of the axis `tf32`, else that of the run."""
         return bool(dict(self.axes).get("tf32", otherwise))
 
     def axes_for(self, function: Callable[..., Any], leave_out: Collection[str] = ()) -> dict[str, AxisValue]:
-        """Return the axes to call a suite's function with: `tf32`, which the harness acts on, only where the function takes it."""
+        """Return the axes to call a suite's function with; `tf32`, which the harness acts on, only if the function takes it."""
         left_out = {*leave_out, *(() if takes(function, "tf32") else ("tf32",))}
         return {axis: value for axis, value in self.axes if axis not in left_out}
 
@@ -79,11 +79,7 @@ def format_value(value: AxisValue) -> str:
 
 
 def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
-    """Check one declared point and return it as a case.
-
-    Raises:
-        DeclarationError: the point is no mapping, or a value is of a type that a key cannot hold.
-    """
+    """Check one declared point and return it as a case."""
     if not isinstance(point, Mapping):
         raise DeclarationError(f"operator {operator!r}: case {point!r} is no mapping, expected dict(axis=value, ...)")
     axes = tuple((axis, _checked(operator, axis, point[axis])) for axis in sorted(point))
@@ -118,9 +114,9 @@ Direction = Literal["fwd", "bwd", "fwd_bwd"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 OUTPUT_GRADIENTS = "output gradient"
-"""Name under which the gradients of outputs are among a case's inputs, by the path of the output; no parameter has such a name."""
+"""Name of the outputs' gradients among a case's inputs, by the path of the output; it cannot be a parameter's."""
 SAVED = "saved tensors"
-"""Name under which `consumes` has what a forward saves for its backward and is no input."""
+"""Name in `consumes` for the tensors that a forward saves for its backward beside the inputs."""
 _GRADIENT_OF = re.compile(r"(?:^|\.)gradient of (?P<name>.+)$")
 
 
@@ -136,13 +132,9 @@ def gradient_of(path: str) -> str | None:
 
 
 def with_directions(operator: str, point: Any) -> list[Any]:
-    """Return a declared case in each direction, or as it is where it names one.
-
-    Raises:
-        DeclarationError: it names something else.
-    """
+    """Return a declared case in each direction, or as it is if it names one."""
     if not isinstance(point, Mapping):
-        return [point]  # what it is instead is said where it is made
+        return [point]  # make_case refuses it
     if "direction" not in point:
         return [{**point, "direction": direction} for direction in DIRECTIONS]
     if point["direction"] not in DIRECTIONS:
@@ -156,11 +148,7 @@ def with_directions(operator: str, point: Any) -> list[Any]:
 def check_gradients(
     operator: str, gradients: tuple[str, ...], constants: tuple[str, ...], state: tuple[str, ...]
 ) -> None:
-    """Check that what has a gradient is neither constant nor state.
-
-    Raises:
-        DeclarationError: something is.
-    """
+    """Check that no input with a gradient is constant or state."""
     roots = {re.split(r"[.\[]", name, maxsplit=1)[0]: name for name in gradients}
     if both := set(roots) & set(constants):
         raise DeclarationError(

@@ -1,4 +1,4 @@
-"""Published figures about a pair, declared beside the operator so that they can be compared with what is measured."""
+"""Published figures about a pair, declared beside the operator to be compared with measurements."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -98,11 +98,7 @@ class Claim:
 def check_claims(
     operator: str, claims: object, cases: Sequence[Case], implementations: Mapping[str, object]
 ) -> tuple[Claim, ...]:
-    """Return an operator's claims, checked against its cases and variants.
-
-    Raises:
-        DeclarationError: a claim names a case or a variant that the operator does not have.
-    """
+    """Return an operator's claims, checked against its cases and variants."""
     if isinstance(claims, str) or not isinstance(claims, Sequence):
         raise DeclarationError(f"operator {operator!r}: claims is {claims!r}, expected a list of Claim(...)")
     timed = [dict(case.axes) for case in cases if case.tier != "edge"]
@@ -125,7 +121,7 @@ def check_claims(
 
 def _without_lists(point: Any) -> Any:
     if not isinstance(point, Mapping):
-        return point  # what it is instead is said where it is read
+        return point  # make_case refuses it
     return {axis: tuple(value) if isinstance(value, list) else value for axis, value in point.items()}
 
 

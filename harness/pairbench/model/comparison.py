@@ -1,9 +1,4 @@
-"""What a comparison of a current run with a reference says: a verdict for each series, and the likely cause.
-
-A new level of a series that a person has accepted on purpose.
-
-What a gate calls a change: every threshold of judging, with the reason for its value.
-"""
+"""The result of comparing a current run with a reference: verdicts with their likely causes, the thresholds behind them, and accepted levels."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +12,7 @@ from pairbench.stats import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """What was accepted, when and why. It covers this level, and no further worsening."""
+    """A level of a series that a person has accepted on purpose. It does not cover further worsening."""
 
     series: Series
     definition_hash: str | None
@@ -28,8 +23,7 @@ class Acceptance:
     device_p50_ns: float | None = None
     device_p95_ns: float | None = None
     host_p50_ns: float | None = None
-    """`device_p50_ns`, `device_p95_ns` and `host_p50_ns` are those of the device and of the host; None on a CPU, and in what was
-    accepted before they were judged."""
+    """The latencies of device and host are None on a CPU, and where they were not judged yet when the level was accepted."""
     exact: Mapping[str, float] = field(default_factory=dict)
     """The accepted counts, `peak_bytes` and `margin`, by the column of the record."""
     run_id: str
@@ -102,15 +96,7 @@ DEFAULT = Policy()
 
 
 def policy_of(min_effect: float | None, *, name: str = "--min-effect") -> Policy:
-    """Return the default thresholds with another minimum effect.
-
-    Args:
-        min_effect: In percent; None for the default one.
-        name: What the user calls it.
-
-    Raises:
-        UsageError: it is no such percentage.
-    """
+    """Return the default thresholds with another minimum effect, in percent; `name` is the option's name in messages."""
     if min_effect is None:
         return DEFAULT
     if not 0 < min_effect < 100:
@@ -119,7 +105,7 @@ def policy_of(min_effect: float | None, *, name: str = "--min-effect") -> Policy
 
 
 class Verdict(StrEnum):
-    """What the latencies say. `same` is proven, never the mere absence of proof."""
+    """The verdict on latencies. `same` is proven, never the mere absence of proof."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -128,7 +114,7 @@ class Verdict(StrEnum):
 
 
 class GateOutcome(StrEnum):
-    """What a series means to a gate."""
+    """The outcome of a series for a gate."""
 
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
@@ -174,17 +160,17 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What one metric of a series says."""
+    """The judgement of one metric of a series."""
 
     metric: str
     """The column of the record that was judged."""
     outcome: GateOutcome
     verdict: Verdict | None = None
-    """What a latency says; None for exact metrics."""
+    """The verdict on a latency; None for exact metrics."""
     reference: float | str | None = None
-    """What the reference runs have. A latency is in ns and that which `show` prints of a run; of several runs their median."""
+    """The value of the reference runs: of a latency, in ns, the one that `show` prints of a run, and the median of several runs."""
     current: float | str | None = None
-    """What the current runs have, by the same rule."""
+    """The value of the current runs, by the same rule."""
     change: Interval | None = None
     """Current over reference with its 95 % interval, 1.02 for 2 % slower: of the geometric mean of the rounds of each side, or
     in `ab` of the ratios of rounds. It need not be the ratio of `current` and `reference`, which are medians of samples."""
@@ -259,7 +245,7 @@ class Across:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What became of one series between reference and current."""
+    """The change of one series between reference and current."""
 
     series: Series
     role: str
@@ -267,7 +253,7 @@ class Change:
     outcome: GateOutcome
     reason: str
     verdict: Verdict | None = None
-    """What the median latency says; None where it was not judged."""
+    """The verdict on the median latency; None where it was not judged."""
     attribution: Attribution | None = None
     judgements: tuple[Judgement, ...] = ()
     """The judgements of its metrics; the one that decided comes first."""
@@ -302,14 +288,14 @@ class Side:
     """One side of a comparison."""
 
     asked: str
-    """What the user wrote for this side, or the default."""
+    """The user's name of this side, or the default."""
     runs: tuple[str, ...]
     commits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What comparing runs of the same code with themselves has shown on a device."""
+    """The noise of a device, found by comparing runs of the same code with one another."""
 
     calibration_id: str
     made_at: str
@@ -327,31 +313,27 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The whole of it."""
+    """A comparison of two sides."""
 
     reference: Side
     current: Side
     changes: tuple[Change, ...]
     problems: tuple[str, ...] = ()
-    """A sentence for each thing that could not be read, or that a reader has to know of the store."""
+    """Sentences on files that could not be read, and on other faults of the store."""
     calibrations: tuple[Calibration, ...] = ()
     """The newest calibration of each device model that was compared."""
 
     @property
     def outcomes(self) -> Counter[GateOutcome]:
-        """Return how many series came out how."""
+        """Number of series by outcome."""
         return Counter(change.outcome for change in self.changes)
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """Return the contract's exit code.
-
-        Args:
-            strict: fail, with 3, also where something is undecided, cannot be compared, or was not measured at all.
-        """
+        """Return the contract's exit code."""
         found = self.outcomes
         if found[GateOutcome.REGRESSION] or found[GateOutcome.FAILED]:
             return 1
         open_ = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
-        # What is skipped on both sides is unchanged, and nothing was looked at.
+        # A series that is skipped on both sides is unchanged without having been judged.
         nothing = not found[GateOutcome.IMPROVEMENT] and all(change.verdict is None for change in self.changes)
         return 3 if strict and (nothing or self.problems or any(found[outcome] for outcome in open_)) else 0

@@ -1,7 +1,4 @@
-"""The environment of a run: the device and the versions, the hash that decides what is comparable, and what a look at a device finds.
-
-How busy a host was with other work while a run was made, and whether its times can be believed.
-"""
+"""The environment of a run: device and versions, the hash of all that can move a latency, and the load of the host by other work."""
 
 import functools
 import hashlib
@@ -12,12 +9,7 @@ from typing import Any
 
 
 def device_slug(name: str, otherwise: str = "device") -> str:
-    """Return the name of a device model as part of a path, such as `nvidia-h200`.
-
-    Args:
-        name: As the driver gives it.
-        otherwise: What stands for a name without a letter or digit.
-    """
+    """Return a device model as part of a path, such as `nvidia-h200`; `otherwise` for a name without letters and digits."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or otherwise
 
 
@@ -75,7 +67,7 @@ class Environment:
     hostname: str
     cpu: str
     rest: dict[str, Any] = field(default_factory=dict)
-    """All other settings as JSON values. What is under the key `observed` describes this run alone and is not hashed."""
+    """All other settings as JSON values. Those under the key `observed` describe this run alone and are not hashed."""
 
     @property
     def hash(self) -> str:
@@ -106,14 +98,14 @@ _TOO_MUCH = {"cpu": 0.25, "cuda": 0.75}
 
 @dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """Other work on the host's processors, and what a GPU said of itself."""
+    """Other work on the host's processors and on the GPU while a run was made."""
 
     cores: int
     """Processors of the host."""
     before: float | None
-    """Processors that others kept busy before anything was timed, on average; None where it is not known."""
+    """Processors that other work kept busy before anything was timed, on average; None where that is not known."""
     rounds: tuple[float | None, ...] = ()
-    """Processors that others kept busy during each round of timing, in order."""
+    """Processors that other work kept busy during each round of timing, in order."""
     performance_states: tuple[int, ...] = ()
     """NVML's performance states (P0 is the highest) that were seen while calls were timed."""
     foreign_processes: tuple[int, ...] = ()
@@ -121,18 +113,18 @@ class HostLoad:
 
     @property
     def most(self) -> float | None:
-        """Return the highest of what is known, in processors."""
+        """The highest known load, in processors."""
         return max((value for value in (self.before, *self.rounds) if value is not None), default=None)
 
     def disturbs(self, kind: str) -> str | None:
-        """Return a sentence where times of a kind of device are not to be believed, else None."""
+        """Return why times of a kind of device are not to be believed; None where they are."""
         if self.most is None or self.most <= _TOO_MUCH.get(kind, 1.0) * self.cores:
             return None
         what = "latencies of this run are" if kind == "cpu" else "latencies of this run that the host limits are"
         return f"{self.most:.1f} of {self.cores} cores are busy with other work: {what} not to be believed"
 
     def put_in(self, environment: Environment) -> Environment:
-        """Return the environment with this value among what it observed, which is no part of its hash."""
+        """Return the environment with this load among its observations, which are not hashed."""
         observed = {**environment.rest.get("observed", {}), _KEY: {**vars(self)}}
         return replace(environment, rest={**environment.rest, "observed": observed})
 
@@ -149,6 +141,6 @@ def load_of(environment: str | None) -> HostLoad | None:
 
 
 def withheld(device_kind: str | None, environment: str | None) -> str | None:
-    """Return why the speedups of a record are not shown, or None where they are: on a CPU that had other work to do."""
+    """Return why the speedups of a record are withheld, as on a CPU that had other work to do; None where they are shown."""
     load = load_of(environment) if device_kind == "cpu" else None
     return load.disturbs("cpu") if load is not None else None

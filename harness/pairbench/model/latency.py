@@ -23,9 +23,9 @@ class Latency:
 
     name: str
     rounds: tuple[str, str]
-    """The columns with the median and the 95th percentile of each round."""
+    """The columns of the median and of the 95th percentile of each round."""
     speedup: str
-    """The column with the baseline's median over this one's."""
+    """The column of the baseline's median over this one's."""
 
     @property
     def p50(self) -> str:
@@ -45,9 +45,9 @@ CALL = Latency(name="call", rounds=("round_p50_ns", "round_p95_ns"), speedup="sp
 HOST = Latency(name="host", rounds=("host_round_p50_ns", "host_round_p95_ns"), speedup="host_speedup")
 LATENCIES = (DEVICE, STREAM, CALL, HOST)
 HOST_JUDGED = "host_round_lower_mean_ns"
-"""The column with the rounds of the host's time that are divided by those of the baseline, and that `ab` judges."""
+"""The column of host times by round that are compared relative to the baseline's, and that `ab` judges."""
 ENDS = ("", "_low", "_high")
-"""What is put behind a column's name for the ends of its interval; nothing for the estimate."""
+"""Suffixes of the columns of an estimate and of the ends of its interval."""
 
 RESULT_COLUMNS = (
     *("device_kind", "timer", "device_timer", "bound", "host_p50_ns"),
@@ -55,22 +55,18 @@ RESULT_COLUMNS = (
     *(f"{one.speedup}{end}" for one in (DEVICE, CALL) for end in ENDS),
     STREAM.speedup,
 )
-"""The columns of a record that it takes to show its result, and what lies beside it."""
+"""The columns of a record that showing its result needs."""
 
 
 def result_of(record: Record) -> Latency:
     """Return the latency that is a record's result."""
-    return DEVICE if record.device_kind != "cpu" and _positive(record.device_p50_ns) else CALL
+    return DEVICE if record.device_kind != "cpu" and 0 < (record.device_p50_ns or 0) < math.inf else CALL
 
 
 def sampled_as(record: Record, known: Container[str]) -> str:
-    """Return the name of the latency whose raw samples a record's result is derived from.
+    """Return the name of the latency whose raw samples, if these are among the known ones, a record's result is derived from.
 
     Where a replay was not believed, the device's latency is derived from samples of the stream.
-
-    Args:
-        record: Measured.
-        known: The names of latencies that there are samples of.
     """
     name = result_of(record).name
     return STREAM.name if name == DEVICE.name and record.device_timer == "spin" and STREAM.name in known else name
@@ -85,14 +81,14 @@ def p50_of(record: Record, latency: Latency | None = None) -> Interval | None:
 
 
 def p95_of(record: Record, latency: Latency | None = None) -> Interval | None:
-    """Return a 95th percentile likewise."""
+    """Return a 95th percentile in ns with its interval, as `p50_of` does."""
     return interval_of(record, (latency or result_of(record)).p95)
 
 
 def speedup_of(record: Record | None) -> Interval | None:
     """Return a record's speedup with its interval: of the device's latency where that is known, else of the call's.
 
-    None where it has none, and where it is withheld: see `load.withheld`.
+    None where it has none, and where it is withheld: see `environment.withheld`.
     """
     if record is None or withheld(record.device_kind, record.environment):
         return None
@@ -107,7 +103,7 @@ def speedup_is_of(record: Record) -> Latency:
 
 def interval_of(record: Record, column: str) -> Interval | None:
     """Return an estimate with the ends of its interval, NaN where they are not known; None where it is no positive number."""
-    # Millions of times for a site, so without a call that can be spared.
+    # A site calls it millions of times.
     value, low, high = _with_ends(column)(record)
     if value is None or not 0 < value < math.inf:
         return None
@@ -116,9 +112,4 @@ def interval_of(record: Record, column: str) -> Interval | None:
 
 @functools.cache
 def _with_ends(column: str) -> Callable[[Record], tuple[float | None, float | None, float | None]]:
-    """Return what reads a column and both ends of its interval."""
     return attrgetter(column, f"{column}_low", f"{column}_high")
-
-
-def _positive(value: float | None) -> bool:
-    return value is not None and 0 < value < math.inf

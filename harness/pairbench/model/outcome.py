@@ -1,7 +1,4 @@
-"""The outcome of an entry: its correctness, latencies and launches, or how it ended before it had them.
-
-Whether an implementation gives the same outputs on both sides of a comparison.
-"""
+"""The outcome of an entry: its correctness, samples and launches, or why it ended without them; and how outputs of two commits agree."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -124,7 +121,7 @@ class EntrySamples:
 
     @property
     def on_device_ns(self) -> tuple[float | None, ...] | None:
-        """The samples that the device latency is derived from: those of the stream where its own launches are timed, which not all blocks have."""
+        """The samples that the device latency is derived from: those of the stream, which not all blocks have, where no replay is timed."""
         return (self.stream_ns if self.device_timer == "spin" else None) or self.device_ns
 
 
@@ -135,9 +132,9 @@ NOT_REACHED = "the run was interrupted before this was measured"
 NOT_PROFILED = "the run was interrupted before this was profiled"
 """Reasons of entries that an interrupted run skipped, before they were measured or profiled."""
 OUT_OF_BUDGET = "out of budget"
-"""The reason of entries for which a run with a budget had no time left: nothing is known of them, and they come first next time."""
+"""The reason of entries for which a run had no budget left: they come first next time."""
 NOT_TRIED = "not tried: something before it is wrong"
-"""The reason of entries that a quick look left alone behind the first that is wrong."""
+"""The reason of entries that `try` skips after the first wrong one."""
 NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing to compare it with"
 """The reason of a baseline that was skipped."""
 
@@ -158,7 +155,7 @@ class TimedRound:
     measuring_s: float
     """Seconds spent inside timed calls and their flushes."""
     judging_s: float = 0.0
-    """Seconds spent on making other values for the inputs, putting them in place, and judging what timed calls gave."""
+    """Seconds spent on making and placing other values for the inputs, and on judging outputs of timed calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +185,7 @@ class Profile:
     peak_bytes: int | None = None
     allocations: int | None = None
     saved_bytes: int | None = None
-    """What a forward keeps for backward; None where no gradients are declared."""
+    """Bytes that a forward keeps for backward; None where no gradients are declared."""
     float32_precision: str | None = None
     """Precision of float32 products and convolutions, `ieee` or `tf32`; None where the call dispatches none."""
     reason: str | None = None

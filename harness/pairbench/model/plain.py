@@ -1,4 +1,4 @@
-"""Any value of ours as JSON has it."""
+"""Values as JSON has them: texts, numbers, booleans, None, lists and dictionaries."""
 
 import math
 from collections.abc import Mapping
@@ -11,12 +11,8 @@ def plain(value: Any, *, canonical: bool = False) -> Any:
     """Return a value as texts, numbers, booleans, None, lists and dictionaries.
 
     Dataclasses and named tuples become objects, every other collection a list, NaN and infinities None. A mapping whose
-    keys are dataclasses becomes a list of objects with `key` and `value`. What JSON does not know becomes its own text.
-
-    Args:
-        value: Anything.
-        canonical: Whether mappings are put in the order of their keys, and NaN and infinities left as they are, so that
-            equal values give equal text, and nothing is lost without being noticed.
+    keys are dataclasses becomes a list of objects with `key` and `value`. Other types become their text. With `canonical`, mappings are
+    sorted and NaN and infinities stay, so that equal values give equal text, and nothing is lost unnoticed.
     """
     inner = partial(plain, canonical=canonical)
     if isinstance(value, str):
@@ -40,7 +36,7 @@ def plain(value: Any, *, canonical: bool = False) -> Any:
 
 
 def whole_text(text: str) -> str:
-    """Return a text that every file can hold: what is no character, such as a byte of a file name that is no UTF-8, as its escape."""
+    """Return a text that UTF-8 can encode: with lone surrogates, as of file names that are no UTF-8, as escapes."""
     try:
         text.encode()
     except UnicodeEncodeError:

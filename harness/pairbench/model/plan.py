@@ -21,7 +21,7 @@ class ImplementationDescription:
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs the implementation uses."""
+        """Number of GPUs that the implementation uses."""
         return max((int(need.removeprefix("gpus:")) for need in self.needs if need.startswith("gpus:")), default=1)
 
 
@@ -47,8 +47,8 @@ class OperatorDescription:
     claims: tuple[Claim, ...] = ()
     """Published figures about the operator."""
     code_digest: str = ""
-    """Digest of all code of the suites that the operator reaches, including methods of classes, which its hashes leave out. Empty unless
-    it was asked for."""
+    """Digest of all code of the suites that the operator reaches, methods of classes included, which hashes leave out; empty unless
+    `--changed-since` asks for it."""
 
     @property
     def hashes(self) -> tuple[str, ...]:
@@ -70,14 +70,14 @@ class BrokenSuite:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One implementation in one mode: what a record is about."""
+    """One implementation in one mode, for which there is a record."""
 
     implementation: str
     mode: str
 
     @property
     def role(self) -> str:
-        """Return baseline or variant."""
+        """Role of the implementation: `baseline` or `variant`."""
         return "baseline" if self.implementation == BASELINE else "variant"
 
     def __str__(self) -> str:

@@ -1,10 +1,8 @@
 """The rows that a run stores: a `Record` for each result, and the raw `Samples` that its latencies were derived from.
 
-The fields are the columns of the store, in its order; `store.schema` derives the parquet types from them and
-`results/README.md` their documentation. Units stand in the names. None means: not applicable, or not measured, and
-then `reason`, `launch_status` or `environment` says why.
-
-The identity of a series: one implementation of one case in one mode on one device model, over runs.
+The fields are the columns of the store, in its order; `store.schema` derives the parquet types from them, and
+`results/README.md` documents them. Units stand in the names. None means not applicable, or not measured, and then `reason`,
+`launch_status` or `environment` says why. A `Series` is what records of several runs have in common.
 """
 
 import fnmatch
@@ -275,10 +273,10 @@ def columns(row: type[Record] | type[Samples]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Series:
-    """The identity of a series: what stays the same from run to run.
+    """The identity of a series: one implementation of one case in one mode on one device model, over runs.
 
-    The definition's hash is no part of it, so that a change of definition differs from a new case; records of
-    different definitions are never compared.
+    The definition's hash is no part of it, so that a change of definition differs from a new case; records of different
+    definitions are never compared.
     """
 
     device_name: str
@@ -313,20 +311,14 @@ def _series(device_name: str, suite: str, case: str, implementation: str, mode: 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which implementations and modes of stored series are meant; any where none is named."""
+    """The implementations and modes of stored series to take; any where none is named."""
 
     implementations: tuple[str, ...] = ()
     """Names or globs."""
     modes: tuple[str, ...] = ()
 
     def takes(self, implementation: str | None, mode: str | None, *, beside: str | None = None) -> bool:
-        """Return whether a series or record of an implementation and mode is meant.
-
-        Args:
-            implementation: Its name; None for what could not be loaded, which has no part in it.
-            mode: Its mode.
-            beside: An implementation that is taken with whatever is named.
-        """
+        """Return whether to take a series of an implementation and mode; the implementation `beside` is taken with any that are named."""
         named = not self.implementations or implementation == beside
         named = named or any(fnmatch.fnmatchcase(implementation or "", glob) for glob in self.implementations)
         return named and (not self.modes or mode in self.modes)

@@ -1,4 +1,4 @@
-"""The settings of a run, resolved: no optional fields past this point."""
+"""The settings of a run, resolved: none is optional."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,11 +41,7 @@ class Settings:
 
 
 def about_precision(found: Iterable[str | None]) -> str | None:
-    """Return a line on the precision of float32 products and convolutions on GPUs, and how to have another; None where there are none.
-
-    Args:
-        found: `float32_precision` of each record.
-    """
+    """Return a line on the precision of float32 products, from `float32_precision` of records, and on the option for another; None without products."""
     known = [precision for precision in found if precision]
     tf32 = known.count("tf32")
     if not known:

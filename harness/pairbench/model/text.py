@@ -1,15 +1,15 @@
-"""Text that leaves the process, on a terminal, in a log or on a page: without what commands a terminal, and without credentials."""
+"""Text for terminals, logs and pages: escape sequences and commands to CI runners are escaped, and credentials in URLs replaced."""
 
 import re
 
 _COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)
-"""How a line begins that GitHub takes for a command to the runner, whatever stands before it is white."""
+"""The beginning of a line that GitHub's runner takes for a command, after any white space."""
 _OLD_COMMAND = "##["
-"""What begins one of the older commands, anywhere in a line."""
+"""The beginning of an older command to the runner, anywhere in a line."""
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 HIDDEN = "***@"
-"""What stands in a URL for its credentials."""
+"""The replacement of the credentials in a URL."""
 
 _AUTHORITY = re.compile(
     # Keys of object stores hold slashes that people forget to write as %2F, so all up to the last @ belongs to them.
@@ -22,17 +22,12 @@ _SECRET = re.compile(
 
 
 def safe(text: str, *, colored: bool = False) -> str:
-    """Return text as it may leave the process. See `printable` and `redacted`."""
+    """Return text with escapes as by `printable` and without credentials as by `redacted`."""
     return redacted(printable(text, colored=colored))
 
 
 def printable(text: str, *, colored: bool = False) -> str:
-    r"""Return text without characters that command a terminal, and without lines that command GitHub's runner: these as escapes.
-
-    Args:
-        text: Some lines; line breaks and tabs stay.
-        colored: Whether the escape sequences of colors stay, too.
-    """
+    r"""Return text in which characters that control a terminal, and commands to GitHub's runner, are escaped; colors stay if `colored`."""
     parts = _COLOR.split(text) if colored else [text]
     whole = "".join(part if colored and place % 2 else _escaped(part) for place, part in enumerate(parts))
     return _COMMAND.sub(r"\1\\::", whole).replace(_OLD_COMMAND, r"#\u0023[")
@@ -45,6 +40,6 @@ def _escaped(text: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return text whose URLs have no credentials: no user with a password, no key of an object store, no secret among the parameters."""
+    """Return text whose URLs have no user with a password, no key of an object store and no secret parameter."""
     text = _AUTHORITY.sub(lambda found: f"{found[1] or found[2] or found[3]}{HIDDEN}", text)
     return _SECRET.sub(r"\1***", text)

@@ -80,11 +80,11 @@ terms; where it rounds them, half of that, in both directions.
 
 
 def with_tf32(tolerance: Tolerance) -> Tolerance:
-    """Return what a tolerance of float32 outputs is where TF32 is allowed: each of its limits, and no less than TF32 explains.
+    """Return the tolerance of float32 outputs where TF32 is allowed: each limit at least as wide as the rounding of TF32.
 
-    An error of TF32 goes with the terms that are summed, not with what is left of them. So there is a part of the output's RMS beside
-    the relative one, each twice what one product may be off: for a second product behind it, or for two sides that round in
-    different ways. What was declared is widened too, for it was declared for float32 as such. EXACT stays: data that is moved has no products.
+    An error of TF32 is relative to the terms that are summed, not to their sum. So the limits have a part of the output's RMS beside the
+    relative part, each twice the error of one product: for a second product behind it, or for two sides that round in different
+    ways. Declared limits are widened too, for they were declared for float32. EXACT stays: moved data has no products.
     """
     if tolerance == EXACT:
         return tolerance
@@ -99,7 +99,7 @@ def with_tf32(tolerance: Tolerance) -> Tolerance:
 
 
 _ATOL = 1e-5
-"""Default of `atol` for float32, which one that is widened keeps."""
+"""The default `atol` of float32, which a widened tolerance keeps."""
 
 REASSOCIATED_BY_ROW: dict[str, Tolerance] = {
     dtype: replace(tolerance, rms_by_row=True) for dtype, tolerance in REASSOCIATED.items()

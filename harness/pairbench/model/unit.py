@@ -1,6 +1,6 @@
-"""A unit of work for one host of a fleet, and what became of it.
+"""Units of work for the hosts of a fleet, their results, and the hosts.
 
-Units are JSON on their way to a host. The key of a unit stands in the ids of its runs, so that a listing of the store tells which are done.
+Units travel as JSON. The key of a unit stands in the ids of its runs, so that a listing of the store shows which units are done.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from pairbench.errors import UsageError
 from pairbench.model.plain import plain
 
 VARIABLE = "PAIRBENCH_UNIT"
-"""The variable by which a run is told the key of the unit that it is made for."""
+"""The environment variable with the key of the unit that a run is made for."""
 _KEY = re.compile(r"[0-9a-f]{12}")
 _MARK = re.compile(r"-u([0-9a-f]{12})\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """What one `pairbench run` on one host measures."""
+    """The work of one `pairbench run` on one host."""
 
     commit: str | None = None
     """The commit whose suites are measured, as its whole hash; None for the files as they are on the host."""
@@ -37,7 +37,7 @@ class Unit:
 
     @property
     def key(self) -> str:
-        """What is the same for equal units, and for no others."""
+        """A hash that identifies the unit."""
         return hashlib.sha256(json.dumps(plain(self), sort_keys=True).encode()).hexdigest()[:12]
 
     @property
@@ -55,15 +55,7 @@ class Unit:
 
     @classmethod
     def of(cls, values: object, where: str) -> "Unit":
-        """Return a unit that was written as JSON or TOML.
-
-        Args:
-            values: A table with the fields of a unit; a list of one text may be the text.
-            where: What is read, for the message.
-
-        Raises:
-            UsageError: a field is unknown, missing or of another kind.
-        """
+        """Return the unit that a table of JSON or TOML describes; `where` names the table in messages."""
         if not isinstance(values, Mapping):
             raise UsageError(f"{where} is {values!r:.60}, expected a table with `operators` and `device`")
         known = [item.name for item in fields(cls)]
@@ -100,7 +92,7 @@ def _texts(values: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
 
 
 def marked(run_id: str, key: str | None) -> str:
-    """Return the id of a run that is made for a unit; of one that is made for none, as it is."""
+    """Return a run's id with the key of the unit that it is made for, if any."""
     return f"{run_id}-u{key}" if key and _KEY.fullmatch(key) else run_id
 
 
@@ -111,23 +103,23 @@ def unit_of(run_id: str) -> str | None:
 
 
 class UnitEnd(StrEnum):
-    """What became of a unit."""
+    """The end of a unit."""
 
     DONE = "done"
-    """A unit that was measured, and is stored."""
+    """Measured and stored."""
     STORED = "stored"
-    """A unit of which the store had everything."""
+    """The store had all of it."""
     SKIPPED = "skipped"
-    """A unit that cannot be measured: its commit cannot be built, or has no such operator."""
+    """The unit's commit cannot be built, or has no such operator."""
     FAILED = "failed"
-    """A unit whose run failed, or whose worker died time and again."""
+    """The unit's run failed, or its worker died several times."""
     NOT_DONE = "not done"
-    """A unit that was interrupted, or not begun."""
+    """Interrupted, or not begun."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """What became of a unit, where, and why."""
+    """The end of a unit, its host and its run."""
 
     unit: Unit
     end: UnitEnd
@@ -135,12 +127,12 @@ class UnitResult:
     run_id: str | None = None
     host: str | None = None
     device: str | None = None
-    """The UUID of the GPU, or the CPU's name for itself: see `Offer.identity`."""
+    """The device's `Offer.identity`."""
     seconds: float = 0.0
     statuses: Mapping[str, int] | None = None
-    """How many outcomes the run has of each status; None where there was no run."""
+    """Number of outcomes by status; None where there was no run."""
     log: str | None = None
-    """The file on the host that says more, and that file's last lines."""
+    """The path of the log on the host, and its last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,16 +140,16 @@ class Offer:
     """A device that a host measures on."""
 
     identity: str
-    """The GPU's UUID; of a CPU `cpu-` and the host's name."""
+    """The GPU's UUID; for a CPU `cpu-` and the host's name."""
     kind: str
     model: str
     """The device model as part of a path, such as `nvidia-h200`."""
     selector: str
-    """What `pairbench run --device` calls it on its host."""
+    """The device for `pairbench run --device` on its host."""
     environment_hash: str
 
     def serves(self, device: str) -> bool:
-        """Return whether this is what a unit asks for."""
+        """Return whether this is a device that a unit asks for."""
         return device in (self.identity, self.kind, self.model)
 
 
@@ -166,12 +158,12 @@ class Host:
     """A worker of the fleet, as the scheduler knows it."""
 
     name: str
-    """The host's name, with the devices where they are a part of its devices."""
+    """The host's name, with the devices if these are only some of the host's."""
     address: str
     offers: tuple[Offer, ...]
     held_up: str | None = None
-    """Why it is given no work: others keep it busy, or its pairbench is another; None where nothing speaks against it."""
+    """Why it is given no work: it is busy with other work, or has another pairbench; None where it is given work."""
 
     def offer(self, device: str) -> Offer | None:
-        """Return the first of its devices that a unit may ask for so."""
+        """Return the first of its devices that fits a unit's `device`; None where none does."""
         return next((offer for offer in self.offers if offer.serves(device)), None)

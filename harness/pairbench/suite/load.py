@@ -13,17 +13,13 @@ from pairbench.model.operator import Operator
 from pairbench.suite.modules import NAMESPACE, load_module
 
 _MOVED = "moved.toml"
-"""Name of the file, in a folder of suites, that says where suites are now which earlier runs knew under other names."""
+"""Name of the file, in a folder of suites, that has the new names of suites that were moved."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the suite files among files and folders; a folder gives the `*.py` files in it and below that declare operators.
+    """Return the suite files among files and folders; of a folder, the `*.py` files in it and below that declare operators.
 
-    Files of helpers (kernels, say) may stand beside suites; they declare nothing and are passed over. So are hidden folders,
-    virtual environments and caches.
-
-    Raises:
-        SuiteError: a place does not exist.
+    Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
     """
     files: list[Path] = []
     for place in places:
@@ -37,7 +33,7 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    """Yield the Python files of a folder, then those of the folders in it, each in the order of their names."""
+    """Yield the Python files of a folder, then those of its folders, each in the order of their names."""
     entries = sorted(folder.iterdir())
     yield from (entry for entry in entries if entry.suffix == ".py" and entry.is_file())
     for entry in entries:
@@ -49,7 +45,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
 def _may_declare(file: Path) -> bool:
     try:
         return declares_operators(file.read_text(errors="replace"))
-    except OSError:  # loading it says so
+    except OSError:  # loading the file reports it
         return True
 
 
@@ -59,13 +55,7 @@ def declares_operators(text: str) -> bool:
 
 
 def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
-    """Return the new name of each suite that was moved, by its old name, as the files `moved.toml` of some folders say.
-
-    Names are those that records have, such as `suites/conv/causal.py`.
-
-    Raises:
-        SuiteError: a file cannot be read, or holds something else.
-    """
+    """Return the new names of moved suites by their old names, both as in records, from the files `moved.toml` of folders."""
     moved: dict[str, str] = {}
     for file in (place / _MOVED for place in places):
         if not file.is_file():
@@ -90,10 +80,7 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
 def load_suite(path: Path) -> dict[str, Operator]:
     """Load a suite file and return its operators by name, in the order of declaration.
 
-    It can import what lies beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
-
-    Raises:
-        SuiteError: the file cannot be imported, declares nothing, or declares two operators of one name.
+    It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     """
     path = path.resolve()
     if path.suffix != ".py":
@@ -124,11 +111,7 @@ def load_suite(path: Path) -> dict[str, Operator]:
 
 
 def refuse_syntax_errors(files: Iterable[Path]) -> None:
-    """Say what is wrong with some suite files if none of them is Python: no process need load torch for that.
-
-    Raises:
-        SuiteError: there are files, and each has a syntax error.
-    """
+    """Raise if all of some suite files have syntax errors, which needs no process that loads torch."""
     errors = [_syntax_error(file) for file in files]
     if errors and all(errors):
         raise SuiteError("; ".join(filter(None, errors)))
@@ -139,8 +122,8 @@ def _syntax_error(file: Path) -> str | None:
         ast.parse(file.read_bytes(), str(file))
     except SyntaxError as error:
         return _sentence(file, error)
-    except (OSError, ValueError):  # the worker that loads it says what that is
-        return None
+    except (OSError, ValueError):  # the worker that loads the file reports it
+        pass
     return None
 
 
@@ -156,7 +139,7 @@ def _sentence(path: Path, error: BaseException) -> str:
 
 
 def place_in_suite(path: Path, error: BaseException) -> str:
-    """Return like `suite norm.py, line 12`: the innermost line of the suite's own file that raised; without a line where none did."""
+    """Return the innermost line of the suite's own file that raised, like `suite norm.py, line 12`, or no line where none did."""
     trace = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in trace if Path(frame.filename) == path.resolve()]
     return f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
@@ -166,7 +149,7 @@ _OWN = re.compile(rf"'{NAMESPACE}((?:\.\w+)*)'")
 
 
 def _not_found(path: Path, error: ImportError) -> str:
-    """Return what an import says, with folders and modules under the names that a user gave them, and where was looked."""
+    """Return the message of a failed import, with the user's names of folders and modules, and the folders that were searched."""
     words = re.sub(r" \(unknown location\)$", "", str(error))
     for found in _OWN.finditer(str(error)):
         package = sys.modules.get(found[0].strip("'"))

@@ -25,19 +25,14 @@ from types import CodeType, ModuleType
 NAMESPACE = "pairbench_suites"
 
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "pairbench", "torch", "triton"}
-"""What a plain name means whatever lies beside a suite, unless the file there has all that the suite takes from it."""
+"""Modules that a plain name means even if a file beside the suite has that name, unless the file has all that the suite takes from it."""
 
 STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
-"""Where a statement holds further ones, by the names that `ast` has for them."""
+"""The fields of `ast` in which a statement holds further ones."""
 
 
 def load_module(path: Path) -> ModuleType:
-    """Load a Python file, or return its module where it is loaded already.
-
-    Raises:
-        ImportError: the file does not end in .py.
-        Exception: whatever the file raises while it is loaded; nothing of it stays behind.
-    """
+    """Load a Python file, or return its module if it is loaded. A file that raises leaves nothing behind."""
     if path.suffix != ".py":
         raise ImportError(f"{path.name} is not a Python file")
     if _FINDER not in sys.meta_path:
@@ -45,27 +40,26 @@ def load_module(path: Path) -> ModuleType:
     name = NAMESPACE
     for folder in reversed(path.parent.parents):
         _make_package(name, folder)
-        name = _child(name, folder, path.parent)
+        name = f"{name}.{_word(path.parent.parts[len(folder.parts)])}"
     _make_package(name, path.parent)
     return importlib.import_module(f"{name}.{_word(path.stem)}")
 
 
 def file_of(module: str) -> str | None:
-    """Return the file of a module of a suite or of its helpers, by the module's name; None for all other modules."""
+    """Return the file of a module that is a suite or a helper of one; None for all other modules."""
     loaded = sys.modules.get(module) if module.startswith(f"{NAMESPACE}.") else None
     return getattr(loaded, "__file__", None)
 
 
 def search(folder: str) -> None:
-    """Have suites, and what they import from there, find the packages of a folder, before those that are installed."""
+    """Have suites, and what they import from a folder, find packages in that folder before installed ones."""
     sys.meta_path[:] = [_Current(folder), *(finder for finder in sys.meta_path if not isinstance(finder, _Current))]
 
 
 def find_package(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return where a suite finds a package by its plain name.
+    """Return the spec of the package that a plain name means in a suite.
 
-    Raises:
-        ImportError, ValueError, AttributeError, OSError: what is loaded under that name, or a finder, is no ordinary one.
+    Raises ImportError, ValueError, AttributeError or OSError where a module of that name, or a finder, is no ordinary one.
     """
     folder = next((finder.folder for finder in sys.meta_path if isinstance(finder, _Current)), str(Path.cwd()))
     found = None if name in _LIBRARIES else importlib.machinery.PathFinder.find_spec(name, [folder, *sys.path])
@@ -73,38 +67,27 @@ def find_package(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def parse_module(path: Path) -> ast.Module:
-    """Return a file's tree with its imports of neighbours made relative, as it is compiled.
-
-    Raises:
-        OSError: it cannot be read.
-        SyntaxError: it is no Python.
-        ValueError: it is no text.
-    """
+    """Return a file's tree as it is compiled: with imports of neighbours made relative."""
     tree = ast.parse(path.read_bytes(), filename=str(path))
     _Relative(path, tree).visit(tree)
     return tree
 
 
 def file_beside(folder: Path, name: str) -> Path | None:
-    """Return the file that a module of a folder is in; None where there is none of that name."""
+    """Return the file of a module in a folder, whose name may be no identifier; None where there is none."""
     file = folder / f"{name}.py"
     if file.is_file():
         return file
-    # The name of a file that is no identifier.
     return next((file for file in folder.glob("*.py") if _word(file.stem) == name), None)
 
 
-def _child(name: str, folder: Path, whole: Path) -> str:
-    return f"{name}.{_word(whole.parts[len(folder.parts)])}"
-
-
 def _word(part: str) -> str:
-    """Return a folder's or a file's name as an identifier; other characters become their code points."""
+    """Return the name of a folder or file as an identifier: other characters become their code points."""
     return re.sub(r"\W", lambda character: f"_{ord(character[0]):x}_", part)
 
 
 def _make_package(name: str, folder: Path) -> None:
-    """Make a folder importable under a name; a folder above a suite has no `__init__.py` that would be run."""
+    """Make a folder importable under a name, without running an `__init__.py`."""
     if name in sys.modules:
         return
     spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
@@ -117,7 +100,7 @@ def _make_package(name: str, folder: Path) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds what lies in a folder that is a package of the namespace."""
+    """Finds modules in the folders that are packages of the namespace."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -138,7 +121,7 @@ _FINDER = _Finder()
 
 
 class _Current(importlib.abc.MetaPathFinder):
-    """Finds what lies in the folder of the command, for suites and for packages that are no libraries."""
+    """Finds modules in the folder of the command, for suites and for packages that are no libraries."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -156,7 +139,7 @@ _NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
 
 
 def _asked_by_own_code() -> bool:
-    """Return whether an import that is looked for stands in a suite, or in a package that is neither installed nor a library's."""
+    """Return whether the import statement stands in a suite, or in a package that is neither installed nor of the standard library."""
     frame = sys._getframe(1)  # noqa: SLF001 (the documented way to know who imports)
     while frame.f_back and frame.f_code.co_filename.startswith(
         ("<frozen importlib", __file__, str(importlib.__file__))
@@ -172,24 +155,24 @@ class _Loader(importlib.machinery.SourceFileLoader):
     """Compiles a file with its imports of neighbours made relative."""
 
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002 (a loader's signature)
-        # From its source each time: bytecode that Python keeps beside the file would be of the file as it stands, and
-        # this here would be taken for that by whoever imports the file by its plain name.
+        # From the source each time: Python's bytecode beside the file is of the file as it stands, and an import by the file's plain
+        # name would take ours for that.
         code: CodeType = compile(parse_module(Path(self.path)), self.path, "exec", dont_inherit=True)
         return code
 
 
 class _Relative(ast.NodeVisitor):
-    """Turns `import kernels` into `from . import kernels` wherever `kernels` lies beside the file; each visit returns what takes a node's place."""
+    """Turns `import kernels` into `from . import kernels` wherever `kernels` lies beside the file; visits return the nodes that replace one."""
 
     def __init__(self, file: Path, tree: ast.Module) -> None:
-        # Inside of a package (a folder with an `__init__.py`) plain names start beside the outermost one, as everywhere.
+        # Inside of a package (a folder with an `__init__.py`) plain names start beside the outermost package.
         folder, self._level = file.parent, 1
         while (folder / "__init__.py").is_file():
             folder, self._level = folder.parent, self._level + 1
         self._folder, self._file, self._tree = folder, file, tree
 
     def generic_visit(self, node: ast.AST) -> list[ast.AST]:
-        # Expressions import nothing. They are most of a file, and to look through them takes as long as to compile it.
+        # Expressions import nothing, and visiting them takes as long as compiling the file.
         for field in STATEMENTS:
             inner = getattr(node, field, [])
             inner[:] = [made for one in inner for made in self.visit(one)]
@@ -221,7 +204,7 @@ class _Relative(ast.NodeVisitor):
         yield ast.ImportFrom(None, [ast.alias(alias.name.partition(".")[0])], self._level)
 
     def _used(self, alias: ast.alias) -> set[str]:
-        """Return what the file takes from a module that it imports, as far as its text says so."""
+        """Return the names that the file takes from a module that it imports, as far as its text tells."""
         first, _, rest = alias.name.partition(".")
         if rest:
             return {rest.partition(".")[0]}
@@ -235,23 +218,23 @@ class _Relative(ast.NodeVisitor):
         first = name.partition(".")[0]
         module, package = self._folder / f"{first}.py", self._folder / first
         if first in _LIBRARIES:
-            # To see what a file takes of them means to read all of it, and hardly any folder has such names.
+            # Finding the names that a file takes means reading all of it, and hardly any folder has such files.
             taken = used() if module.is_file() or package.is_dir() else set()
             if not taken or not taken <= _made_in(module) | _made_in(package / "__init__.py"):
                 return False
         if module.is_file():
             return module != self._file  # a suite called triton.py means the library by `import triton`
         if (package / "__init__.py").is_file():
-            # A package that Python finds in this place by itself (installed, or below the current folder) is imported as
-            # everybody else imports it: twice in one process, it would register its operators twice.
+            # A package that Python finds here by itself (installed, or below the current folder) keeps its own name: imported twice
+            # in one process, it would register its operators twice.
             found = find_package(first)
             return not (found and found.origin and Path(found.origin).resolve() == (package / "__init__.py").resolve())
-        # A folder without `__init__.py` comes after all packages that have one, as everywhere.
+        # A folder without `__init__.py` comes after all packages that have one, as in Python.
         return any(package.glob("*.py")) and find_package(first) is None
 
 
 def _made_in(file: Path) -> set[str]:
-    """Return the names that a file has of itself, those of the files of its package included."""
+    """Return the names that a file defines; those of the files beside it, too, if it is the `__init__.py` of a package."""
     try:
         table = symtable.symtable(file.read_text(encoding="utf-8"), str(file), "exec")
     except (OSError, SyntaxError, ValueError):

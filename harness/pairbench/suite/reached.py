@@ -1,21 +1,21 @@
-"""Which files a suite is made of, read from its import statements: nothing in them runs, so any commit's can be asked."""
+"""Finds the files that a suite imports, from its import statements: none is run, so the files of any commit can be read."""
 
 import ast
 import functools
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pairbench.suite.modules import file_beside, find_package, parse_module
 
 _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
-"""The package pairbench itself is no part of a suite, and what is installed belongs to the environment."""
-
+"""Packages that are no part of a suite: pairbench itself, and installed ones, which belong to the environment."""
 
 SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", ".s", ".ll", ".mlir", ".hip", ".cl"))
-"""Endings of files that a suite compiles by itself, or may: no hash is made of them."""
+"""Endings of files that a suite may compile by itself: no hash covers them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,25 +23,23 @@ class ReachedFiles:
     """The files of one suite."""
 
     tree: frozenset[Path]
-    """The suite's file and what it imports from the tree of suites, kernels included: what hashes are made of."""
+    """The suite's file and the files that it imports from the tree of suites, kernels included; hashes cover them."""
     packages: frozenset[Path]
-    """Files of the same repository that it imports by their packages' names, which no hash covers."""
+    """Files of the same repository that it imports by their packages' names; no hash covers them."""
 
 
 def reached_files(suite: Path, repository: Path) -> ReachedFiles:
-    """Return the files that a suite imports, those of its helpers included.
+    """Return the files that a suite and its helpers import, packages of the repository included.
 
-    Imports inside of functions count. What is loaded in any other way, by a name put together for instance, is not found.
-
-    Args:
-        suite: The suite's file.
-        repository: The folder whose packages count.
+    Imports inside of functions count; imports by names that are made at run time are not found.
     """
     tree: set[Path] = set()
     packages: set[Path] = set()
-    # From a package no way leads back into the tree of suites.
+    # Packages do not import the tree of suites.
     for found, start in ((tree, [suite]), (packages, [])):
-        waiting = start or [file for one in tree for name in _imports(one).names for file in _of(name, repository)]
+        waiting = start or [
+            file for one in tree for name in _imports(one).names for file in _package_files(name, repository)
+        ]
         while waiting:
             file = waiting.pop()
             if file in found:
@@ -49,7 +47,7 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
             found.add(file)
             waiting += _imports(file).files
             if found is packages:
-                waiting += (other for name in _imports(file).names for other in _of(name, repository))
+                waiting += (other for name in _imports(file).names for other in _package_files(name, repository))
     return ReachedFiles(tree=frozenset(tree), packages=frozenset(packages) - tree)
 
 
@@ -57,12 +55,7 @@ _COMPILER = re.compile(rb"\b(torch\.compile|flex_attention|_dynamo|_inductor)\b"
 
 
 def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
-    """Return whether the text of any suite, or of a file that it imports, names torch's compiler.
-
-    Args:
-        suites: The suites' files.
-        repository: The folder whose packages count.
-    """
+    """Return whether the text of any suite, or of a file that it imports, names torch's compiler."""
     return any(
         _COMPILER.search(_text(file))
         for suite in suites
@@ -74,34 +67,31 @@ def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
 def _text(file: Path) -> bytes:
     try:
         return file.read_bytes()
-    except OSError:  # who loads it says what is wrong with it
+    except OSError:  # loading the file reports it
         return b""
 
 
 def sources_beside(files: Iterable[Path]) -> set[Path]:
-    """Return the sources of compiled code that lie in the folders of some files."""
+    """Return the sources of compiled code in the folders of some files."""
     folders = {file.parent for file in files}
     return {path for folder in folders for path in folder.iterdir() if path.suffix in SOURCES}
 
 
 def forget() -> None:
-    """Forget which packages there are, and which files lie beside one another: some have come or gone."""
+    """Clear the caches of packages and of files beside one another, after some have come or gone."""
     _imports_of.cache_clear()
     _places.cache_clear()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Imports:
-    """What one file imports."""
+class _Imports(NamedTuple):
+    """The files that a file imports by relative or plain names, and the names of the packages and modules that it imports."""
 
-    files: frozenset[Path] = frozenset()
-    """Files that are imported by relative or plain names."""
-    names: frozenset[str] = frozenset()
-    """Names of packages and modules that are imported."""
+    files: Collection[Path] = ()
+    names: Collection[str] = ()
 
 
 def _imports(file: Path) -> _Imports:
-    """Return what a file imports; who watches files asks again and again while they change."""
+    """Return the imports of a file, cached while the file does not change, for `try --watch` asks five times a second."""
     try:
         state = file.stat()
     except OSError:
@@ -114,7 +104,7 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
     try:
         module = parse_module(file)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return _Imports()  # who loads it says what is wrong with it
+        return _Imports()  # loading the file reports it
     files: set[Path] = set()
     names: set[str] = set()
     for node in ast.walk(module):
@@ -124,7 +114,7 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
             files |= set(_relative(file, node))
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return _Imports(files=frozenset(files), names=frozenset(names))
+    return _Imports(files, names)
 
 
 def _relative(file: Path, node: ast.ImportFrom) -> Iterator[Path]:
@@ -137,7 +127,7 @@ def _relative(file: Path, node: ast.ImportFrom) -> Iterator[Path]:
 
 
 def _along(folder: Path, parts: list[str]) -> Iterator[Path]:
-    """Yield the files that are run for a dotted name below a folder, as far as they are there."""
+    """Yield the files that an import of a dotted name below a folder runs, if they exist."""
     for part in parts:
         yield from filter(None, [_package_file(folder), file_beside(folder, part)])
         folder /= part
@@ -149,7 +139,7 @@ def _package_file(folder: Path) -> Path | None:
     return file if file.is_file() else None
 
 
-def _of(name: str, repository: Path) -> Iterator[Path]:
+def _package_files(name: str, repository: Path) -> Iterator[Path]:
     """Yield the files of a dotted name that belong to the repository."""
     first, _, rest = name.partition(".")
     for place in _places(first, repository):
@@ -161,7 +151,7 @@ def _of(name: str, repository: Path) -> Iterator[Path]:
 
 @functools.cache
 def _places(package: str, repository: Path) -> tuple[Path, ...]:
-    """Return where a package or a module of the repository is; nothing for all others."""
+    """Return the folders or files of a package or module of the repository; nothing for other packages."""
     if package in sys.stdlib_module_names or package in _NOT_FOLLOWED:
         return ()
     try:

@@ -1,7 +1,6 @@
-"""What a suite's file says of its operators, read as text: nothing in it runs, so it needs neither torch nor trust.
+"""Reads the descriptions of operators from the text of a suite's file, without running it, so without torch and without trust.
 
-Beside `suite`, which imports a file to measure what it declares. A page wants one paragraph and a line to link to, from
-files that may come from another checkout or have been broken since.
+Pages of the site show a paragraph and link to a line, of files that may be of another checkout or may not load any more.
 """
 
 import ast
@@ -13,24 +12,22 @@ from pathlib import Path
 from pairbench.model.site import About
 
 _LARGEST = 4 * 2**20
-"""Bytes that a file may have: the largest suites have some 20,000."""
+"""Most bytes of a file; the largest suites have some 20,000."""
 _LONGEST = 600
-"""Letters of a summary."""
+"""Most characters of a summary."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def about(path: Path, shown: str) -> dict[str, About]:
-    """Return what a suite's file says of each operator that it declares under a name which is plain text.
+    """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed.
 
-    Args:
-        path: The file. One that is missing, no Python or too large gives an empty dictionary.
-        shown: How records name the file.
+    `shown` is the file's name in records.
     """
     try:
         module = _parsed(path)
         return _found(module, shown) if module else {}
-    # The parser gives up on deep nesting in several ways, and on bytes that are no text with a ValueError.
+    # The parser raises several errors for deep nesting, and a ValueError for bytes that are no text.
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
 
@@ -39,7 +36,7 @@ def _parsed(path: Path) -> ast.Module | None:
     if not path.is_file() or path.stat().st_size > _LARGEST:
         return None
     content = path.read_bytes()
-    with warnings.catch_warnings():  # of escapes, say: not this reader's business
+    with warnings.catch_warnings():  # such as those of invalid escapes
         warnings.simplefilter("ignore")
         return ast.parse(content)
 
@@ -52,7 +49,7 @@ def _found(module: ast.Module, shown: str) -> dict[str, About]:
     for call in _operators(module):
         arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
         name = _text(call.args[0] if call.args else arguments.get("name"), texts)
-        if not name or name in found:  # a suite with two of one name does not load
+        if not name or name in found:  # a suite with two operators of one name does not load
             continue
         baseline = functions.get(_function(arguments.get("baseline")))
         found[name] = About(
@@ -66,7 +63,7 @@ def _found(module: ast.Module, shown: str) -> dict[str, About]:
 
 
 def _operators(module: ast.Module) -> Iterator[ast.Call]:
-    """Yield the calls of `Operator`, under whatever name it was imported, in the order of the file."""
+    """Yield the calls of `Operator`, under whatever name the file imports it, in the order of the file."""
     names = {"Operator"}
     calls: list[ast.Call] = []
     for node in ast.walk(module):
@@ -83,7 +80,7 @@ def _operators(module: ast.Module) -> Iterator[ast.Call]:
 
 
 def _constants(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the names that the file gives to plain texts, as `SOURCE = "candle #3531"` does."""
+    """Yield the names and values of literal texts, as of `SOURCE = "candle #3531"`."""
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             for target in node.targets:
@@ -103,7 +100,7 @@ def _text(node: ast.expr | None, texts: Mapping[str, str]) -> str | None:
 
 
 def _function(node: ast.expr | None) -> str:
-    """Return the name of the function that an implementation is: itself, or what a `Variant(...)` is made of."""
+    """Return the name of an implementation's function, which may stand in a `Variant(...)`."""
     if isinstance(node, ast.Call):
         given = [keyword.value for keyword in node.keywords if keyword.arg == "function"]
         node = next(iter([*node.args, *given]), None)
@@ -111,7 +108,7 @@ def _function(node: ast.expr | None) -> str:
 
 
 def _summary(node: ast.Module | _Function) -> str:
-    """Return the first paragraph of what documents it, on one line."""
+    """Return the first paragraph of a docstring on one line."""
     documented = ast.get_docstring(node, clean=False)
     paragraph = inspect.cleandoc(documented or "").partition("\n\n")[0]
     words = " ".join(paragraph.split())

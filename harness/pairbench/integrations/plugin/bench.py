@@ -1,4 +1,4 @@
-"""Measures the cases of a pytest session when their items ask for it, and keeps what was measured."""
+"""Measures the cases of a pytest session when their items ask for it, and keeps the records."""
 
 import contextlib
 import functools
@@ -14,8 +14,7 @@ from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
-from pairbench.integrations.plugin.items import PairEntry
-from pairbench.integrations.plugin.suite_loader import SuiteLoader
+from pairbench.integrations.plugin.items import PairEntry, SuiteLoader
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
@@ -45,12 +44,12 @@ class Bench:
         save: bool,
         shared: bool,
     ) -> None:
-        """Prepare; nothing is started before the first item asks.
+        """Prepare; nothing starts before the first item asks.
 
         Args:
             config: The settings.
-            context: Where workers run.
-            loader: What loaded the suites.
+            context: Of the workers.
+            loader: Of the suites.
             notify: Tells the user something.
             times: Whether anything is going to be timed.
             save: Whether the session becomes a run of the store.
@@ -74,12 +73,10 @@ class Bench:
         """Records of everything that was measured."""
 
     def select(self, selected: Iterable[PairEntry], *, whole: bool, changed: Chosen | None) -> None:
-        """Take in what the session is going to ask for.
+        """Take in the entries of the items that were selected.
 
-        Args:
-            selected: The entries of the items that were selected.
-            whole: Whether these are all of their suites, so that what is not among them is missing.
-            changed: What differs from a commit, if no more is asked for.
+        `whole` says whether these are all entries of their suites, so that others of the series are missing, and `changed` is the choice
+        of `--pairbench-changed-since`.
         """
         self._whole, self._changed = whole, changed
         entries: dict[_Key, dict[Entry, None]] = {}
@@ -96,22 +93,22 @@ class Bench:
         return (*item.case, item.entry) if self._shared else item.case
 
     def verified(self, item: PairEntry) -> Outcome:
-        """Return what verifying an entry came to."""
+        """Verify an entry's case, if that was not done, and return the entry's outcome."""
         key = self._key(item)
         state = self._states[key]
         if key not in self._verified:
             self._cases.verify(state)
             self._verified.add(key)
-        # What was to be verified and no more is ended as skipped once its case is measured.
+        # Once its case is measured, an entry that was only to be verified is ended as skipped.
         verified = item.entry in state.verified and item.entry in item.planned.untimed
         return replace(state.outcome(item.entry), status=Status.VERIFIED) if verified else state.outcome(item.entry)
 
     def measured(self, item: PairEntry) -> tuple[Outcome, Record]:
-        """Return what measuring an entry came to, beside the rest of its case."""
+        """Measure an entry's case, if that was not done, and return the entry's outcome and record."""
         key = self._key(item)
         if key not in self._results:
             self.verified(item)
-            recorder = self._recorder  # a store that cannot be written is known before anything is measured
+            recorder = self._recorder  # fails before anything is measured where the store cannot be written
             meter = LoadMeter()
             self._cases.measure(self._states[key])
             load = self._watch.during([self._states[key]], [meter.foreign_cores()])
@@ -122,11 +119,7 @@ class Bench:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        """The environment of the device, and what the session was asked for.
-
-        Raises:
-            PairbenchError: the device cannot be used.
-        """
+        """The environment of the device, with what the session was asked for."""
         if not self._times:
             return self._asked().put_in(probe_environment(self._context, self._device))
         environment, load = probe_device(self._context, self._device, self._watch)
@@ -142,30 +135,24 @@ class Bench:
         return new_run(checkout_of(self._chosen(), self.config))
 
     def close(self) -> None:
-        """Account for what was not reached, end the workers, finish the files and give the device back.
+        """Record the cases that were not reached, end the workers, finish the files and release the device.
 
-        Raises:
-            StoreFailedError: the store has not taken all of it; the message says where the rest is.
+        Raises StoreFailedError where the store has not taken all records; the message says where the rest is.
         """
         kept = None
         try:
             if self._files is not None:
-                for key in [key for key in self._states if key not in self._results]:
-                    self._give_up(key)
+                for key, state in self._states.items():
+                    if key not in self._results and state.planned.case.tier != "edge":
+                        state.leave_out_untimed()
+                        state.interrupt(self._context.settings.rounds)
+                        self._results[key] = _keep(self._recorder, state)
         finally:
             files, self._files = self._files, None
             kept = files.close() if files is not None else None
             self._held.close()
         if kept is not None:
             raise StoreFailedError("\n".join(kept.lines()))
-
-    def _give_up(self, key: _Key) -> None:
-        state = self._states[key]
-        if state.planned.case.tier == "edge":
-            return
-        state.leave_out_untimed()
-        state.interrupt(self._context.settings.rounds)
-        self._results[key] = _keep(self._recorder, state)
 
     @functools.cached_property
     def _device(self) -> Device:
@@ -177,9 +164,9 @@ class Bench:
         device = self._device
         held = self._held.enter_context(device_lock(device, self._notify, lambda: False, shared=self._shared))
         assert held
-        self.loader.close()  # its worker has done its work
+        self.loader.close()
         if self._times:
-            # While no worker of ours is on the device, for it tells who else is.
+            # Probed while no worker of ours is on the device: it also finds the processes of others.
             _ = self.environment
         context = context_for(self._context, self.config, device)
         return self._held.enter_context(CaseByCase(context, device, times=self._times))

@@ -1,23 +1,78 @@
-"""Suite files as pytest sees them: an item for every operator, case, implementation and mode.
-
-An implementation of a case in a mode: what one item of a pytest session measures.
-"""
+"""Suite files as pytest sees them: a worker loads them, and every operator, case, implementation and mode becomes an item."""
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.junitxml import xml_key
 
-from pairbench.errors import PairbenchError
-from pairbench.integrations.plugin.suite_loader import SuiteLoader
+from pairbench.config import Config
+from pairbench.errors import PairbenchError, SuiteError
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.scout import Scout, Survey
+from pairbench.model.case import TIERS
+from pairbench.model.environment import Device
 from pairbench.model.outcome import Outcome, Status
-from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.plan import BrokenSuite, Entry, OperatorDescription, PlannedCase
 from pairbench.model.record import Record
+from pairbench.plan import Subset, make_plan, tiers_for
+from pairbench.workflow.setup import equipment_of, pick_devices, shown
+
+
+class SuiteLoader:
+    """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
+
+    def __init__(self, config: Config, context: WorkerContext, device: str, files: Iterable[Path]) -> None:
+        """Start the worker, and have it load the suites that pytest will come to while pytest goes on."""
+        self._config = config
+        self._settings = replace(context.settings, tiers=TIERS)
+        self._selector = device
+        self._scout = Scout(context)
+        self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
+        self._thread = ThreadPoolExecutor(1)  # a worker takes one job after the other
+        self._devices = self._thread.submit(self._scout.devices)
+        self._loading = {path.resolve(): self._load(path) for path in files}
+
+    def _load(self, path: Path) -> Future[tuple[OperatorDescription, ...] | BrokenSuite]:
+        return self._thread.submit(self._scout.describe, shown(path, self._config), path.resolve())
+
+    def close(self) -> None:
+        """End the worker."""
+        self._thread.shutdown(cancel_futures=True)
+        self._scout.__exit__()
+
+    @functools.cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices of the machine, the CPU last."""
+        return self._devices.result()
+
+    @functools.cached_property
+    def device(self) -> Device:
+        """The device to measure."""
+        return pick_devices(self._selector, self.devices)[0]
+
+    def tiers(self) -> tuple[str, ...]:
+        """Return the tiers that are run by default."""
+        return tiers_for(self.device, self._config.settings, edge=True)
+
+    def plan(self, path: Path) -> tuple[PlannedCase, ...]:
+        """Return every case of a suite file."""
+        loaded = (self._loading.get(path.resolve()) or self._load(path)).result()
+        if isinstance(loaded, BrokenSuite):
+            raise SuiteError(loaded.reason)
+        self._operators[shown(path, self._config)] = loaded
+        return make_plan(loaded, (), equipment_of(self.device, self.devices), self._settings, Subset()).cases
+
+    def survey(self) -> Survey:
+        """Return everything that was loaded."""
+        operators = itertools.chain.from_iterable(self._operators.values())
+        return Survey(devices=self.devices, operators=tuple(operators), broken=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,27 +103,18 @@ LOADER = pytest.StashKey[SuiteLoader]()
 MADE = pytest.StashKey["list[PairItem]"]()
 
 _PROPERTIES = (
-    *(
-        "device_p50_ns",
-        "device_p95_ns",
-        "device_speedup",
-        "call_p50_ns",
-        "call_p95_ns",
-        "speedup",
-        "host_p50_ns",
-        "bound",
-    ),
-    *("launches_per_call", "ops_per_call", "max_abs_error", "margin"),
+    *("device_p50_ns", "device_p95_ns", "device_speedup", "call_p50_ns", "call_p95_ns", "speedup", "host_p50_ns"),
+    *("bound", "launches_per_call", "ops_per_call", "max_abs_error", "margin"),
 )
-"""What a junit file says of an item, the result first; what is null, as the device's latency on a CPU, is left out."""
+"""The columns that a junit file has of an item, the result first; null ones are left out."""
 
 
 class SampledClock:
-    """A clock that each call puts forward by one sample.
+    """A clock that each call advances by one sample.
 
-    pytest-benchmark reads a clock before and after a call and keeps the difference. A difference of two readings is no
-    way to time a GPU, and calls timed one implementation after the other are no way to compare them; so the calls were
-    timed before, interleaved, and are played back here through nothing but the fixture's public interface.
+    pytest-benchmark reads a clock before and after a call and keeps the difference. That cannot time a GPU, and calls that are timed
+    one implementation after the other cannot be compared. So the calls were timed before, interleaved, and are played back here
+    through the fixture's public interface.
     """
 
     def __init__(self) -> None:
@@ -79,14 +125,14 @@ class SampledClock:
         return self._now
 
     def play(self, benchmark: Any, samples_ns: Sequence[float]) -> None:
-        """Have a fixture that was told of this clock measure one round a sample."""
+        """Have a fixture that reads this clock measure a round for each sample."""
         remaining = iter(samples_ns)
 
         def call() -> None:
             self._now = next(remaining) / 1e9
 
         def reset() -> None:
-            self._now = 0.0  # so that no sample loses digits to those before it
+            self._now = 0.0  # no sample loses digits to those before it
 
         benchmark.pedantic(call, setup=reset, rounds=len(samples_ns))
 
@@ -97,7 +143,7 @@ class SuiteFile(pytest.File):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.fixtures: dict[bool, Any] = {}
-        """What pytest knows of the fixtures of items that are timed, and of those that are not."""
+        """pytest's knowledge of the fixtures of items that are timed, and of those that are not."""
 
     def collect(self) -> Iterator["PairItem"]:
         """Yield the items; those of a case stand together, its baseline first."""
@@ -121,13 +167,6 @@ class PairItem(pytest.Function):
 
     @classmethod
     def of(cls, parent: SuiteFile, pair: PairEntry, *, can_time: bool) -> "PairItem":
-        """Return the item.
-
-        Args:
-            parent: The suite.
-            pair: The entry to measure.
-            can_time: Whether pytest-benchmark is there.
-        """
         planned, entry = pair.planned, pair.entry
         clock = SampledClock()
         timed = pair.timed and can_time
@@ -135,12 +174,14 @@ class PairItem(pytest.Function):
             parent,
             name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
             callobj=_timed(pair, clock, parent.config) if timed else _verified(pair, parent.config),
-            # What fixtures an item takes is found out once a file and kind: for thousands it would take half a second.
+            # The fixtures of items are looked up once a file and kind: for thousands of items it would take half a second.
             fixtureinfo=parent.fixtures.get(timed),
         )
         parent.fixtures[timed] = item._fixtureinfo
         item.pair = pair
-        for marker in (entry.role, planned.case.tier, *(["gpu"] if _needs_gpu(planned, entry) else [])):
+        needs = planned.operator.implementation(entry.implementation).needs
+        gpu = entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
+        for marker in (entry.role, planned.case.tier, *(["gpu"] if gpu else [])):
             item.add_marker(_marker(marker))
         if can_time:
             item.add_marker(pytest.mark.benchmark(group=planned.case.key, timer=clock))
@@ -151,7 +192,7 @@ class PairItem(pytest.Function):
         return item
 
     def setup(self) -> None:
-        """Prepare the test, and give the junit file its name: pytest 9.1 and later take a name with brackets inside apart."""
+        """Prepare the test, and give the junit file the whole name: pytest 9.1 and later split names that have brackets inside."""
         if (xml := self.config.stash.get(xml_key, None)) is not None:
             xml.node_reporter(self.nodeid).add_attribute("name", self.name)
         super().setup()
@@ -163,7 +204,7 @@ class PairItem(pytest.Function):
 
 @functools.cache
 def _marker(name: str) -> pytest.MarkDecorator:
-    """Return a marker; pytest looks at each by its name, which for thousands of items takes as long as making them."""
+    """Return a marker; looking one up for each of thousands of items takes as long as making the items."""
     marker: pytest.MarkDecorator = getattr(pytest.mark, name)
     return marker
 
@@ -176,11 +217,6 @@ def _lines(path: Path) -> dict[str, int]:
     return {name: declared.line for name, declared in about(path, path.name).items()}
 
 
-def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
-    needs = planned.operator.implementation(entry.implementation).needs
-    return entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
-
-
 def _verified(pair: PairEntry, config: pytest.Config) -> Callable[[], None]:
     def verify() -> None:
         with _without_traceback():
@@ -191,13 +227,13 @@ def _verified(pair: PairEntry, config: pytest.Config) -> Callable[[], None]:
 
 def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
     def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
-        # Not at the top: `--collect-only` needs none of what they bring.
+        # `--collect-only` need not wait for these.
         from pairbench.features.exchange.pytest_benchmark import ROUND_SIZES, SAMPLES_OF, extra_info_of
 
         with _without_traceback():
             bench = config.stash[BENCH]
             if not benchmark.enabled:
-                # Whatever is wrong is raised where the fixture sees it, or it would complain that it was not used.
+                # An error is raised where the fixture sees it, or the fixture would complain that it was not used.
                 benchmark.pedantic(functools.partial(_judge, bench.verified(pair)))
                 return
             outcome, record = bench.measured(pair)
@@ -218,10 +254,7 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
 def samples_to_play(outcome: Outcome, record: Record, wanted: str | None) -> tuple[str, list[list[float]]]:
     """Return the latency that pytest-benchmark is to show, `device` or `call`, and its samples in ns of each round.
 
-    Args:
-        outcome: What was measured.
-        record: The record made of it.
-        wanted: As `--pairbench-latency` says; None for the record's result.
+    `wanted` is the value of `--pairbench-latency`; without one it is the latency that is the record's result.
     """
     from pairbench.analyze.latencies import sampled_rounds
     from pairbench.model.latency import CALL, DEVICE, result_of
@@ -233,14 +266,14 @@ def samples_to_play(outcome: Outcome, record: Record, wanted: str | None) -> tup
 
 
 def _parameters(pair: PairEntry) -> dict[str, object]:
-    """Return what `--benchmark-group-by=param:NAME` can group by."""
+    """Return the parameters that `--benchmark-group-by=param:NAME` can group by."""
     planned, entry = pair.planned, pair.entry
     ours = {"operator": planned.operator.name, "implementation": entry.implementation, "mode": entry.mode}
     return {**dict(planned.case.axes), **ours}
 
 
 class _UnverifiedError(Exception):
-    """An entry has nothing to be timed, and why."""
+    """An entry that is wrong, or cannot run here, so that it is not timed."""
 
     def __init__(self, reason: str, *, skipped: bool) -> None:
         super().__init__(reason)
@@ -248,16 +281,16 @@ class _UnverifiedError(Exception):
 
 
 def _judge(outcome: Outcome) -> None:
-    """Raise if an outcome is not what its declaration promises, or is nothing here."""
-    if outcome.status.bad or outcome.status is Status.SKIPPED:
+    """Raise where an outcome is bad or skipped."""
+    skipped = outcome.status is Status.SKIPPED
+    if outcome.status.bad or skipped:
         reason = outcome.reason or "no reason is known"
-        skipped = outcome.status is Status.SKIPPED
         raise _UnverifiedError(reason if skipped else f"{outcome.status}: {reason}", skipped=skipped)
 
 
 @contextlib.contextmanager
 def _without_traceback() -> Iterator[None]:
-    """Fail or skip with the sentence alone: a traceback would show pairbench's code, which is not at fault."""
+    """Fail or skip with the sentence alone: a traceback would show pairbench's code, where the fault is not."""
     try:
         yield
     except _UnverifiedError as error:

@@ -1,17 +1,11 @@
-"""The plugin's options and markers, and the settings that options and `[tool.pairbench]` come to.
-
-Which of the files that pytest comes across are suites.
-
-Files of pytest-benchmark: a folder for each device, the environment in each file, and no comparison of unlike devices.
-"""
+"""The plugin's options and markers, the settings that they come to, and the rule of which files are suites."""
 
 import argparse
 import ast
-import dataclasses
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,19 +22,19 @@ _MENTIONS = re.compile(r"\bpairbench\b[\s\S]*\bOperator\b")
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteFiles:
-    """The rule: what the settings list is a suite, and so is what the command line names and what looks like one.
+    """The rule of which files are suites: those that the settings list, and those that the command line names and that look like one.
 
     A folder that only the command line names stands for the files in it, not for those in folders below: `pytest tests`
-    must not go looking for suites among the data of tests. In it, what looks like a suite assigns an operator at its top
-    level.
+    must not look for suites among the data of tests. A file of such a folder looks like a suite if it assigns an operator at its
+    top level.
     """
 
     listed: tuple[Path, ...]
-    """The suite files that the settings list, those in folders below a listed one too."""
+    """The suite files that the settings list, those in folders below a listed one included."""
     named: tuple[Path, ...]
     """Files and folders of the command line."""
     test_patterns: tuple[str, ...]
-    """Names of test files, as pytest's `python_files` gives them; those are pytest's own."""
+    """Patterns of test files, pytest's `python_files`."""
 
     def takes(self, file: Path) -> bool:
         """Return whether a file is a suite."""
@@ -49,32 +43,29 @@ class SuiteFiles:
             return False
         if file in self.listed:
             return True
-        if self.is_test(file):
+        named = file in self.named
+        if self.is_test(file) or not (named or file.parent in self.named):
             return False
-        text = file.read_text(errors="replace") if file in self.named or file.parent in self.named else ""
-        return _MENTIONS.search(text) is not None and (file in self.named or _assigns_an_operator(text))
+        text = file.read_text(errors="replace")
+        return _MENTIONS.search(text) is not None and (named or _assigns_an_operator(text))
 
     def is_test(self, file: Path) -> bool:
-        """Return whether pytest would take a file that nobody named for one of tests."""
-        known = any(fnmatch.fnmatch(file.name, pattern) for pattern in self.test_patterns)
-        return known or file.name in ("conftest.py", "__init__.py")
+        """Return whether pytest would collect a file as one of tests if nobody named it."""
+        matches = any(fnmatch.fnmatch(file.name, pattern) for pattern in self.test_patterns)
+        return matches or file.name in ("conftest.py", "__init__.py")
 
     def in_reach(self) -> tuple[Path, ...]:
         """Return the suites that pytest can come across, as far as paths tell."""
-        return tuple(dict.fromkeys(file for file in self._candidates() if self.takes(file)))
-
-    def _candidates(self) -> Iterable[Path]:
+        files: list[Path] = []
         for place in self.named:
-            if not place.is_dir():
-                yield place
-                continue
-            yield from sorted(place.glob("*.py"))
-            yield from (file for file in self.listed if file.is_relative_to(place))
+            listed = (file for file in self.listed if file.is_relative_to(place))
+            files += [*sorted(place.glob("*.py")), *listed] if place.is_dir() else [place]
+        return tuple(dict.fromkeys(file for file in files if self.takes(file)))
 
 
 @functools.cache
 def _assigns_an_operator(text: str) -> bool:
-    """Return whether a module does so at its top level; a text that is no Python may well be meant to."""
+    """Return whether a module assigns an operator at its top level; text that is no Python may be meant to."""
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -84,54 +75,40 @@ def _assigns_an_operator(text: str) -> bool:
     return "Operator" in names
 
 
-def named_places(arguments: Iterable[str], folder: Path) -> tuple[Path, ...]:
-    """Return the files and folders that pytest's arguments name, such as `suites/conv.py::causal_conv3d[...]`."""
-    return tuple((folder / re.split(r"::|\[", argument, maxsplit=1)[0]).resolve() for argument in arguments)
-
-
 _UNSTEADY = ("hz_actual", "hz_actual_friendly")
-"""The CPU's clock in the moment: with it no two files come from equal machines."""
+"""The CPU's clock at the moment: no two files would come from equal machines."""
 
 
 def of_device(storage: str, device: Device) -> str:
-    """Return where a device's files belong: by itself pytest-benchmark keeps those of all GPUs in one series.
+    """Return the folder of a device's files in a storage of pytest-benchmark, which by itself keeps those of all GPUs in one series.
 
-    Args:
-        storage: As `--benchmark-storage` has it, a path or a URI; one that is no folder is returned as it is.
-        device: The device.
+    A storage that is a URI of something else than a folder is returned as it is.
     """
     scheme, separator, path = storage.rpartition("://")
-    if scheme not in ("", "file"):
-        return storage
-    return f"{scheme}{separator}{PurePosixPath(path) / device.slug}"
+    return f"{scheme}{separator}{PurePosixPath(path) / device.slug}" if scheme in ("", "file") else storage
 
 
 def describe_machine(machine_info: dict[str, Any], columns: Mapping[str, Any]) -> None:
-    """Put an environment into what pytest-benchmark says of the machine, and take out what is never twice the same."""
+    """Add an environment to pytest-benchmark's description of the machine, and remove values that are never twice the same."""
     from pairbench.features.exchange.pytest_benchmark import KEY, steady
 
     machine_info[KEY] = steady(columns)
-    for name in _UNSTEADY:
-        if isinstance(machine_info.get("cpu"), dict):
+    if isinstance(machine_info.get("cpu"), dict):
+        for name in _UNSTEADY:
             machine_info["cpu"].pop(name, None)
 
 
 def refuse_unlike(machine_info: Mapping[str, Any], compared: Mapping[str, Any]) -> None:
-    """Refuse a file of another device.
-
-    Raises:
-        UsageError: it is one.
-    """
+    """Refuse to compare with a file of another device."""
     from pairbench.features.exchange.pytest_benchmark import KEY
 
     ours, theirs = machine_info.get(KEY), compared.get("machine_info", {}).get(KEY)
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return
-    here, there = (side.get("device_name") for side in (ours, theirs))
-    if here != there:
+    if ours.get("device_name") != theirs.get("device_name"):
         raise UsageError(
-            f"--benchmark-compare: the file of {compared.get('datetime', 'unknown time')} was measured on {there}, this is "
-            f"{here}; only runs of one device model can be compared"
+            f"--benchmark-compare: the file of {compared.get('datetime', 'unknown time')} was measured on {theirs.get('device_name')}, "
+            f"this is {ours.get('device_name')}; only runs of one device model can be compared"
         )
 
 
@@ -147,62 +124,56 @@ MARKERS = {
 """Markers of collected pairs, each with its meaning."""
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare the options; they are those of `pairbench run` with a prefix."""
-    group = parser.getgroup("pairbench", "operator pairs (pairbench)")
-    group.addoption(
-        "--pairbench-gate",
-        nargs="?",
-        const="auto",
-        metavar="REFERENCE",
-        help="Keep the session as a run of the store and judge it at the end as `pairbench compare` does: suspects are "
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "gate": {
+        "nargs": "?",
+        "const": "auto",
+        "metavar": "REFERENCE",
+        "help": "Keep the session as a run of the store and judge it at the end as `pairbench compare` does: suspects are "
         "measured again, a regression fails the session. REFERENCE as `pairbench compare --help` says; write it with "
         "'='. Default: the newest comparable runs of the default branch.",
-    )
-    group.addoption(
-        "--pairbench-save", action="store_true", help="Keep the session as a run of the store; a gate does so anyway."
-    )
-    group.addoption(
-        "--pairbench-changed-since",
-        metavar="COMMIT",
-        help="Only pairs of operators that differ from those of a commit, branch or tag, uncommitted changes included, and a few "
+    },
+    "save": {"action": "store_true", "help": "Keep the session as a run of the store; a gate does so anyway."},
+    "changed-since": {
+        "metavar": "COMMIT",
+        "help": "Only pairs of operators that differ from those of a commit, branch or tag, uncommitted changes included, and a few "
         "untouched ones that tell whether the machine moved; all others are deselected.",
-    )
-    group.addoption(
-        "--pairbench-store", metavar="STORE", help="A folder or URL. Default: as the settings say, or results."
-    )
-    group.addoption("--pairbench-device", metavar="DEVICE", default="auto", help="auto, cpu or cuda:N. Default: auto.")
-    group.addoption(
-        "--pairbench-tier",
-        metavar="TIERS",
-        help="edge, smoke, real, headline or several with commas. Default: edge, and smoke on a CPU or all on a GPU; "
+    },
+    "store": {"metavar": "STORE", "help": "A folder or URL. Default: as the settings say, or results."},
+    "device": {"metavar": "DEVICE", "default": "auto", "help": "auto, cpu or cuda:N. Default: auto."},
+    "tier": {
+        "metavar": "TIERS",
+        "help": "edge, smoke, real, headline or several with commas. Default: edge, and smoke on a CPU or all on a GPU; "
         "`-m headline` takes those too.",
-    )
-    group.addoption(
-        "--pairbench-mode", metavar="MODES", help="eager, compile, graph or several with commas. Default: eager."
-    )
-    group.addoption(
-        "--pairbench-rounds", metavar="N", type=int, help="Worker processes that time each case. Default: 3."
-    )
-    group.addoption(
-        "--pairbench-tf32",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="Let float32 products and convolutions use TF32, or not. Default: as the settings say, or not.",
-    )
-    group.addoption("--pairbench-timer", metavar="TIMER", help="auto, or do_bench for Triton's own function.")
-    group.addoption(
-        "--pairbench-latency",
-        choices=("device", "call"),
-        help="What pytest-benchmark's table and files show of a GPU: the device's latency, or that of whole calls, "
+    },
+    "mode": {"metavar": "MODES", "help": "eager, compile, graph or several with commas. Default: eager."},
+    "rounds": {"metavar": "N", "type": int, "help": "Worker processes that time each case. Default: 3."},
+    "tf32": {
+        "action": argparse.BooleanOptionalAction,
+        "default": None,
+        "help": "Let float32 products and convolutions use TF32, or not. Default: as the settings say, or not.",
+    },
+    "timer": {"metavar": "TIMER", "help": "auto, or do_bench for Triton's own function."},
+    "latency": {
+        "choices": ("device", "call"),
+        "help": "What pytest-benchmark's table and files show of a GPU: the device's latency, or that of whole calls, "
         "which the host may limit. Default: device, wherever it could be taken. On a CPU it is always the call.",
-    )
-    group.addoption(
-        "--pairbench-timeout", metavar="SECONDS", type=float, help="For one implementation in one stage. Default: 300."
-    )
+    },
+    "timeout": {"metavar": "SECONDS", "type": float, "help": "For one implementation in one stage. Default: 300."},
+}
+"""The options, without the prefix `--pairbench-`, as argparse takes them."""
+_SETTINGS = ("store", "tier", "mode", "rounds", "timer", "tf32", "timeout")
+"""The options that are settings, by the names that they have in `[tool.pairbench]`, too."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options; most are those of `pairbench run`."""
+    group = parser.getgroup("pairbench", "operator pairs (pairbench)")
+    for name, declared in _OPTIONS.items():
+        group.addoption(f"--pairbench-{name}", **declared)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of a session that has pairs in it."""
 
@@ -210,47 +181,39 @@ class Options:
     files: SuiteFiles
     device: str
     reference: str | None
-    """What the gate compares with; None without a gate."""
+    """The reference of the gate; None without a gate."""
     changed_since: str | None
-    """The commit whose operators are compared; None to take all."""
+    """The commit since which operators must have changed; None to take all."""
     save: bool
 
     @classmethod
     def of(cls, config: pytest.Config) -> "Options":
-        """Return what the command line and the settings say.
-
-        Raises:
-            UsageError: they contradict themselves or name what does not exist.
-        """
         given = {name: config.getoption(f"pairbench_{name}") for name in _SETTINGS}
         start = config.invocation_params.dir
         settings = load_config(start, **given)
         places = ((settings.root / place).resolve() for place in settings.suites or ())
         files = SuiteFiles(
             listed=find_suites(tuple(place for place in places if place.exists())),
-            named=named_places(config.args, start),
+            # Such as suites/conv.py::causal_conv3d[...].
+            named=tuple((start / re.split(r"::|\[", one, maxsplit=1)[0]).resolve() for one in config.args),
             test_patterns=tuple(config.getini("python_files")),
         )
         gate: str | None = config.getoption("pairbench_gate")
         if gate is not None:
             _refuse_path(gate, start)
             _check_gate(config)
-        save = gate is not None or config.getoption("pairbench_save")
         return cls(
             config=settings,
             files=files,
             device=config.getoption("pairbench_device"),
             reference=gate,
             changed_since=config.getoption("pairbench_changed_since"),
-            save=save,
+            save=gate is not None or config.getoption("pairbench_save"),
         )
 
 
-_SETTINGS = ("store", "tier", "mode", "rounds", "timer", "tf32", "timeout")
-
-
 def distributes(config: pytest.Config) -> bool:
-    """Return whether tests are run by several processes, this one or others."""
+    """Return whether several processes run the tests, this one or others."""
     return config.getoption("dist", "no") != "no" or hasattr(config, "workerinput")
 
 

@@ -1,7 +1,4 @@
-"""One pytest session with suites in it, from collection to verdict.
-
-The gate of a pytest session: pairbench's verdicts on what was measured, after suspects were measured again.
-"""
+"""One pytest session with suites in it, from collection to the gate's verdicts, for which suspects are measured again."""
 
 import contextlib
 import functools
@@ -15,13 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from _pytest.runner import runtestprotocol
 
-from pairbench.config import Config
 from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.integrations.plugin.bench import Bench
-from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairEntry, PairItem, SuiteFile
+from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile, SuiteLoader
 from pairbench.integrations.plugin.options import Options, describe_machine, of_device
-from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.model.text import safe
 from pairbench.workflow.confirm import Confirmed, confirm_run
@@ -29,31 +23,16 @@ from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.selectors import AUTO, RunSelector
 from pairbench.workflow.setup import Chosen, Request, make_context, store_of
 
+# Imported where it is used, for collecting needs neither.
+if TYPE_CHECKING:
+    from pairbench.integrations.plugin.bench import Bench
+    from pairbench.workflow.confirm import Confirmed
 
-class MessageProgress(PlainProgress):
-    """Progress that is printed through pytest's terminal."""
+_MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
+"""A second's worth of importing, done while the first worker loads torch."""
 
-    def __init__(self, notify: Callable[[str], None]) -> None:
-        super().__init__()
-        self._notify = notify
-
-    def notify(self, text: str) -> None:
-        """Print a message."""
-        self._notify(text)
-
-
-def check_reference(config: Config, reference: str) -> None:
-    """Refuse a reference that means nothing, before an hour of measuring.
-
-    Raises:
-        UsageError: there is no such run.
-    """
-    if reference == AUTO:
-        return
-    try:
-        RunSelector.of_store(store_of(config), config.root).pick(reference)
-    except StoreError as error:
-        raise UsageError(f"--pairbench-gate={reference}: {error}") from error
+GATE_FAILED = pytest.ExitCode.USAGE_ERROR
+"""The exit code of a gate that could not judge: pytest's 4, with which failures of the harness exit, too."""
 
 
 class HeldReports:
@@ -73,11 +52,7 @@ class HeldReports:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def release(self, comparison: Comparison | None = None) -> None:
-        """Tell pytest of all tests that are held; those whose series regressed fail, in the summary, the junit file and `--lf`.
-
-        Args:
-            comparison: What the gate found; None where nothing was judged.
-        """
+        """Give pytest all reports that are held; tests whose series regressed fail, in the summary, the junit file and `--lf`."""
         regressed = {
             (change.series.suite, change.series.case, change.series.implementation, change.series.mode): change.reason
             for change in (comparison.changes if comparison else ())
@@ -85,7 +60,8 @@ class HeldReports:
         }
         held, self._held = self._held, []
         for item, reports in held:
-            reason = regressed.get(_series(item.pair))
+            entry = item.pair.entry
+            reason = regressed.get((*item.pair.case, entry.implementation, entry.mode))
             if reason is not None:
                 # The call's own report; of a test that was skipped, the report that says so.
                 report = next((one for one in reports if one.when == "call" or one.skipped), reports[0])
@@ -96,43 +72,6 @@ class HeldReports:
 def _log(item: PairItem, reports: Iterable[pytest.TestReport]) -> None:
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
-
-
-def _series(pair: PairEntry) -> tuple[str, str, str, str]:
-    return (*pair.case, pair.entry.implementation, pair.entry.mode)
-
-
-def judge_session(
-    bench: Bench, context: WorkerContext, reference: str, notify: Callable[[str], None]
-) -> Confirmed | None:
-    """Judge what a session measured; None if that is nothing.
-
-    Raises:
-        PairbenchError: the store cannot be read.
-    """
-    if not bench.records:
-        return None
-    request = Request(
-        config=bench.config,
-        context=context,
-        chosen=Chosen(survey=bench.loader.survey(), selections=()),
-        devices=(bench.loader.device,),
-        progress=MessageProgress(notify),
-    )
-    return confirm_run(request, bench.run.run_id, reference=reference, quiet_only=True)
-
-
-# What measures and judges is imported where it is used: collecting needs none of it.
-if TYPE_CHECKING:
-    from pairbench.integrations.plugin.bench import Bench
-    from pairbench.workflow.confirm import Confirmed
-    from pairbench.workflow.setup import Chosen
-
-_MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
-"""A second's worth of importing, done while the first worker loads torch."""
-
-GATE_FAILED = pytest.ExitCode.USAGE_ERROR
-"""A gate that could not judge: pytest's 4, which is also what the harness's own failures exit with."""
 
 
 @dataclass(kw_only=True)
@@ -146,25 +85,22 @@ class PluginSession:
     opened: contextlib.ExitStack
     tiers: frozenset[str] = frozenset()
     """Tiers that are run; empty until pytest has collected."""
-    changed: "Chosen | None" = None
-    """What has changed since a commit, and its control; None unless `--pairbench-changed-since` was given."""
+    changed: Chosen | None = None
+    """The operators that have changed since a commit, and a control; None without `--pairbench-changed-since`."""
     judged: "Confirmed | None" = None
     no_verdict: str | None = None
     """Why there is no verdict although there should be one."""
-    held: "HeldReports | None" = None
+    held: HeldReports | None = None
     """Reports of tests that the gate has yet to judge; None without a gate."""
 
     @classmethod
     def open(cls, config: pytest.Config, options: Options, files: Iterable[Path]) -> Self:
-        """Start what collection needs.
+        """Start what collection needs, and refuse options that cannot be followed.
 
         Args:
             config: pytest's.
             options: The session's options.
             files: The suites in reach.
-
-        Raises:
-            PairbenchError: the options cannot be followed.
         """
         with contextlib.ExitStack() as stack:
             suites = tuple(files)
@@ -175,10 +111,10 @@ class PluginSession:
             if not describes:
                 for module in _MEANWHILE:
                     importlib.import_module(module)
-            device = loader.device  # one that is not there is known before anything else
-            if options.reference is not None:
-                check_reference(options.config, options.reference)
-            if _keeps_files(config):
+            device = loader.device  # fails before anything else where there is no such device
+            _check_reference(options)
+            files_kept = ("benchmark_save", "benchmark_autosave", "benchmark_compare")
+            if config.pluginmanager.hasplugin("benchmark") and any(map(config.getoption, files_kept)):
                 config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
             config.stash[LOADER] = loader
             return cls(options=options, context=context, loader=loader, config=config, opened=stack.pop_all())
@@ -188,14 +124,16 @@ class PluginSession:
         """The bench that measures, made when it is first asked for."""
         from pairbench.integrations.plugin.bench import Bench
 
-        shared = _is_one_of_several(self.config)
-        times = not shared and _times(self.config)
+        shared = hasattr(self.config, "workerinput")  # one of pytest-xdist's processes
+        switches = ("benchmark_disable", "benchmark_skip", "collectonly")
         bench = Bench(
             self.options.config,
             self.context,
             self.loader,
             _notify(self.config),
-            times=times,
+            times=not shared
+            and self.config.pluginmanager.hasplugin("benchmark")
+            and not any(map(self.config.getoption, switches)),
             save=self.options.save,
             shared=shared,
         )
@@ -208,25 +146,22 @@ class PluginSession:
         self.opened.close()
 
     def header(self) -> str:
-        """Return a line on what is measured how."""
+        """Return a line on the device, the rounds and the store."""
         device, settings = self.loader.device, self.options.config.settings
         store = f", kept in {self.options.config.shown_store}" if self.options.save else ""
         return f"pairbench: {device.selector} ({device.name}), {settings.rounds} rounds{store}"
 
     def collect(self, path: Path, parent: pytest.Collector, collectors: list[Any]) -> list[Any]:
-        """Return the collectors of a file, given those that pytest has for it."""
+        """Return the collectors of a file, given those of pytest and its other plugins."""
         if not self.options.files.takes(path):
             return collectors
         others = collectors if self.options.files.is_test(path) else []
         return [*others, SuiteFile.from_parent(parent, path=path)]
 
     def leave_out(self, items: list[pytest.Item]) -> None:
-        """Deselect what has not changed, if that is asked for, and the tiers that are not run here.
+        """Deselect operators that have not changed, if that is asked for, and tiers that are not run here.
 
-        A tier is run all the same where `-m` speaks of it, and an item where it is named in full.
-
-        Raises:
-            UsageError: what has changed cannot be told.
+        A tier is run all the same where `-m` names it, and an item where the command line names it in full.
         """
         ours = [item for item in items if isinstance(item, PairItem)]
         if not ours:
@@ -263,21 +198,22 @@ class PluginSession:
         key = (item.pair.planned.operator.suite, item.pair.planned.operator.name)
         return narrowed is None or key in narrowed.changed or narrowed.control.get(key) == item.pair.planned.case.key
 
-    def _is_run(self, item: PairItem) -> bool:
-        return item.pair.planned.case.tier in self.tiers and self._is_changed(item)
-
     def select(self, items: list[pytest.Item]) -> None:
         """Take in the items that are left after every selection."""
         if self.config.option.collectonly:
             return
         chosen = [item for item in items if isinstance(item, PairItem)]
-        # All that suites hold, before `--lf`, `-k` or anybody else took some away.
-        made = {item.nodeid for item in self.config.stash.get(MADE, []) if self._is_run(item)}
+        # All items of the suites, before `--lf`, `-k` or a plugin deselected some.
+        made = {
+            item.nodeid
+            for item in self.config.stash.get(MADE, [])
+            if item.pair.planned.case.tier in self.tiers and self._is_changed(item)
+        }
         whole = made <= {item.nodeid for item in chosen}
         self.bench.select([item.pair for item in chosen], whole=whole, changed=self.changed)
 
     def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run a test whose outcome is the gate's to say, and return whether this is one."""
+        """Run a test whose outcome the gate decides, and return whether it is such a test."""
         if self.options.reference is None or not isinstance(item, PairItem):
             return False
         if self.held is None:
@@ -286,15 +222,15 @@ class PluginSession:
         return True
 
     def finish(self, session: pytest.Session) -> int | None:
-        """Account for everything, and judge; return an exit status that is to replace pytest's, if any."""
+        """Record the cases that were not reached, and judge; return the exit status that replaces pytest's, if any."""
         if self.config.option.collectonly:
             return None
         narrowed = self.changed.narrowed if self.changed else None
         if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and narrowed and not narrowed.changed:
-            return pytest.ExitCode.OK  # nothing to do is what was hoped for, and no mistake
+            return pytest.ExitCode.OK  # nothing changed, so nothing had to be run
         try:
             return self._judge(session)
-        finally:  # also of a session that was stopped: what was run is said
+        finally:  # also where the session was stopped: tests that ran are reported
             if self.held is not None:
                 self.held.release(self.judged.judged.comparison if self.judged else None)
 
@@ -307,18 +243,29 @@ class PluginSession:
             if not ended or session.shouldstop or session.shouldfail:
                 self.no_verdict = "nothing was judged: the session was stopped before everything was measured"
                 return None
-
-            self.judged = judge_session(self.bench, self.context, self.options.reference, _notify(self.config))
-            if self.judged is None:
+            if not self.bench.records:
                 self.no_verdict = "nothing was judged: nothing was measured"
+                return None
+            self.judged = self._confirm(self.options.reference)
         except PairbenchError as error:
             self.no_verdict = str(error)
             return GATE_FAILED
-        code = self.judged.exit_code if self.judged else 0
+        code = self.judged.exit_code
         return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
 
+    def _confirm(self, reference: str) -> "Confirmed":
+
+        request = Request(
+            config=self.options.config,
+            context=self.context,
+            chosen=Chosen(survey=self.loader.survey(), selections=()),
+            devices=(self.loader.device,),
+            progress=_MessageProgress(_notify(self.config)),
+        )
+        return confirm_run(request, self.bench.run.run_id, reference=reference, quiet_only=True)
+
     def summarise(self, terminal: Any) -> None:
-        """Print the verdicts, and in which precision float32 was multiplied."""
+        """Print the verdicts, and the precision of float32 products."""
         if BENCH in self.config.stash and self.bench.records:
             from pairbench.report.rows import precision_remark
 
@@ -339,13 +286,13 @@ class PluginSession:
             terminal.write_line(safe(f"pairbench: {note}"))
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
-        """Add to what pytest-benchmark says of the machine."""
+        """Add the environment to pytest-benchmark's description of the machine."""
         from pairbench.features.exchange.pytest_benchmark import machine_info_of
 
         describe_machine(machine_info, machine_info_of(self.bench.environment))
 
     def complete(self, output_json: dict[str, Any]) -> None:
-        """Add to a file of pytest-benchmark what `pairbench import` needs besides."""
+        """Add to a file of pytest-benchmark the values that `pairbench import` needs besides."""
         from pairbench.features.exchange.pytest_benchmark import KEY, extra_info_of, run_info_of
 
         records = self.bench.records
@@ -358,7 +305,7 @@ class PluginSession:
         }
 
 
-def _notify(config: pytest.Config) -> Any:
+def _notify(config: pytest.Config) -> Callable[[str], None]:
     def notify(text: str) -> None:
         terminal = config.pluginmanager.get_plugin("terminalreporter")
         if terminal is None:
@@ -372,18 +319,22 @@ def _notify(config: pytest.Config) -> Any:
     return notify
 
 
-def _times(config: pytest.Config) -> bool:
-    """Return whether pytest-benchmark is there and was not told to time nothing."""
-    switches = ("benchmark_disable", "benchmark_skip", "collectonly")
-    return config.pluginmanager.hasplugin("benchmark") and not any(config.getoption(name) for name in switches)
+class _MessageProgress(PlainProgress):
+    """Progress that is printed through pytest's terminal."""
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        super().__init__()
+        self._notify = notify
+
+    def notify(self, text: str) -> None:
+        self._notify(text)
 
 
-def _is_one_of_several(config: pytest.Config) -> bool:
-    """Return whether this process is one of pytest-xdist's."""
-    return hasattr(config, "workerinput")
-
-
-def _keeps_files(config: pytest.Config) -> bool:
-    """Return whether pytest-benchmark reads or writes files in its storage."""
-    names = ("benchmark_save", "benchmark_autosave", "benchmark_compare")
-    return config.pluginmanager.hasplugin("benchmark") and any(config.getoption(name) for name in names)
+def _check_reference(options: Options) -> None:
+    """Refuse a reference that names no run, before an hour of measuring."""
+    if options.reference is None or options.reference == AUTO:
+        return
+    try:
+        RunSelector.of_store(store_of(options.config), options.config.root).pick(options.reference)
+    except StoreError as error:
+        raise UsageError(f"--pairbench-gate={options.reference}: {error}") from error

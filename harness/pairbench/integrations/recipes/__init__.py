@@ -1,6 +1,6 @@
-"""Recipes for CI systems and clusters: whole files that a project copies, with what is to be changed at their top.
+"""Recipes for CI systems and clusters: whole files for projects to copy, with the settings to change at their top.
 
-They are read as text and handed on as they are: whoever uses one owns it, and no YAML is made or understood here.
+They are read and printed as text: no YAML is made or parsed here.
 """
 
 import re
@@ -17,35 +17,29 @@ class Recipe:
     """A file for a CI system, or a cluster."""
 
     name: str
-    """Name of the system and of what its runner has, such as github-cpu."""
+    """Names of the system and of its runner's device, such as github-cpu."""
     purpose: str
-    """What the file is for, as its first line says: where it runs and what it does there."""
+    """The file's first line: where it runs and what it does there."""
     place: str
-    """Path in a repository where it belongs; its second line."""
+    """The file's second line: its path in a repository."""
     text: str
 
 
 def recipes() -> tuple[Recipe, ...]:
     """Return all recipes by name."""
-    found = (file for file in files(__name__).iterdir() if file.name.endswith((".yml", ".sh")))
-    return tuple(
-        _read(file.name.rpartition(".")[0], file.read_text(encoding="utf-8")) for file in sorted(found, key=str)
-    )
+    read: list[Recipe] = []
+    for file in sorted(files(__name__).iterdir(), key=str):
+        if file.name.endswith((".yml", ".sh")):
+            name, text = file.name.rpartition(".")[0], file.read_text(encoding="utf-8")
+            head = _HEAD.match(text)
+            assert head is not None, f"recipe {name} does not begin with '# For: ...' and '# File: ...'"
+            read.append(Recipe(name=name, purpose=head["purpose"], place=head["place"], text=text))
+    return tuple(read)
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe of that name.
-
-    Raises:
-        SelectionError: there is none.
-    """
+    """Return the recipe of that name."""
     known = {one.name: one for one in recipes()}
     if name not in known:
         raise SelectionError(f"there is no recipe {name!r}, expected one of {', '.join(known)}")
     return known[name]
-
-
-def _read(name: str, text: str) -> Recipe:
-    head = _HEAD.match(text)
-    assert head is not None, f"recipe {name} does not begin with '# For: ...' and '# File: ...'"
-    return Recipe(name=name, purpose=head["purpose"], place=head["place"], text=text)

@@ -1,0 +1,190 @@
+"""The verbs that measure several commits: `ab`, `bisect` and `backfill`."""
+
+from typing import Annotated
+
+from typer import Argument, Option
+
+from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.say import annotate_github, configure, put
+from pairbench.errors import UsageError
+
+
+@verb("base rest catalogue implementation device tier mode rounds min_effect tf32 timeout store strict output")
+def ab(
+    given: Given,
+    base: Annotated[
+        str, Argument(help="The commit, branch or tag to compare with, of the repository that holds the suites.")
+    ],
+    rest: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[HEAD] [SELECT]...",
+            help="HEAD: the commit, branch or tag to judge; left out, the working tree, uncommitted changes included. SELECT as for run.",
+        ),
+    ] = None,
+    rounds: Annotated[  # noqa: ARG001 (a setting)
+        int | None,
+        Option(help="How many times every case is timed, each in two fresh processes, one a commit. Default: 5."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        Option(
+            help="Folder or URL of a store of its own, to keep both sides' records and raw samples. Default: none is kept."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, Option("--strict", help="Fail, with 3, also where something is undecided or cannot be compared.")
+    ] = False,
+) -> int | None:
+    """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
+
+    The most sensitive gate for a pull request, for drift affects both sides alike. Outputs are compared too. Both commits are
+    measured by this pairbench under this Python, and nothing is put in the store of runs.
+
+    Example: pairbench ab main suites/conv.py --device cuda:0
+    """
+    from pairbench.features.ab.arguments import read_arguments
+    from pairbench.features.ab.measure import compare_commits, keep, open_store
+    from pairbench.model.comparison import policy_of
+    from pairbench.report.comparison import render_comparison
+    from pairbench.report.render import to_json
+    from pairbench.report.rows import precision_remark
+
+    policy = policy_of(given.min_effect)
+    arguments = read_arguments(given.config, base, rest or [], given.implementation)
+    kept = None if store is None else open_store(given.config, configure())
+    found = compare_commits(given.config, arguments, given.device, policy)
+    if given.output == "json":
+        put(to_json(found.plain(strict=strict)), nl=False)
+    else:
+        put(render_comparison(found.comparison, given.output), nl=False)
+    remark(*precision_remark(record for side in found.records for record in side))
+    annotate_github(found.comparison)
+    remark(*found.broken)
+    if kept is not None:
+        keep(found, kept)
+        remark(f"both sides are kept: pairbench show --runs --store {kept.name}")
+    return found.comparison.exit_code(strict=strict) or (2 if found.broken else 0)
+
+
+@verb(
+    "select good bad implementation metric catalogue device mode rounds most min_effect tf32 timeout store output",
+    rounds=5,
+)
+def bisect(
+    given: Given,
+    select: Annotated[
+        str, Argument(metavar="SELECT", help="The one case to look at: a case key, or an operator that has one case.")
+    ],
+    good: Annotated[str, Option(help="The earlier commit, branch or tag, before the change.")],
+    bad: Annotated[str, Option(help="The later commit, branch or tag, after it.")] = "HEAD",
+    implementation: Annotated[
+        str | None,
+        Option("--implementation", "-i", help="The variant to look at, where there are several; or baseline."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        Option(
+            help="A count to look at in place of the latency: launches, kernels, graph_launches, memcpys, memcpy_bytes, memsets, syncs, ops, "
+            "allocations or peak_bytes. Counts need no statistics."
+        ),
+    ] = None,
+    mode: Annotated[  # noqa: ARG001 (a setting)
+        str | None, Option(help="eager, compile or graph. Default: eager.")
+    ] = None,
+    rounds: Annotated[  # noqa: ARG001 (a setting)
+        int | None,
+        Option(help="How many rounds confirm the ends; three times as many where those leave it open. Default: 5."),
+    ] = None,
+    most: Annotated[int, Option("--most", min=1, help="Give up after so many rounds of commits.")] = 200,
+) -> int | None:
+    """Find the commit that moved a series: which one, and with what probability. Each round is one of `ab` against the good end.
+
+    Both ends are measured first. Then the commit is measured of which a round tells most, until one has 99 %, and that one against
+    its parent at last. Commits that cannot be loaded, or are wrong, are skipped and named. Nothing is stored; calibrations of the store say
+    how far rounds spread. Exits with 3 where there is no change between the ends, or no commit is sure enough.
+
+    Example: pairbench bisect 'suites/norm.py::rms_norm*4096*' -i triton --good v1.2 --bad main --device cuda:0
+    """
+    from pairbench.features.ab.arguments import read_arguments
+    from pairbench.features.bisect.search import SearchOptions, bisect_commits, render_bisection
+    from pairbench.model.comparison import policy_of
+
+    policy = policy_of(given.min_effect)
+    # What git knows by the name of a case is no commit here.
+    arguments = read_arguments(given.config, good, [bad, select], (implementation,) if implementation else ())
+    if arguments.head is None:
+        raise UsageError(
+            f"--bad {bad!r} is no commit, branch or tag of {arguments.repository}; `git log` lists what there is"
+        )
+    asked = SearchOptions(
+        arguments=arguments,
+        device=given.device,
+        implementation=implementation,
+        metric=_column(metric),
+        most=most,
+        policy=policy,
+    )
+    found = bisect_commits(given.config, asked)
+    put(render_bisection(found, given.output), nl=False)
+    return found.exit_code
+
+
+def _column(metric: str | None) -> str | None:
+    """Return the column that holds a count, under its own name or without `_per_call`."""
+    from pairbench.analyze.compare.exact import METRICS
+
+    if metric is None:
+        return None
+    short = {name.removesuffix("_per_call"): name for name in METRICS}
+    if metric in METRICS or metric in short:
+        return short.get(metric, metric)
+    raise UsageError(f"--metric {metric!r} is unknown, expected one of {', '.join(short)}")
+
+
+@verb("range_ select every tags steps catalogue implementation device tier mode rounds tf32 timeout store output")
+def backfill(
+    given: Given,
+    range_: Annotated[
+        str,
+        Argument(metavar="RANGE", help="Commits as `git log` takes them: v1.0..main, or main for all of its history."),
+    ],
+    every: Annotated[
+        int | None, Option(min=1, metavar="N", help="Take every Nth commit, the newest among them.")
+    ] = None,
+    tags: Annotated[bool, Option("--tags", help="Take the commits that have a tag.")] = False,
+    steps: Annotated[
+        int | None,
+        Option(
+            min=1,
+            metavar="N",
+            help="Take N commits at most, where they tell most: both ends, those that change an implementation, then the middle between "
+            "neighbours that differ.",
+        ),
+    ] = None,
+) -> int | None:
+    """Measure commits of the past, and store them as runs of their commits. Takes all commits of the range, merges as one, oldest first.
+
+    Each commit has a folder of its own; your checkout is left alone. All are measured by this pairbench, under this Python, now. What the
+    store has already of a commit, on this device model and in this environment, is left out, so that the same command goes on where
+    it was interrupted. Commits that cannot be loaded are skipped and named.
+
+    Example: pairbench backfill v1.0..main suites/norm.py --steps 20 --device cuda:0
+    """
+    from pairbench.features.ab.arguments import read_arguments
+    from pairbench.features.backfill import Which, backfill, render_backfilled
+
+    if (every is not None) + tags + (steps is not None) > 1:
+        raise UsageError("--every, --tags and --steps each say which commits to take; name one of them")
+    # With a commit named as the other side, no SELECT is taken for one.
+    arguments = read_arguments(given.config, range_, ["HEAD", *given.select], given.implementation)
+    done = backfill(given.config, arguments, given.device, Which(every=every, tags=tags, steps=steps))
+    put(render_backfilled(done.filled, done.skipped, given.output), nl=False)
+    if done.interrupted:
+        left = done.commits - len(done.filled) - len(done.skipped)
+        remark(f"interrupted with {left} commits to go; the same command goes on from here")
+    if done.not_in_store:
+        remark(
+            f"the store took no more: {done.not_in_store}; `pairbench store push` sends what is kept, the same command goes on"
+        )
+    return done.exit_code

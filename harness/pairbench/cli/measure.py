@@ -1,0 +1,348 @@
+"""The verbs that load suites and measure them: `doctor`, `list`, `verify`, `try`, `run` and `calibrate`."""
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.say import put, report_problems, say
+from pairbench.errors import PairbenchError, SelectionError, UsageError
+from pairbench.own_folders import held_folder
+from pairbench.workflow.setup import ask, choose, open_context, open_request
+
+if TYPE_CHECKING:
+    from pairbench.features.attempt.attempts import Attempt, Tried
+    from pairbench.workflow.confirm import Confirmed
+    from pairbench.workflow.record import DoneRun
+    from pairbench.workflow.requested import Narrowed
+
+# A second's worth of importing, done while workers load torch.
+_MEANWHILE = ("pairbench.workflow.record", "pyarrow.parquet", "scipy.special")
+
+# Columns of verifications that the JSON document has and a table leaves out.
+_DETAILS = {
+    *("suite", "operator", "mean_abs_error", "rel_l2_error", "rtol", "atol", "mismatched_fraction"),
+    *("first_call_ns", "uncapturable", "reuses_output"),
+}
+
+
+@verb("device store output")
+def doctor(given: Given) -> None:
+    """Show what this machine can measure. Also what is missing, and how to fix it.
+
+    Example: pairbench doctor --device all
+    """
+    from pairbench.report.render import render_rows
+    from pairbench.workflow.machine import examine
+
+    put(render_rows("doctor", examine(given.config, given.device), given.output), nl=False)
+
+
+@verb("select catalogue output")
+def list_(given: Given) -> int | None:
+    """List operators with their implementations and cases.
+
+    Example: pairbench list suites/depthwise.py
+    """
+    from pairbench.report.render import render_rows
+
+    with open_context(given.config, describes=True) as context:
+        chosen = choose(given.config, context, given.select)
+    rows = [
+        {
+            "suite": operator.suite,
+            "case": case.key,
+            "tier": case.tier,
+            "implementations": [item.name for item in operator.implementations],
+            "impostors": [item.name for item in operator.impostors],
+            "source": operator.source,
+        }
+        for operator in chosen.operators()
+        for case in operator.cases
+    ]
+    broken = chosen.survey.broken
+    remark(*(suite.reason for suite in broken))
+    if not rows and given.select and not broken:
+        raise SelectionError(
+            f"{' '.join(given.select)!r} selects nothing; `pairbench list` without arguments shows everything"
+        )
+    put(render_rows("cases", rows, given.output), nl=False)
+    return 2 if broken else 0
+
+
+@verb("select catalogue implementation device tier mode impostors tf32 timeout output")
+def verify(
+    given: Given,
+    impostors: Annotated[
+        bool,
+        Option(
+            "--impostors",
+            help="Audit the tolerances too: every impostor (a deliberately wrong implementation) must be rejected.",
+        ),
+    ] = False,
+) -> int | None:
+    """Verify every variant against its baseline, and time nothing. Edge cases are included.
+
+    Triton kernels run through Triton's interpreter where there is no GPU.
+
+    Example: pairbench verify suites/conv.py --impostors
+    """
+    from pairbench.report.render import render_rows, to_json
+    from pairbench.report.rows import MEANINGS
+    from pairbench.workflow.devices import verify_devices
+
+    with open_request(given.config, given.select, given.device, given.implementation) as request:
+        verified = verify_devices(request, impostors=impostors)
+    broken, rows = request.chosen.survey.broken, verified.rows()
+    remark(*(suite.reason for suite in broken))
+    if given.output == "json":
+        document = {"verifications": rows, "broken_suites": broken}
+        put(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
+    else:
+        shown = [{name: value for name, value in row.items() if name not in _DETAILS} for row in rows]
+        put(render_rows("verifications", shown, given.output), nl=False)
+        if any(row["oracle_ratio"] is not None for row in shown):
+            put(f"oracle_ratio: {MEANINGS['oracle ratio']}")
+        if impostors:
+            put(render_rows("impostors", verified.impostor_summary(), given.output), nl=False)
+        put(verified.statuses())
+    return 2 if broken else 130 if request.context.interrupted.is_set() else int(verified.bad)
+
+
+@verb("select catalogue implementation device tier mode all_cases watch tf32 timeout store output")
+def try_(
+    given: Given,
+    all_cases: Annotated[
+        bool,
+        Option(
+            "--all-cases",
+            help="Take all selected cases. Default: those that SELECT names by their keys, and of each other operator one: the first "
+            "real one on a GPU, the first smoke one on a CPU.",
+        ),
+    ] = False,
+    watch: Annotated[
+        bool,
+        Option(
+            "--watch",
+            "-w",
+            help="Try again whenever a file changes that a suite is made of, until Ctrl-C. With --format json a document a line.",
+        ),
+    ] = False,
+) -> int | None:
+    """Take a quick look at what is being edited: right or wrong first, then one round of timing.
+
+    It stops at the first implementation that is wrong, and shows where. Latencies stand beside those of the last try and of the newest
+    stored run. One process does everything, nothing is stored, and no verdict is given: that is for run and compare.
+
+    Example: pairbench try my_ops.py -i triton --watch
+    """
+    suites = ask(given.config, given.select).files
+    with contextlib.ExitStack() as stack:
+        context = stack.enter_context(open_context(given.config, suites, quick=True))
+        # Only now, for it takes half a second, and the server that loads torch is under way.
+        from pairbench.features.attempt.attempts import Attempts, WantedTry, try_on_changes
+
+        wanted = WantedTry(
+            select=tuple(given.select), implementations=given.implementation, device=given.device, every_case=all_cases
+        )
+        page = _TryPage(given.output, watched=watch)
+        stack.callback(page.line.clear)
+        attempts = Attempts(given.config, context, wanted, page)
+        stack.callback(attempts.close)
+        if watch:
+            for attempt in try_on_changes(attempts, context.interrupted, begin=page.begin, failed=page.failed):
+                page.finish(attempt)
+            return 0
+        attempt = attempts.once()
+        page.finish(attempt)
+        return attempt.exit_code
+
+
+class _TryPage:
+    """Prints tries: tables to stdout, progress to stderr."""
+
+    def __init__(self, output: str, *, watched: bool) -> None:
+        from pairbench.workflow.progress import StatusLine
+
+        self.line = StatusLine()
+        self._output, self._watched, self._finished = output, watched, 0
+
+    def doing(self, what: str) -> None:
+        self.line.say(what)
+
+    def notify(self, text: str) -> None:
+        self.line.clear()
+        say(text)
+
+    def begin(self, changed: tuple[Path, ...]) -> None:
+        names = ", ".join(sorted({file.name for file in changed}))
+        self.notify(
+            f"{time.strftime('%H:%M:%S')} {names} changed"
+            if names
+            else "pairbench: trying once, and again after every change; Ctrl-C ends it"
+        )
+
+    def failed(self, error: PairbenchError) -> None:
+        self.notify(f"pairbench: {error}")
+
+    def case(self, tried: "tuple[Tried, ...]") -> None:
+        from pairbench.features.attempt.words import case_lines
+
+        self.line.clear()
+        if self._output == "table":
+            put("\n".join(case_lines(tried)))
+
+    def finish(self, attempt: "Attempt") -> None:
+        """Print the end of a try; the first end also says what the figures are, and what was left out."""
+        from pairbench.features.attempt.words import LABEL, as_markdown, as_plain, closing_lines
+        from pairbench.report.render import to_json
+
+        self.line.clear()
+        for suite in attempt.broken:
+            self.notify(f"pairbench: {suite.reason}")
+        if self._output == "json":
+            put(to_json(as_plain(attempt), lines=self._watched), nl=False)
+        elif self._output == "markdown":
+            put(as_markdown(attempt), nl=False)
+        elif attempt.cases:
+            lines = closing_lines(attempt, with_left_out=not self._finished)
+            for line in lines if self._finished else [*lines, LABEL]:
+                put(line)
+            self._finished += 1
+
+
+@verb(
+    "select catalogue implementation device tier mode rounds timer tf32 timeout confirm skip_existing budget changed_since store no_store output"
+)
+def run(
+    given: Given,
+    confirm: Annotated[
+        bool,
+        Option(
+            "--confirm",
+            help="Afterwards compare with the newest comparable runs of the default branch, measure suspected regressions again, "
+            "and fail only for those that are confirmed.",
+        ),
+    ] = False,
+    skip_existing: Annotated[
+        bool,
+        Option(
+            "--skip-existing",
+            help="Leave out the cases that the store has already: same inputs, code, device model and environment, and as many "
+            "rounds. Goes on where an interrupted run stopped.",
+        ),
+    ] = False,
+    changed_since: Annotated[
+        str | None,
+        Option(
+            metavar="COMMIT",
+            help="Measure only the operators that differ from those of a commit, branch or tag: their definition, an "
+            "implementation, or code of the suites that they reach, uncommitted changes included. A few untouched ones are measured "
+            "beside them, to tell whether the machine moved; the others are named and do not count as missing. A change of pairbench, "
+            "of pyproject.toml or of the environment is no change of an operator.",
+        ),
+    ] = None,
+    no_store: Annotated[
+        bool, Option("--no-store", help="Show the results and keep nothing, so that no later command sees this run.")
+    ] = False,
+) -> int | None:
+    """Verify, time and profile every pair, and store the results.
+
+    Example: pairbench run my_ops.py --device cuda:0 --rounds 5
+    """
+    began = time.monotonic()
+    if no_store and (given.store or confirm or skip_existing):
+        raise UsageError(
+            "--no-store keeps nothing and reads nothing: it goes with none of --store, --confirm, --skip-existing"
+        )
+    confirmed, config = None, given.config
+    with contextlib.ExitStack() as stack:
+        if no_store:
+            config = replace(config, store=str(stack.enter_context(held_folder())))
+        request = stack.enter_context(
+            open_request(config, given.select, given.device, given.implementation, meanwhile=_MEANWHILE)
+        )
+        if changed_since is not None:
+            from pairbench.features.since import changed_since as narrowed_to_changed
+
+            request = narrowed_to_changed(request, changed_since)
+        narrowed = request.chosen.narrowed
+        from pairbench.workflow.record import record_run
+
+        done = record_run(request, skip_existing=skip_existing, began=began)
+        error = done.error
+        if confirm and done.records and not (done.interrupted or done.kept or error):
+            from pairbench.workflow.confirm import confirm_run
+
+            try:
+                confirmed = confirm_run(request, done.run_id)
+            except PairbenchError as failed:
+                error = failed
+    # Whatever went wrong, what was measured is shown first.
+    _show_run(done, confirmed, narrowed, output=given.output, store=None if no_store else config.shown_store)
+    remark(*(suite.reason for suite in request.chosen.survey.broken))
+    if done.kept and confirm:
+        remark("nothing was judged, for the run is not in the store as a whole")
+    if confirmed:
+        report_problems(confirmed.judged)
+        error = error or (confirmed.again.error if confirmed.again else None)
+    if error is not None:
+        raise error
+    return max(done.exit_code, confirmed.exit_code if confirmed else 0)
+
+
+def _show_run(
+    done: "DoneRun", confirmed: "Confirmed | None", narrowed: "Narrowed | None", *, output: str, store: str | None
+) -> None:
+    from pairbench.report.render import to_json
+    from pairbench.report.rows import precision_remark, render
+
+    if output == "json":
+        document = {
+            "run_id": done.run_id,
+            "store": store,
+            "summary": done.summary(),
+            "records": done.plain_records(),
+            "notes": precision_remark(done.records),
+            **({"since": narrowed.plain()} if narrowed else {}),
+            **(confirmed.plain() if confirmed else {}),
+        }
+        put(to_json(document), nl=False)
+        remark(*(done.kept.lines() if done.kept else ()))
+        return
+    put(render(done.records, output), nl=False)
+    for line in narrowed.lines() if narrowed else ():
+        put(f"\n{line}", nl=False)
+    put("\n" + "\n".join(done.closing_lines(store)))
+    if confirmed:
+        put(f"\n{confirmed.render(output)}", nl=False)
+
+
+@verb("select catalogue runs device tier mode rounds tf32 timeout store output")
+def calibrate(
+    given: Given,
+    runs: Annotated[int, Option(help="Runs to make and to compare with one another.")] = 5,
+    rounds: Annotated[  # noqa: ARG001 (a setting)
+        int | None, Option(help="Fresh worker processes in each run. Default: 3.")
+    ] = None,
+) -> int | None:
+    """Measure this machine against itself. How far latencies move when nothing changed, and how many alarms that raises.
+
+    The runs are ordinary ones and stay in the store. What they show is kept beside them, and used and shown by every later comparison on this
+    device model.
+
+    Example: pairbench calibrate suites/conv.py --device cuda:0 --runs 5
+    """
+    from pairbench.features.levels import calibrate_machine, check_runs, render_calibrations
+
+    check_runs(runs)
+    with open_request(given.config, given.select, given.device) as request:
+        calibrated = calibrate_machine(request, runs=runs)
+    if calibrated.calibrations:
+        put(render_calibrations(calibrated.calibrations, given.output), nl=False)
+    remark(*(calibrated.kept.lines() if calibrated.kept else ()))
+    return calibrated.exit_code

@@ -1,0 +1,426 @@
+"""The verbs that read a store: `show`, `compare`, `trend`, `plot`, `accept`, `results` and `dashboard`."""
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from typer import Argument, Option
+
+from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.say import put, report_problems, write
+from pairbench.errors import SelectionError, UsageError
+from pairbench.execute.garbage import collector_at_rest
+from pairbench.workflow.setup import store_of
+
+_SERIES = "One implementation of a case in a mode, like suites/conv.py::conv1d[taps=4]-triton-eager; or a glob"
+_SIDE = (
+    "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
+    "a parquet file, or another store."
+)
+_PICTURES = (".svg", ".png")
+_TIERS = ("smoke", "real", "headline")
+"""The tiers that are timed, and so have results."""
+
+
+@verb("run_id names list_runs device_name stored_implementation stored_mode store output")
+def show(
+    given: Given,
+    run_id: Annotated[
+        str, Argument(metavar="[RUN]", help="A run, the beginning of its id, or latest. `--runs` lists them.")
+    ] = "latest",
+    list_runs: Annotated[bool, Option("--runs", help="List the runs in the store instead.")] = False,
+) -> None:
+    """Show what a run measured.
+
+    Example: pairbench show latest --select 'depthwise*' --format markdown
+    """
+    from pairbench.plan import parse_selection
+    from pairbench.report.render import render_rows
+    from pairbench.report.rows import render
+    from pairbench.store.reader import read_run, runs
+    from pairbench.store.reading import current_name
+
+    location = store_of(given.config)
+    if list_runs:
+        found = runs(location)
+        put(render_rows("runs", [vars(run) for run in found.value], given.output), nl=False)
+        remark(*found.problems)
+        return
+    reading = read_run(location, run_id)
+    records, whole_id = reading.value, reading.value[0].run_id
+    if given.names:
+        selections = [parse_selection(current_name(text, location.moved)) for text in given.names]
+        records = tuple(
+            record
+            for record in records
+            if any(one.takes_name(record.suite, record.operator, record.case) for one in selections)
+        )
+        if not records:
+            raise SelectionError(f"{' '.join(given.names)!r} selects nothing of run {whole_id}")
+    device = (given.device_name or "").lower()
+    records = tuple(
+        record
+        for record in records
+        if given.wanted.takes(record.implementation, record.mode, beside="baseline")
+        and device in record.device_name.lower()
+    )
+    if not records:
+        raise SelectionError(f"--implementation, --mode and --device-name take nothing of run {whole_id}")
+    put(render(records, given.output), nl=False)
+    remark(*reading.problems)
+
+
+@verb("reference current names min_effect strict quiet_only store output")
+def compare(
+    given: Given,
+    reference: Annotated[
+        str,
+        Argument(
+            metavar="[REFERENCE]",
+            help=f"What to compare with. auto: the newest comparable runs of the default branch, up to 5 for each series; outside a checkout, every earlier one. Or {_SIDE}",
+        ),
+    ] = "auto",
+    current: Annotated[
+        str,
+        Argument(
+            metavar="[CURRENT]",
+            help="What to judge, named in the same way. auto: the newest run, with the run that confirms it.",
+        ),
+    ] = "auto",
+    strict: Annotated[
+        bool,
+        Option(
+            "--strict",
+            help="Exit with 3 where something is undecided, missing, incomparable or unreadable, or nothing is there to compare with.",
+        ),
+    ] = False,
+    quiet_only: Annotated[
+        bool,
+        Option(
+            "--quiet-only",
+            help="Judge times on a CPU only where `pairbench calibrate` has found it quiet, as `pytest --pairbench-gate` does; "
+            "counts and correctness on any.",
+        ),
+    ] = False,
+) -> int | None:
+    """Compare a run with earlier ones, series by series. Each verdict names the likely cause.
+
+    Exit code: 1 for a regression or a failure; 4 where the newest run cannot be read or could load no suite; 3 as --strict says; else 0.
+
+    Example: pairbench compare main latest --strict
+    """
+    from pairbench.model.comparison import policy_of
+    from pairbench.report.comparison import render_comparison
+    from pairbench.workflow.comparer import Comparer
+
+    policy = policy_of(given.min_effect)
+    with collector_at_rest():
+        comparer = Comparer.open(given.config, policy=policy, quiet_only=quiet_only)
+        compared = comparer.compare(reference, current, select=given.names)
+    put(render_comparison(compared.comparison, given.output), nl=False)
+    report_problems(compared)
+    return compared.exit_code(strict=strict)
+
+
+@verb("series stored_implementation stored_mode store output picture last device_name timer_ strict")
+def trend(
+    given: Given,
+    series: Annotated[str, Argument(metavar="SERIES", help=f"{_SERIES}, or a part of the name, that fits one only.")],
+    picture: Annotated[
+        Path | None, Option("--output", "-o", metavar="<str>", help="Draw it into this .svg or .png file, too.")
+    ] = None,
+    last: Annotated[int | None, Option(min=1, help="Take the newest N runs. Default: all.")] = None,
+    timer_: Annotated[
+        str | None, Option("--timer", help="Take values of this timer. Default: the newest run's.")
+    ] = None,
+    strict: Annotated[bool, Option("--strict", help="Exit with 3 where the newest run is undecided.")] = False,
+) -> int | None:
+    """Show changepoints of a series, the commits around them and the latest verdict.
+
+    Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
+    """
+    from pairbench.model.comparison import GateOutcome
+    from pairbench.report.trend import render_trend
+    from pairbench.workflow.lookup import read_trend
+
+    _check_picture(picture, _PICTURES)
+    if picture is not None and not picture.parent.is_dir():
+        raise UsageError(
+            f"--output {str(picture)!r}: there is no folder {str(picture.parent)!r}; make it, or name another"
+        )
+    with collector_at_rest():
+        reading = read_trend(
+            store_of(given.config),
+            series,
+            device_name=given.device_name,
+            timer=timer_,
+            last=last,
+            wanted=given.wanted,
+        )
+    found = reading.value
+    put(render_trend(found, given.output), nl=False)
+    remark(*reading.problems)
+    if picture is not None:
+        from pairbench.report.figures import to_bytes, trend_figure
+
+        write(picture, to_bytes(trend_figure(found), picture.suffix.lower()))
+        remark(f"drew {picture}")
+    outcome = found.newest.outcome if found.newest else GateOutcome.UNDECIDED
+    if outcome in (GateOutcome.REGRESSION, GateOutcome.FAILED):
+        return 1
+    return 3 if strict and outcome in (GateOutcome.UNDECIDED, GateOutcome.NEW) else 0
+
+
+def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
+    if file is not None and file.suffix.lower() not in suffixes:
+        expected = " or ".join((", ".join(suffixes[:-1]), suffixes[-1]))
+        raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
+
+
+@verb("select x y log target run_id device_name stored_implementation stored_mode store output")
+def plot(
+    given: Given,
+    select: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[SELECT]...",
+            help="What to draw of the store: an operator, file::operator, a glob, or case keys. Default: everything.",
+        ),
+    ] = None,
+    x: Annotated[
+        str | None, Option("--x", metavar="AXIS", help="Axis of the cases. Default: the only one that varies.")
+    ] = None,
+    y: Annotated[
+        str | None,
+        Option(
+            "--y",
+            metavar="QUANTITY",
+            help="device_p50_us, call_p50_us, host_p50_us, speedup, gbps or tflops. Default: the latency that is the result, the "
+            "device's on a GPU and the call's on a CPU.",
+        ),
+    ] = None,
+    log: Annotated[
+        bool | None, Option("--log/--linear", help="Scale of both axes. Default: by how far values spread.")
+    ] = None,
+    target: Annotated[
+        Path | None,
+        Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg or .html file, too."),
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        Option(
+            "--run",
+            metavar="RUN",
+            help="Take this run: its id, the beginning of it, or latest. Default: of each series the newest run that measured it.",
+        ),
+    ] = None,
+) -> None:
+    """Draw stored results along an axis of the cases: a line an implementation, with 95 % intervals, and where each crosses the baseline.
+
+    Prints the same values as a table. Cases that differ in other axes have panels of their own.
+
+    Example: pairbench plot silu --x n --y speedup --output silu.svg
+    """
+    from pairbench.report.axis_chart import SUFFIXES, axis_chart, chart_rows, crossover_sentences
+    from pairbench.report.render import render_rows, to_json
+    from pairbench.workflow.lookup import stored_points
+
+    _check_picture(target, SUFFIXES)
+    reading = stored_points(given.config, select or [], run=run_id, device_name=given.device_name, wanted=given.wanted)
+    chart = axis_chart(reading.value, x, y, log=log)
+    rows, crossovers = chart_rows(chart), crossover_sentences(chart)
+    if given.output == "json":
+        put(to_json({"x": chart.x, "y": chart.quantity, "chart": chart, "crossovers": crossovers}), nl=False)
+    else:
+        put(render_rows(f"{chart.title}: {chart.y}", rows, given.output), nl=False)
+        for sentence in crossovers:
+            put(sentence)
+    remark(*reading.problems)
+    if target is not None:
+        from pairbench.report.figures import axis_bytes
+
+        write(target, axis_bytes(chart, target.suffix.lower()))
+        remark(f"drew {target}")
+
+
+@verb("series reason run_id device_name stored_implementation stored_mode store output")
+def accept(
+    given: Given,
+    series: Annotated[str, Argument(metavar="SERIES", help=f"{_SERIES}.")],
+    reason: Annotated[str, Option(help="Why this level is right; shown wherever it is used.")],
+    run_id: Annotated[
+        str | None,
+        Option(
+            "--run",
+            metavar="RUN",
+            help="Whose level: a run, the beginning of its id, or latest. Default: the newest run that measured the series.",
+        ),
+    ] = None,
+) -> None:
+    """Accept the present level of a series on purpose. Up to there it is no regression any more, and beyond it is.
+
+    Stored as a small file in the store's folder `accepted`, to be reviewed and committed like code.
+
+    Example: pairbench accept 'suites/norm.py::rms_norm*-fused-eager' --reason 'exact softmax, see #12'
+    """
+    from pairbench.features.levels import accept_level
+    from pairbench.report.render import render_rows
+
+    stored = accept_level(
+        given.config, series, reason=reason, run=run_id, device_name=given.device_name, wanted=given.wanted
+    )
+    rows = [
+        {
+            "series": one.series.name,
+            "device": one.series.device_name,
+            "p50_us": None if one.p50_ns is None else round(one.p50_ns / 1e3, 3),
+            "run": one.run_id,
+            "file": path,
+        }
+        for one, path in stored.acceptances
+    ]
+    put(render_rows("accepted", rows, given.output), nl=False)
+    remark(*stored.problems)
+
+
+@verb("select catalogue tiers store output target pages strict")
+def results(
+    given: Given,
+    tiers: Annotated[
+        list[str] | None,
+        Option("--tier", help="smoke, real or headline; repeatable. Default: real and headline."),
+    ] = None,
+    target: Annotated[
+        Path | None, Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.")
+    ] = None,
+    pages: Annotated[
+        Path | None,
+        Option(
+            "--pages",
+            metavar="FOLDER",
+            help="Write a Markdown page for each operator into this folder, too, and leave the summary to the main page.",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, Option("--strict", help="Exit with 3 where a selected operator was not measured at all.")
+    ] = False,
+) -> int | None:
+    """Write a page of results for every pair. With speedups, losses, and published figures beside ours.
+
+    For each operator and device model: baseline and best variant with the speedup and its interval, launches, memory, part
+    of the roof, the modes beside one another, published figures (`claims=` of the operator) beside ours, where variants
+    lose, and what was refused or skipped, with reasons. Of each series the newest record counts.
+
+    Exit codes: 2 where there is no store or a suite cannot be loaded; 3 under --strict where something was not measured.
+
+    Example: pairbench results --store results/reference --format markdown --output suites/RESULTS.md --pages build/results
+    """
+    from pairbench.features.results.page import operator_pages, results_page, stored_results
+
+    for tier in tiers or ():
+        if tier not in _TIERS:
+            raise UsageError(f"--tier {tier!r} is unknown, expected one of {', '.join(_TIERS)}")
+    taken = tuple(tiers or ("real", "headline"))
+    found = stored_results(given.config, given.select, taken)
+    options = [*(f"--tier {name}" for name in tiers or ()), *([f"--store {given.store}"] if given.store else [])]
+    command = " ".join(["pairbench results", *given.select, *options, "--format markdown"])
+    command += " --pages FOLDER" if pages else ""
+    summary = pages is not None
+    page = results_page(found.measured, found.unmeasured, given.output, command=command, tiers=taken, summary=summary)
+    if pages:
+        for name, text in operator_pages(found.measured, command=command).items():
+            write(pages / f"{name}.md", text, make_folder=True, option="--pages")
+    if target is None:
+        put(page, nl=False)
+    else:
+        write(target, page)
+    remark(*found.problems, *found.broken)
+    if found.broken:
+        return 2
+    return 3 if strict and (found.unmeasured or not found.measured) else 0
+
+
+@verb("store folder last repository address figures publish serve live port")
+def dashboard(
+    given: Given,
+    folder: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where the site goes: a new folder, or that of an earlier build. Default: dashboards/site.",
+        ),
+    ] = None,
+    last: Annotated[int | None, Option(min=1, help="Take the newest N runs. Default: all.")] = None,
+    repository: Annotated[
+        str | None,
+        Option(
+            metavar="URL",
+            help="The repository on the web, for links to commits and sources. Default: the checkout's origin.",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None, Option(metavar="URL", help="Where the site will be on the web, for the links in its feed.")
+    ] = None,
+    figures: Annotated[
+        bool, Option("--figures", help="Draw each operator's speedup and roofline as SVG and PNG, too.")
+    ] = False,
+    publish: Annotated[
+        str | None,
+        Option(
+            metavar="URL|FOLDER",
+            help="Then copy it there, such as s3://bucket/pages: data first, the first page last. What else is there stays.",
+        ),
+    ] = None,
+    serve: Annotated[bool, Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")] = False,
+    live: Annotated[
+        bool,
+        Option(
+            "--live",
+            help="Then show it while runs write to the store: built again after each case, with what is measured now; until Ctrl-C.",
+        ),
+    ] = False,
+    port: Annotated[int, Option(min=0, max=65535, help="Of --serve and --live; 0 takes a free one.")] = 8000,
+) -> None:
+    """Write a site of the store, which opens from disk. Overview, operators, regressions and runs; it needs no network.
+
+    Prints the path of its first page. Another build into the same folder writes only what changed. Exit code 4 where the store
+    cannot be listed, or no run of it can be read, and then the site stays as it is; an empty store makes a site that says what to do.
+
+    Example: pairbench dashboard --output site --serve
+    """
+    from pairbench.site.build import SiteOptions, build_site, upload
+    from pairbench.site.serve import serve as serve_folder
+    from pairbench.site.serve import serve_live
+    from pairbench.store.location import fingerprint
+
+    for name, url in (("--repository", repository), ("--address", address)):
+        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
+            raise UsageError(f"{name} {url!r} is no address, expected one like https://example.org/team/operators")
+    place = folder if folder is not None else given.config.root / "dashboards" / "site"
+    options = SiteOptions(
+        folder=place,
+        repository=repository,
+        address=address,
+        last=last,
+        figures=figures,
+        store_options=("--store", given.config.shown_store) if given.store is not None else (),
+    )
+    seen = fingerprint(store_of(given.config)) if live else None  # what is written from here on is built again
+    with collector_at_rest():
+        site = build_site(given.config, options)
+    remark(*site.problems)
+    done = site.published
+    remark(f"{done.files:,} files, {len(done.written):,} of them new or changed, {len(done.removed):,} removed")
+    put(place / "index.html")
+    if publish is not None:
+        sent = upload(place, publish)
+        remark(
+            f"published to {sent.name}: {sent.files:,} files, {len(sent.written):,} of them new or changed, "
+            f"{len(sent.removed):,} removed"
+        )
+    if live:
+        serve_live(given.config, options, port, remark, seen)
+    elif serve:
+        serve_folder(place, port, remark)
