@@ -122,7 +122,7 @@ def test_opening_again_starts_anew(turns: InterleavedCases) -> None:
 
 def test_time_adds_up_over_turns(heartbeat: Heartbeat) -> None:
     """An entry has one allowance for the stage, however many jobs that is."""
-    heartbeat.begin_job(0.05)
+    heartbeat.begin_job(0.2)
     made = InterleavedCases(HELLO, heartbeat)
     operator = declare(lambda x: x + 1)
     list(made.open(opening(operator), operator))
