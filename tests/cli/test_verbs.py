@@ -75,7 +75,9 @@ def test_doctor(quick: Pairbench) -> None:
     done = quick("doctor", "--device", "cpu", "--format", "json")
     assert done.returncode == 0, done.stderr
     found = {row["what"]: row for row in json.loads(done.stdout)["doctor"]}
-    assert {"Device", "Versions", "Ceilings", "Host memory", "Triton", "C++ compiler", "CPU clock"} <= set(found)
+    assert {"Device", "Versions", "Ceilings", "Host memory", "Triton", "C++ compiler", "CPU clock", "Isolation"} <= set(
+        found
+    )
     assert found["Triton"]["state"] == "limited" and "interpreter" in found["Triton"]["detail"]
     assert "torch " in found["Versions"]["detail"] and "copy_gbps" in found["Ceilings"]["detail"]
     assert {row["state"] for row in found.values()} <= {"ok", "limited", "missing", "unknown"}

@@ -31,8 +31,9 @@ CHANGES: dict[str, Callable[[], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def before() -> Iterator[dict[str, object]]:
+def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
     """Return the flags, and set them back."""
+    monkeypatch.delitem(flags._FLAGS, "environment")  # pytest changes it between set-up and test
     found = watched_flags()
     yield found
     restore_flags(found)

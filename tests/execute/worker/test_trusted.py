@@ -31,6 +31,6 @@ def test_readings_are_not_refused() -> None:
 
 
 def test_a_reading_that_was_replaced_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watch.changed() is None
+    assert watch.changed() == []
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda _: 0)
-    assert watch.changed() == "pynvml.nvmlDeviceGetPowerUsage"
+    assert watch.changed() == ["pynvml.nvmlDeviceGetPowerUsage"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.errors import SuiteError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.heartbeat import SIZE, Heartbeat
+from pairbench.execute.isolation import enter_domain
 from pairbench.execute.orphans import adopt, die_with
 from pairbench.execute.protocol import (
     Broken,
@@ -56,6 +57,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     """Serve one parent until it hangs up."""
     die_with(parent_pid)
     adopt()
+    enter_domain()
     line, heartbeat = _Line(connection_fd), Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
     for let_go in (line.close, heartbeat.let_go):  # nor one that it forks, or answer in this one's place
@@ -70,7 +72,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
         redirect(hello.stand_in, sys.path)
         redirect(hello.stand_in, current)
     search(*current)
-    server = _Server(hello, heartbeat)
+    server = _Server(hello, heartbeat, connection_fd)
     while True:
         try:
             job: Job = line.receive()
@@ -127,14 +129,16 @@ class _Line:
 class _Server:
     """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
 
-    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat) -> None:
+    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat, line: int) -> None:
         from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
+        from pairbench.execute.worker.process_state import files
 
         self._hello = hello
         self._heartbeat = heartbeat
         self._suites: dict[Path, dict[str, Operator]] = {}
         self._hashes: dict[Path, dict[str, tuple[str, ...]]] = {}
         pin_flags(tf32=hello.settings.tf32)
+        files.hold(0, 1, 2, line)
         if hello.device.kind == "cuda":
             _load_driver()
         gc.freeze()  # the million objects of torch stay: not to be gone through whenever garbage is looked for
@@ -174,12 +178,16 @@ class _Server:
                 yield from self._describe(job)
 
     def _of_case(self, job: CaseJob, operator: Operator) -> Iterator[Any]:
-        if isinstance(job, OpenCase):
-            yield from self._turns.open(job, operator)
-            return
         from pairbench.execute.worker.stages import run_stage
+        from pairbench.execute.worker.trusted import begin_case
 
-        yield from run_stage(job, operator, self._hello, self._heartbeat)
+        if isinstance(job, OpenCase):
+            turns = self._turns
+            begin_case(job, operator)
+            yield from turns.open(job, operator)
+        else:
+            begin_case(job, operator)
+            yield from run_stage(job, operator, self._hello, self._heartbeat)
 
     @functools.cached_property
     def _turns(self) -> "InterleavedCases":
@@ -191,15 +199,15 @@ class _Server:
         """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite has changed what all share, or has a thread."""
         from pairbench.execute.worker.faults import gpu_is_broken
         from pairbench.execute.worker.flags import stuck
-        from pairbench.execute.worker.trusted import left_running, replaced
+        from pairbench.execute.worker.trusted import left_running, tampered
 
-        return gpu_is_broken() or stuck() or replaced() is not None or left_running() is not None
+        return gpu_is_broken() or stuck() or tampered() or left_running() is not None
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:
-            from pairbench.execute.worker.trusted import left_running, replaced, watch
+            from pairbench.execute.worker.trusted import freeze_suite, left_running, replaced, see_own_modules
 
-            watch.see_own_modules()
+            see_own_modules()
             before = _own_modules()
             loaded = load_suite(path)
             if why := replaced():
@@ -212,6 +220,7 @@ class _Server:
                 )
             if self._hello.stand_in:
                 refuse_strays(self._hello.stand_in, path)
+            freeze_suite(path, loaded.values())
             self._suites[path] = loaded
         return self._suites[path]
 

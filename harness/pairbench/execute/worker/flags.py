@@ -6,9 +6,11 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+
+from pairbench.execute.worker.process_state import STATE, Flag, leave
 
 _VARIABLES = (
     "CUDA_",
@@ -59,15 +61,8 @@ def order_attention(device: torch.device) -> None:
             torch._fused_sdp_choice(tokens, tokens, tokens)
 
 
-class _Flag(NamedTuple):
-    """A global switch: how it is read, and put back."""
-
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-
-
-def _attribute(owner: Any, name: str) -> _Flag:
-    return _Flag(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name))
+def _attribute(owner: Any, name: str) -> Flag:
+    return Flag(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name))
 
 
 def _flushes_denormals() -> bool:
@@ -88,7 +83,7 @@ def _write_determinism(value: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(value[0], warn_only=value[1])
 
 
-_RECORDED: dict[str, _Flag] = {
+_RECORDED: dict[str, Flag] = {
     "matmul.allow_tf32": _attribute(_matmul, "allow_tf32"),
     "cudnn.allow_tf32": _attribute(_cudnn, "allow_tf32"),
     "cudnn.benchmark": _attribute(_cudnn, "benchmark"),
@@ -96,24 +91,24 @@ _RECORDED: dict[str, _Flag] = {
     "cudnn.enabled": _attribute(_cudnn, "enabled"),
     "fp16_reduced_precision_reduction": _attribute(_matmul, "allow_fp16_reduced_precision_reduction"),
     "bf16_reduced_precision_reduction": _attribute(_matmul, "allow_bf16_reduced_precision_reduction"),
-    "deterministic_algorithms": _Flag(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "default_dtype": _Flag(lambda: str(torch.get_default_dtype()), lambda name: torch.set_default_dtype(_dtype(name))),
-    "grad_enabled": _Flag(torch.is_grad_enabled, torch.set_grad_enabled),
-    "threads": _Flag(torch.get_num_threads, torch.set_num_threads),
+    "deterministic_algorithms": Flag(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "default_dtype": Flag(lambda: str(torch.get_default_dtype()), lambda name: torch.set_default_dtype(_dtype(name))),
+    "grad_enabled": Flag(torch.is_grad_enabled, torch.set_grad_enabled),
+    "threads": Flag(torch.get_num_threads, torch.set_num_threads),
 }
 """What the environment of a run holds. A name more would be another environment, and so a new era in all histories."""
 
-_WATCHED: dict[str, Callable[[], _Flag]] = {
+_WATCHED: dict[str, Callable[[], Flag]] = {
     "fp16_accumulation": lambda: _attribute(_matmul, "allow_fp16_accumulation"),
     "cudnn.benchmark_limit": lambda: _attribute(_cudnn, "benchmark_limit"),
-    "float32_matmul_precision": lambda: _Flag(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    "deterministic_warn_only": lambda: _Flag(
+    "float32_matmul_precision": lambda: Flag(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "deterministic_warn_only": lambda: Flag(
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
         _write_determinism,
     ),
     "fill_uninitialized_memory": lambda: _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
-    "flush_denormal": lambda: _Flag(_flushes_denormals, torch.set_flush_denormal),
-    "mkldnn.enabled": lambda: _Flag(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    "flush_denormal": lambda: Flag(_flushes_denormals, torch.set_flush_denormal),
+    "mkldnn.enabled": lambda: Flag(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
     "mkldnn.deterministic": lambda: _attribute(_mkldnn, "deterministic"),
     "fp32_precision": lambda: _attribute(torch.backends, "fp32_precision"),
     "cudnn.fp32_precision": lambda: _attribute(_cudnn, "fp32_precision"),
@@ -121,31 +116,29 @@ _WATCHED: dict[str, Callable[[], _Flag]] = {
     "mkldnn.matmul.fp32_precision": lambda: _attribute(_mkldnn.matmul, "fp32_precision"),
     "mkldnn.conv.fp32_precision": lambda: _attribute(_mkldnn.conv, "fp32_precision"),
     "mkldnn.rnn.fp32_precision": lambda: _attribute(_mkldnn.rnn, "fp32_precision"),
-    "nnpack.enabled": lambda: _Flag(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
-    "flash_sdp": lambda: _Flag(_cuda.flash_sdp_enabled, _cuda.enable_flash_sdp),
-    "mem_efficient_sdp": lambda: _Flag(_cuda.mem_efficient_sdp_enabled, _cuda.enable_mem_efficient_sdp),
-    "math_sdp": lambda: _Flag(_cuda.math_sdp_enabled, _cuda.enable_math_sdp),
-    "cudnn_sdp": lambda: _Flag(_cuda.cudnn_sdp_enabled, _cuda.enable_cudnn_sdp),
-    "math_sdp_reduction": lambda: _Flag(
+    "nnpack.enabled": lambda: Flag(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
+    "flash_sdp": lambda: Flag(_cuda.flash_sdp_enabled, _cuda.enable_flash_sdp),
+    "mem_efficient_sdp": lambda: Flag(_cuda.mem_efficient_sdp_enabled, _cuda.enable_mem_efficient_sdp),
+    "math_sdp": lambda: Flag(_cuda.math_sdp_enabled, _cuda.enable_math_sdp),
+    "cudnn_sdp": lambda: Flag(_cuda.cudnn_sdp_enabled, _cuda.enable_cudnn_sdp),
+    "math_sdp_reduction": lambda: Flag(
         _cuda.fp16_bf16_reduction_math_sdp_allowed, _cuda.allow_fp16_bf16_reduction_math_sdp
     ),
-    "sdp_priority": lambda: _Flag(lambda: tuple(torch._C._get_sdp_priority_order()), torch._C._set_sdp_priority_order),
-    "mha_fastpath": lambda: _Flag(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
-    "linalg_library": lambda: _Flag(torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend),
-    "blas_library": lambda: _Flag(torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
+    "sdp_priority": lambda: Flag(lambda: tuple(torch._C._get_sdp_priority_order()), torch._C._set_sdp_priority_order),
+    "mha_fastpath": lambda: Flag(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    "linalg_library": lambda: Flag(torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend),
+    "blas_library": lambda: Flag(torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
     "quantized.engine": lambda: _attribute(torch.backends.quantized, "engine"),
     "opt_einsum.enabled": lambda: _attribute(torch.backends.opt_einsum, "enabled"),
     "opt_einsum.strategy": lambda: _attribute(torch.backends.opt_einsum, "strategy"),
-    "inference_mode": lambda: _Flag(torch.is_inference_mode_enabled, _leave),
+    "inference_mode": lambda: Flag(torch.is_inference_mode_enabled, leave),
     "autocast.cpu": lambda: _autocast("cpu"),
     "autocast.cuda": lambda: _autocast("cuda"),
-    "autocast.cache": lambda: _Flag(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    "anomaly_mode": lambda: _Flag(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    "autocast.cache": lambda: Flag(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    "anomaly_mode": lambda: Flag(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     # What `torch.set_default_device` sets is such a mode, too.
-    "modes": lambda: _Flag(
-        lambda: (torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()), _leave
-    ),
-    "stream": lambda: _Flag(_stream, _set_stream),
+    "modes": lambda: Flag(lambda: (torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()), leave),
+    "stream": lambda: Flag(_stream, _set_stream),
 }
 _NEWER = tuple(name for name in _WATCHED if name.endswith("fp32_precision"))
 """Switches of precision beside those of TF32: `none` lets the processor compute in IEEE float32."""
@@ -157,16 +150,12 @@ def _dtype(name: str) -> torch.dtype:
     return getattr(torch, name.removeprefix("torch."))
 
 
-def _autocast(kind: str) -> _Flag:
+def _autocast(kind: str) -> Flag:
     def write(value: tuple[bool, torch.dtype]) -> None:
         torch.set_autocast_enabled(kind, value[0])
         torch.set_autocast_dtype(kind, value[1])
 
-    return _Flag(lambda: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)), write)
-
-
-def _leave(_: object) -> None:
-    """Put nothing back: what was entered can only be left by who did so."""
+    return Flag(lambda: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)), write)
 
 
 def _stream() -> Any:
@@ -179,10 +168,15 @@ def _set_stream(value: Any) -> None:
         torch.cuda.set_stream(value[1])
 
 
-def _known() -> dict[str, _Flag]:
+def _made(flag: Flag) -> Callable[[], Flag]:
+    return lambda: flag
+
+
+def _known() -> dict[str, Flag]:
     """Return the flags that this version of torch has."""
     found = dict(_RECORDED)
-    for name, make in _WATCHED.items():
+    makers: dict[str, Callable[[], Flag]] = {**_WATCHED, **{name: _made(flag) for name, flag in STATE.items()}}
+    for name, make in makers.items():
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("error")  # what is deprecated has a newer name in the list
             flag = make()
@@ -205,7 +199,7 @@ def watched_flags() -> dict[str, Any]:
     return {name: _value(flag) for name, flag in _FLAGS.items()}
 
 
-def _value(flag: _Flag) -> Any:
+def _value(flag: Flag) -> Any:
     try:
         return flag.read()
     except Exception:
@@ -214,10 +208,34 @@ def _value(flag: _Flag) -> Any:
 
 def changed_flags(before: dict[str, Any]) -> str | None:
     """Return which switches are no longer as they were, or None."""
+    return _changes(before, {name: _value(_FLAGS[name]) for name in before})
+
+
+def put_back_flags(before: dict[str, Any]) -> str | None:
+    """Set the switches back to the values that they had, and return which were no longer so, or None."""
     now = {name: _value(_FLAGS[name]) for name in before}
     if now == before:
         return None
-    return ", ".join(f"{name} {before[name]} -> {now[name]}" for name in before if before[name] != now[name])
+    changes = _changes(before, now)  # some are nobody's fault
+    restore_flags(before)
+    return changes
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    return (
+        ", ".join(filter(None, (_said(name, before[name], now[name]) for name in before if before[name] != now[name])))
+        or None
+    )
+
+
+def about_flags(changed: str | None) -> str | None:
+    """Return a sentence about switches that an implementation has changed; None where there are none."""
+    return changed and f"changes global flags, which are pinned alike for all: {changed}"
+
+
+def _said(name: str, before: Any, now: Any) -> str:
+    said = _FLAGS[name].said
+    return said(before, now) if said and _UNREADABLE not in (before, now) else f"{name} {before} -> {now}"
 
 
 def restore_flags(flags: dict[str, Any]) -> None:
@@ -227,7 +245,9 @@ def restore_flags(flags: dict[str, Any]) -> None:
         if _value(flag) != value:
             with contextlib.suppress(Exception):
                 flag.write(value)
-    _stuck.update(name for name, value in flags.items() if _value(_FLAGS[name]) != value)
+    for name, value in flags.items():
+        if (now := _value(_FLAGS[name])) != value and _said(name, value, now):
+            _stuck.add(name)
 
 
 def stuck() -> bool:

@@ -6,42 +6,58 @@ from typing import Any
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended
 from pairbench.execute.worker.faults import SuiteFaultError, explain
-from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
+from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
+from pairbench.execute.worker.left_at_work import processes
+from pairbench.execute.worker.process_state import files
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
 
 
-def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run a step that judges one entry, or is part of `guarded`, and return its result.
+def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
+    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`, and so does what it leaves changed or running.
 
-    What it raises becomes that entry's `Ended`, and so does a thread that it leaves behind.
+    Whatever came of it, what it has changed is put back before anything else runs.
     """
+    entry, flags = job.entries[index], watched_flags()
+    changed = why = None
+    processes.begin()
+    opened = files.read()
     try:
         with heartbeat.entry(index):
-            found = step()
+            try:
+                found = step()
+            except SuiteFaultError:
+                raise
+            except (
+                BaseException
+            ) as error:  # of the suite's: a worker is interrupted by its parent alone, which kills it
+                status, reason = explain(error)
+                found = Ended(entry=entry, status=status, reason=reason)
+            finally:
+                files.end_without(opened)
+    finally:
+        why = replaced()  # first, for it may be how flags are read
+        changed = put_back_flags(flags)
+    if why is None and (isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED):
+        return found
+    if why := why or about_flags(changed):
+        return Ended(entry=entry, status=Status.FAILED, reason=why)
+    why = left_running()
+    if why and processes.of_another:  # they were killed, and are nobody's that is known
+        return found
+    return Ended(entry=entry, status=Status.FAILED, reason=why) if why else found
+
+
+def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
+    """Run a step that judges one entry, which calls no variant, and return its result; what it raises becomes that entry's `Ended`."""
+    try:
+        with heartbeat.entry(index):
+            return step()
     except SuiteFaultError:
         raise
-    except BaseException as error:  # of the suite's: a worker is interrupted by its parent alone, which kills it
+    except BaseException as error:
         status, reason = explain(error)
         return Ended(entry=job.entries[index], status=status, reason=reason)
-    if isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED:
-        return found
-    return Ended(entry=job.entries[index], status=Status.FAILED, reason=why) if (why := left_running()) else found
-
-
-def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`, and so does what it leaves changed."""
-    entry, flags = job.entries[index], watched_flags()
-    found = attributed(job, index, heartbeat, step)
-    changed = changed_flags(flags)
-    if changed:
-        restore_flags(flags)
-    if why := replaced():
-        return Ended(entry=entry, status=Status.FAILED, reason=why)
-    if isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED:
-        return found
-    why = changed and f"changes global flags, which are pinned alike for all: {changed}"
-    return Ended(entry=entry, status=Status.FAILED, reason=why) if why else found
 
 
 def of_case(results: Iterator[Any]) -> Iterator[Any]:

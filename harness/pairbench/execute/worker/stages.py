@@ -33,6 +33,7 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import launches, memory
 from pairbench.execute.worker.profile.honest import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
@@ -227,8 +228,6 @@ def _profile_entry(
 
 
 _CONFIG = "torch._dynamo.config"
-_RECOMPILES = 64
-"""Most compilations of one function in one case: a helper is compiled for each implementation that uses it and each shape."""
 
 
 def reset_compiler(*, needed: bool) -> None:
@@ -252,7 +251,7 @@ def _has_compiled() -> bool:
 
 
 def _limit(config: ModuleType) -> None:
-    for name, value in (("recompile_limit", _RECOMPILES), ("fail_on_recompile_limit_hit", True)):
+    for name, value in compiler_limits.items():
         if hasattr(config, name):
             setattr(config, name, value)
 

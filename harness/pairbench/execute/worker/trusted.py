@@ -7,18 +7,16 @@ process is believed. This is no sandbox: native code, or a change that is taken 
 """
 
 import _thread
+import builtins
 import contextlib
 import functools
-import gc
-import random
 import re
 import subprocess
 import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Mapping
-from operator import is_
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -26,6 +24,12 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from pairbench.execute.protocol import CaseJob
+from pairbench.execute.worker.frozen import Frozen, words
+from pairbench.execute.worker.genuine import is_genuine
+from pairbench.execute.worker.left_at_work import native_threads, processes
+from pairbench.execute.worker.process_state import notice_registrations
+from pairbench.model.operator import Operator
 from pairbench.suite.modules import NAMESPACE
 
 perf_counter = time.perf_counter
@@ -37,25 +41,15 @@ wait = torch.cuda.Event.synchronize
 query = torch.cuda.Event.query
 elapsed_ms = torch.cuda.Event.elapsed_time
 
-_OWN = "pairbench."
-_WATCHED: tuple[tuple[str, Any], ...] = (
-    ("time", time),
-    ("gc", gc),
-    ("random", random),
-    ("numpy.random", np.random),
-    ("torch", torch),
-    ("torch.cuda", torch.cuda),
+_CLASSES: tuple[tuple[str, type], ...] = (
     ("torch.cuda.Event", torch.cuda.Event),
     ("torch.cuda.Stream", torch.cuda.Stream),
     ("torch.cuda.CUDAGraph", torch.cuda.CUDAGraph),
-    ("torch.nn.functional", torch.nn.functional),
     ("torch.nn.Module", torch.nn.Module),
-    ("torch.testing", torch.testing),
     ("torch.Tensor", torch.Tensor),
 )
-"""Modules and classes that are watched, by the names under which users know them."""
-_CHANGED_BY_TORCH = frozenset({"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
-"""Replaced by torch itself when its compiler is loaded."""
+"""Classes of torch that all implementations share, by the names under which users know them. What our modules use of others is found there."""
+_MODULES = (builtins, np.random, torch, torch.cuda, torch.nn.functional, torch.testing)
 
 
 _CHANGES_A_GPU = re.compile(
@@ -83,58 +77,6 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
         )
 
     return refuse
-
-
-class Watch:
-    """Compares what can be called in the watched places with what was there when each was first seen."""
-
-    def __init__(self) -> None:
-        self._known: list[tuple[str, Mapping[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
-        """The name of a namespace, the namespace, names in it, and what each of them held."""
-        self._modules: set[str] = set()
-        for owner, place in _WATCHED:
-            self._add(owner, vars(place))
-        if nvml := sys.modules.get("pynvml"):
-            # Not the hundreds of its structures: all of this is compared again and again.
-            self._add("pynvml", vars(nvml), beginning="nvmlDevice")
-        for module, name in _STARTERS:
-            self._add(module.__name__, vars(module), beginning=name)
-        self.see_own_modules()
-
-    def see_own_modules(self) -> None:
-        """Watch those of pairbench's own modules that were loaded since this was last asked."""
-        for owner, module in list(sys.modules.items()):
-            if not owner.startswith(_OWN) or owner in self._modules:
-                continue
-            self._modules.add(owner)
-            self._add(owner, vars(module))
-            for name, value in vars(module).items():
-                if isinstance(value, type) and value.__module__ == owner:
-                    self._add(f"{owner}.{name}", vars(value))
-
-    def _add(self, owner: str, namespace: Mapping[str, Any], beginning: str = "") -> None:
-        held = {
-            name: value
-            for name, value in namespace.items()
-            if name.startswith(beginning)
-            and (callable(value) or isinstance(value, property | staticmethod | classmethod))
-            and f"{owner}.{name}" not in _CHANGED_BY_TORCH
-        }
-        self._known.append((owner, namespace, tuple(held), tuple(held.values())))
-
-    def changed(self) -> str | None:
-        """Return the names of what was replaced or taken away since, or None; what is new is no concern."""
-        # Thousands of names after each step of each implementation: without a loop of Python's own where nothing changed.
-        names = [
-            f"{owner}.{name}"
-            for owner, namespace, known, held in self._known
-            if not all(map(is_, map(namespace.get, known), held))
-            for name, value in zip(known, held, strict=True)
-            if namespace.get(name) is not value
-        ]
-        if not names:
-            return None
-        return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
 
 
 _STARTERS = tuple(
@@ -228,37 +170,112 @@ def _notice_threads() -> None:
         setattr(module, name, _noticed(getattr(module, name)))
 
 
+def _registers_for_suite(frame: FrameType | None) -> str | None:
+    """Return the line of a suite that registers a kernel, given the frame of who asks the dispatcher, or None where a library does."""
+    while frame is not None and frame.f_code.co_filename.startswith(_TO_REGISTER):
+        frame = frame.f_back
+    return _place_of_suite(frame)
+
+
+_TO_REGISTER = tuple(
+    str(Path(str(torch.__file__)).parent / name) for name in ("library.py", "_library", "_ops.py", "_compile.py")
+)
+"""Code of torch that registers what others ask it to."""
+
+
 _notice_threads()
+notice_registrations(_registers_for_suite)
 _refuse_changes_of_gpus()
-watch = Watch()
-"""The watch of this process. A worker imports this module before it loads a suite."""
+watch = Frozen()
+"""What is frozen in this process. A worker imports this module before it loads a suite."""
+_declared = dict[Path, Frozen]()
+"""What suites declare, by their file."""
+_of_suite = list[Frozen]()
+"""That of the suite whose case is under way."""
+_tampered = list[str]()
+"""The names of what was found replaced in this process."""
+
+
+def _hold() -> None:
+    for module in _MODULES:
+        watch.hold_module(module)
+    for name, kind in _CLASSES:
+        watch.hold_class(name, kind)
+    if nvml := sys.modules.get("pynvml"):
+        # Not the hundreds of its structures: all of this is compared again and again.
+        watch.hold_module(nvml, beginning="nvmlDevice")
+    for module, name in _STARTERS:
+        watch.hold_module(module, beginning=name)
+    see_own_modules()
+
+
+def see_own_modules() -> None:
+    """Freeze those of pairbench's own modules that were loaded since this was last asked, and Triton's way to run a kernel."""
+    watch.hold_own_modules()
+    if (triton := sys.modules.get("triton.runtime.jit")) is not None and hasattr(triton, "JITFunction"):
+        watch.hold_class("triton.JITFunction", triton.JITFunction)
+
+
+_hold()
+
+
+def freeze_suite(path: Path, operators: Iterable[Operator]) -> None:
+    """Freeze what a suite declares, before any of its variants is called."""
+    _declared[path] = Frozen()
+    for operator in operators:
+        _declared[path].hold_operator(operator)
+
+
+def begin_case(job: CaseJob, operator: Operator) -> None:
+    """Freeze a case with its copy of the declared operator, and what was loaded to measure it, before any variant is called."""
+    see_own_modules()
+    frozen = _declared.setdefault(job.path, Frozen())
+    if frozen.changed():  # by a variant of another suite
+        frozen.restore()
+    frozen.begin_case(operator, job.case)
+    _of_suite[:] = [frozen]
+    native_threads.begin()
 
 
 def replaced() -> str | None:
-    """Return a sentence about what the code that ran last has replaced, or None."""
-    names = watch.changed()
-    return (
-        names and f"replaces {names}, which every implementation in the process shares; call your own functions instead"
-    )
+    """Return a sentence about what the code that ran last has replaced, and put that back; None where nothing was."""
+    if not (names := [name for frozen in (watch, *_of_suite) for name in frozen.changed()]):
+        return None
+    for frozen in (watch, *_of_suite):
+        frozen.restore()
+    _tampered.extend(names)
+    if all(name.startswith("operator ") for name in names):
+        return f"changes what its suite declares for all implementations: {words(names)}"
+    return f"replaces {words(names)}, which every implementation in the process shares; call your own functions instead"
+
+
+def tampered() -> bool:
+    """Return whether anything was replaced in this process: it was put back, and yet the process is given up."""
+    return bool(_tampered)
 
 
 _GRACE_S = 0.25
-"""Seconds in which a thread may end that has been told to."""
+"""Seconds in which a thread may end that has been told to, and in which a process may come to rest."""
 _WAIT_FOR_A_PROCESS = {
     function.__code__ for name in ("_wait", "_try_wait") if (function := getattr(subprocess.Popen, name, None))
 }
 
 
-def left_running() -> str | None:
-    """Return a sentence about a thread that a suite has left behind, or that is in a suite's code, although no call is under way.
+def left_running(*, thorough: bool = True) -> str | None:
+    """Return a sentence about what a suite has left behind that runs, although no call is under way, or None.
 
-    It would take processors, or the interpreter's lock, from whatever is timed next, now or when it wakes up. One that waits for a process of
-    its own to end is left alone: it wakes up when nothing is timed any more. Threads of native code are not seen.
+    It would take processors, or the interpreter's lock, from whatever is timed next, now or when it wakes up. A thread of Python that waits for a
+    process of its own to end is left alone: it wakes up when nothing is timed any more. So is what sleeps of native threads and of processes,
+    for libraries keep pools of them. Processes that run are killed.
+
+    Args:
+        thorough: Look at native threads, too, which takes 20 us.
     """
     until = perf_counter() + _GRACE_S
-    while words := _left_behind():
+    while words := _left_behind() or processes.at_work() or (native_threads.at_work() if thorough else None):
         if perf_counter() > until:
-            return f"leaves a thread running ({words}), which slows what is timed next; end it before the call returns"
+            processes.kill()
+            return f"leaves {words}, which slows what is timed next; end it before the call returns"
         sleep(0.001)
     return None
 
@@ -269,16 +286,19 @@ def _left_behind() -> str | None:
     for thread in [*_threads]:
         top = tops.get(thread.ident or 0)
         if top is None or top.f_code not in _WAIT_FOR_A_PROCESS:
-            return f"{thread.place}: {thread.name!r}"
+            return f"a thread running ({thread.place}: {thread.name!r})"
     # Those of a library may be at work for a suite.
     for ident, top in tops.items():
         frame = top if ident != threading.get_ident() and top.f_code not in _WAIT_FOR_A_PROCESS else None
         while frame is not None and not _is_of_suite(frame):
             frame = frame.f_back
         if frame is not None:
-            return f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+            return f"a thread running ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
     return None
 
 
 def _is_of_suite(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}.")
+    """Return whether code that runs is a suite's: it is in one of its modules, or in nobody's file, whatever it says."""
+    if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
+        return True
+    return _origin(frame.f_code.co_filename) is not None and not is_genuine(frame.f_code)

@@ -10,6 +10,8 @@ import torch
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.stopping import Stopping
+from pairbench.execute.worker import flags, trusted
+from pairbench.execute.worker.frozen import Frozen
 from pairbench.execute.worker.timing.measure import Timed, time_entries
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import Sample
@@ -17,6 +19,13 @@ from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import Watch
 from pairbench.model.outcome import TimedRound
 from pairbench.model.plan import Entry
+
+
+@pytest.fixture(autouse=True)
+def _nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freeze nothing: tests put clocks of their own in the place of those that are watched, and pytest sets a variable for each phase of a test."""
+    monkeypatch.setattr(trusted, "watch", Frozen())
+    monkeypatch.delitem(flags._FLAGS, "environment")
 
 
 class FakeTimer:

@@ -1,6 +1,6 @@
 """What all implementations share is looked at around the turns of each: who changes it is named."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import restore_flags, watched_flags
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import FirstCalls, Watch
+from pairbench.execute.worker.timing.watch import FirstCalls, UnseenError, Watch
 from pairbench.execute.worker.trees import copy_tree, refill
 
 
@@ -58,7 +58,7 @@ def test_who_changes_an_input_is_named(name: str, seen: bool, sets: int) -> None
 @pytest.mark.parametrize("block", [0, 1000])
 def test_who_leaves_a_thread_is_named_in_any_block(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     left: list[str] = []
-    monkeypatch.setattr(trusted, "left_running", lambda: next(iter(left), None))
+    monkeypatch.setattr(trusted, "left_running", lambda **_: next(iter(left), None))
     _, watch = made()
     with watch.turn(block):
         pass
@@ -146,3 +146,48 @@ def test_a_change_behind_torch_s_back_before_anything_is_timed_is_found_in_the_e
         "changes its input 'x' as it is made ready to be timed; an operator leaves its inputs alone: declare consumes=('x',) if its caller "
         "may lose it, or state= if what a call leaves there is a result"
     )
+
+
+def _turns(watch: Watch, *calls: Callable[[], object]) -> Callable[[], str]:
+    """Return what times some calls in turns that are not looked at by themselves."""
+
+    def time() -> str:
+        for index, call in enumerate(calls):
+            watch._owed_s = 1e9
+            try:
+                with watch.turn(1000):
+                    call()
+            except DeclarationError as error:
+                return f"{index}: {error}"
+        return "timed"
+
+    return time
+
+
+def _changes_a_flag() -> None:
+    torch.set_num_threads(torch.get_num_threads() + 1)
+
+
+def test_who_changes_something_unseen_is_named_the_second_time() -> None:
+    _, watch = made()
+    assert watch.named(_turns(watch, int, _changes_a_flag, int)).startswith("1: changes global flags")
+    assert watch.changed() is None
+
+
+def test_what_is_done_once_and_unseen_is_put_back_and_timed_again() -> None:
+    _, watch = made()
+    changes: Iterator[Callable[[], object]] = iter([_changes_a_flag, int])
+
+    def changes_once() -> None:
+        next(changes)()
+
+    assert watch.named(_turns(watch, int, changes_once, int)) == "timed"
+    assert watch.changed() is None
+
+
+def test_what_runs_and_cannot_be_put_back_is_nobody_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[str] = []
+    monkeypatch.setattr(trusted, "left_running", lambda *, thorough=True: next(iter(left), None) if thorough else None)
+    _, watch = made()
+    with pytest.raises(UnseenError, match="one of the implementations leaves a thread"):
+        watch.named(_turns(watch, int, lambda: left.append("leaves a thread running"), int))

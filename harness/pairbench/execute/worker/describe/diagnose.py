@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from pairbench.execute.isolation import what_holds
 from pairbench.execute.worker.devices import torch_device
 from pairbench.execute.worker.graphs import capture
 from pairbench.execute.worker.profile.launches import unusable
@@ -19,6 +20,7 @@ def diagnose(device: Device) -> Iterator[Finding]:
     """Yield a finding for each thing that measuring on a device depends on."""
     yield from _triton(device)
     yield _compiler()
+    yield _isolation()
     if device.kind == "cuda":
         yield from _gpu(device)
     else:
@@ -51,6 +53,11 @@ def _compiler() -> Finding:
         detail="none on the PATH",
         advice="install g++: torch.compile needs it on a CPU",
     )
+
+
+def _isolation() -> Finding:
+    kept, detail = what_holds()
+    return Finding(name="Isolation", state="ok" if kept else "limited", detail=detail)
 
 
 def _governor() -> Finding:

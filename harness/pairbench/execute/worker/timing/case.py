@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -50,8 +50,8 @@ def time_case(
             )
         else:
             with on_one_core(device):
-                result = time_entries(
-                    ready.timed,
+                timing = functools.partial(
+                    time_entries,
                     round_index=job.round,
                     timer=ready.timer,
                     stopping=Stopping.of(config.settings),
@@ -62,12 +62,28 @@ def time_case(
                     watch=ready.watch,
                     renew=functools.partial(renew, ready, heartbeat),
                 )
+                result = ready.watch.named(lambda: timing(_anew(ready.timed)))
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)
         return
     with no_collection(collect=False):  # a collection takes 60 ms, as long as judging several cases
         judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
     yield replace(result, judging_s=judging_s)
+
+
+def _anew(entries: list[Timed]) -> list[Timed]:
+    """Return entries without samples, put into the place of those that have some."""
+    entries[:] = [
+        Timed(**{field.name: getattr(timed, field.name) for field in fields(timed) if field.name in _MADE_READY})
+        for timed in entries
+    ]
+    return entries
+
+
+_MADE_READY = {
+    *("index", "entry", "run", "reset", "observed", "device_clock", "stream_clock", "first_call_ns", "autotuned"),
+}
+"""The fields of an entry that has no samples yet."""
 
 
 def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:

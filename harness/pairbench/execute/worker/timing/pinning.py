@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
+from pairbench.execute.worker.process_state import pinned
+
 _FEWEST_CORES = 4
 """The number of cores below which nothing is pinned: whatever else runs could not get out of the way."""
 
@@ -28,9 +30,11 @@ def on_one_core(device: torch.device) -> Iterator[None]:
     except OSError:  # a container may forbid it
         yield
         return
+    pinned.update(now=frozenset({core}), before=frozenset(allowed))
     try:
         yield
     finally:
+        pinned.clear()
         os.sched_setaffinity(0, allowed)
 
 

@@ -150,9 +150,7 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
         (new,) = new_values(ready)
         again = list[tuple[Timed, Again]]()
         for timed in others:
-            made = attributed(
-                ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known)
-            )
+            made = guarded(ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known))
             if isinstance(made, Ended):
                 yield made
             else:

@@ -8,25 +8,39 @@ the time, else in some that are drawn by chance.
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
-from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
+from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
+from pairbench.execute.worker.left_at_work import processes
+from pairbench.execute.worker.process_state import STATE, files
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.trees import about_changed_inputs, leaves, same_bits
 from pairbench.model.outcome import Status
 
 _PART = 0.05
 """Part of the time of timing that looking may take, after the first block."""
+_AT_FIRST_S = 0.01
+"""Seconds that may be owed before what is frozen is no longer looked at in the first block."""
 _COMPARED = 2
 """The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
 
 
 _BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
+
+
+_Result = TypeVar("_Result")
+
+
+class UnseenError(SuiteFaultError):
+    """Something that all implementations share was changed, and nobody knows by whom; so no time is believed."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Status.FAILED, f"while they were timed, one of the implementations {why}")
 
 
 class FirstCalls:
@@ -79,6 +93,8 @@ class Watch:
         """
         self.flags = watched_flags()
         """The flags as they were when everything was ready."""
+        self._files = files.read()
+        self._of_torch = {name: value for name, value in self.flags.items() if name not in STATE}
         self._values = values
         self._constants = _tensors(constants or {})
         self._shared = _tensors(values.shared)
@@ -87,6 +103,10 @@ class Watch:
         self._looked = trusted.perf_counter()
         self._clean = True
         """Whether the last turn was looked at when it ended, so that what is found next is of a turn since."""
+        self._close = True
+        """Whether it was looked at closely: at more than torch's flags."""
+        self._strict = False
+        """Whether each turn is looked at."""
 
     def begin(self) -> None:
         """Expect the inputs to stay as they are now."""
@@ -105,33 +125,66 @@ class Watch:
             block: Number of blocks before this one.
 
         Raises:
-            DeclarationError: the entry has changed something, or left a thread behind.
-            SuiteFaultError: somebody has changed something, in a turn that was not looked at.
+            DeclarationError: the entry has changed something, or left something behind that runs. What was changed is put back.
+            UnseenError: somebody has changed something, in a turn that was not looked at.
         """
         began = trusted.perf_counter()
         self._owed_s = max(0.0, self._owed_s - _PART * (began - self._looked))
-        looks = self._owed_s == 0.0 or block == 0
-        if looks and not self._clean and (why := self.changed_flags()):
-            raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
+        looks = self._strict or self._owed_s == 0.0 or block == 0
+        closely = self._strict or self._owed_s <= (_AT_FIRST_S if block == 0 else 0.0)
+        unsure = (looks and not self._clean) or (closely and not self._close)
+        if unsure and (why := self._left_behind(closely=closely)):
+            raise UnseenError(why)
+        processes.begin()
         before = trusted.perf_counter()
         yield
         after = trusted.perf_counter()
-        self._clean = looks
-        if why := trusted.left_running():
-            raise DeclarationError(why)
-        if looks and (why := self.changed_flags()):
-            raise DeclarationError(why)
+        if (
+            files.read() != self._files
+        ):  # whoever closes them is to be known at once, for there is no way to tell it later
+            looks = closely = True
+        self._clean, self._close = looks, closely
+        if why := (self._left_behind(closely=closely) if looks else None) or trusted.left_running(thorough=closely):
+            raise UnseenError(why) if processes.of_another else DeclarationError(why)
         if self._have_moved() or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
             self._compare()
         self._looked = trusted.perf_counter()
         self._owed_s += (before - began) + (self._looked - after)
 
+    def _left_behind(self, *, closely: bool = True) -> str | None:
+        """Return a sentence on flags of torch that were changed and, `closely`, on what is replaced or changed of the process; it is put back."""
+        if not closely:
+            return about_flags(put_back_flags(self._of_torch))
+        replaced = trusted.replaced()  # first, for it may be how flags are read
+        changed = self.changed_flags()
+        return replaced or changed
+
+    def named(self, time: Callable[[], _Result]) -> _Result:
+        """Time entries; where somebody has changed something unseen, do so once more and look around each turn, so that who does it is named.
+
+        Raises:
+            UnseenError: it is not known who changed something that all implementations share.
+        """
+        for self._strict in (False, True):
+            try:
+                result = time()
+            except UnseenError as error:
+                unseen = error
+            except BaseException:
+                self._left_behind()  # of another, perhaps, and how messages are written
+                raise
+            else:
+                if (why := self._left_behind() or trusted.left_running()) is None:
+                    return result
+                unseen = UnseenError(why)
+            if trusted.left_running():  # that cannot be put back, and is nobody's whose turn comes next
+                break
+            self._clean = self._close = False
+        raise unseen
+
     def changed_flags(self) -> str | None:
         """Return a sentence on the flags that were changed, which are put back, or None."""
-        changed = changed_flags(self.flags)
-        if changed:
-            restore_flags(self.flags)
-        return changed and f"changes global flags, which are pinned alike for all: {changed}"
+        return about_flags(put_back_flags(self.flags))
 
     def _have_moved(self) -> bool:
         """Return whether a tensor was written to by more than the changes of values: native code may do so unseen."""

@@ -1,0 +1,405 @@
+"""What measures, judges and was declared, as it was before any variant ran: compared by value, and put back.
+
+A value is frozen by holding its parts: the names of a module or a class, the fields of a declaration, the elements of a list, the code, defaults
+and closure of a function. Parts that can be changed in place are frozen in turn, so that one look compares identities alone, and no code of a
+suite runs in it. This is no sandbox: native code, or a change that is taken back before anybody looks, is not seen.
+"""
+
+import functools
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from pairbench.execute.worker.genuine import codes_within
+from pairbench.model.case import Case
+from pairbench.model.operator import Operator
+from pairbench.suite.modules import NAMESPACE
+
+_all, _map, _zip, _is, _call, _len = all, map, zip, operator.is_, operator.call, len
+"""Bound before a suite is loaded, which may replace them in `builtins`."""
+_OWN = "pairbench."
+_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+"""Names of a module's constants, by convention; other values of our modules are state."""
+_CHANGED_BY_TORCH = frozenset({"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
+"""Replaced by torch itself when its compiler is loaded."""
+_MEASURING = ("pairbench.execute.", "pairbench.stats")
+"""Beginnings of the names of our modules that measure and judge."""
+_LARGE = ("torch", "numpy", "ctypes", "sys")
+"""Modules of many classes that nothing here uses, or whose state changes."""
+_code = operator.attrgetter("__code__")
+_defaults = operator.attrgetter("__defaults__")
+_contents = operator.attrgetter("cell_contents")
+_missing = object()
+_MANY = 16
+"""Names from which on a namespace is gone through by itself."""
+_OTHERS = 3
+"""So many times as many names as are held may be in one."""
+_GENERATED = {
+    "__repr__",
+    "__hash__",
+    "__eq__",
+    "__setattr__",
+    "__delattr__",
+    "__getstate__",
+    "__setstate__",
+    "__replace__",
+}
+"""Methods that `dataclass` makes by the hundred, and that judge nothing."""
+_DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
+_CACHED = type(functools.cache(len))
+
+
+class _Named(NamedTuple):
+    """Names of a module, a class, an instance or a dict, and what each of them held."""
+
+    label: str
+    namespace: Mapping[str, Any]
+    names: tuple[Any, ...]
+    held: tuple[Any, ...]
+    put: Callable[[Any, Any], object]
+    """Puts a value back under its name."""
+
+    def changed(self) -> list[tuple[str, Any, Any]]:
+        """Return what is no longer held: its label, the name and what was held."""
+        if _all(_map(_is, _map(self.namespace.get, self.names), self.held)):
+            return []
+        pairs = _zip(self.names, self.held, strict=True)
+        return [(f"{self.label}.{name}", name, was) for name, was in pairs if not _same(self.namespace.get(name), was)]
+
+
+class _Whole:
+    """A large namespace, gone through in its order: that takes a fifth of the time of looking each name up."""
+
+    __slots__ = ("_named", "_values")
+
+    def __init__(self, named: _Named) -> None:
+        self._named = named
+        self._values = list(named.namespace.values())
+
+    def is_untouched(self) -> bool:
+        """Return whether all that is held is there; what is not held may change."""
+        values = self._named.namespace.values()
+        if _all(_map(_is, values, self._values)) and _len(values) >= _len(self._values):
+            return True
+        if self._named.changed():
+            return False
+        self._values = list(values)
+        return True
+
+
+class _Elements(NamedTuple):
+    """The elements of a list, in their order, or those of a set, or the keys of a dict."""
+
+    label: str
+    container: Any
+    held: tuple[Any, ...]
+
+    def is_changed(self) -> bool:
+        if _len(self.container) != _len(self.held):
+            return True
+        if not isinstance(self.container, list):
+            return any(element not in self.container for element in self.held)
+        return not (_all(_map(_is, self.container, self.held)) or _all(_map(_same, self.container, self.held)))
+
+    def put_back(self) -> None:
+        if isinstance(self.container, list):
+            self.container[:] = self.held
+        elif isinstance(self.container, dict):
+            for key in [key for key in self.container if key not in self.held]:
+                del self.container[key]
+        else:
+            self.container.clear()
+            self.container.update(self.held)
+
+
+def _same(now: Any, was: Any) -> bool:
+    """Return whether a value is the one that was held, or an equal number or text."""
+    return now is was or (type(now) is type(was) and type(was) in (int, float, str, bytes, bool) and now == was)
+
+
+class Frozen:
+    """Holds values as they are when it is told of them."""
+
+    __slots__ = (
+        *("_cell_labels", "_cells", "_codes", "_contents", "_defaulted", "_defaults", "_elements", "_functions"),
+        *("_getters", "_held", "_labels", "_large", "_named", "_names", "_of_case", "_seen"),
+    )
+
+    def __init__(self) -> None:
+        self._named: list[_Named] = []
+        self._getters: list[Callable[[Any], Any]] = []
+        """Of each name in a small namespace what looks it up, beside the name and what was held."""
+        self._names: list[Any] = []
+        self._held: list[Any] = []
+        self._of_case: tuple[_Named, ...] = ()
+        self._elements: list[_Elements] = []
+        self._large: list[_Whole] = []
+        """Those with many names."""
+        self._cells: list[CellType] = []
+        self._contents: list[Any] = []
+        self._cell_labels: list[str] = []
+        self._functions: list[FunctionType] = []
+        self._codes: list[CodeType] = []
+        self._labels: list[str] = []
+        self._defaulted: list[FunctionType] = []
+        """Those of the functions that have default values."""
+        self._defaults: list[tuple[Any, ...]] = []
+        self._seen: dict[tuple[int, str], Any] = {}
+        """What is held already, by identity, kept alive so that no other value takes its address."""
+
+    def changed(self) -> list[str]:
+        """Return the names of what is no longer as it was; what is new is no concern, but in a list, a set or a dict."""
+        return [] if self._is_untouched() else self._changes()
+
+    def _is_untouched(self) -> bool:
+        """Return whether all is identical to what was held, without a loop of Python's own: this is asked again and again."""
+        return (
+            _all(_map(_is, _map(_call, self._getters, self._names), self._held))
+            and _all(_map(_Whole.is_untouched, self._large))
+            and not any(named.changed() for named in self._of_case)
+            and _all(_map(_is, _map(_contents, self._cells), self._contents))
+            and _all(_map(_is, _map(_code, self._functions), self._codes))
+            and _all(_map(_is, _map(_defaults, self._defaulted), self._defaults))
+            and not any(elements.is_changed() for elements in self._elements)
+        )
+
+    def _changes(self) -> list[str]:
+        found = [label for named in (*self._named, *self._of_case) for label, _, _ in named.changed()]
+        found += [elements.label for elements in self._elements if elements.is_changed()]
+        if not _all(_map(_is, _map(_code, self._functions), self._codes)):
+            coded = _zip(self._functions, self._codes, self._labels, strict=True)
+            found += [f"the code of {label}" for function, code, label in coded if _code(function) is not code]
+        if not _all(_map(_is, _map(_defaults, self._defaulted), self._defaults)):
+            pairs = _zip(self._defaulted, self._defaults, strict=True)
+            found += [f"the defaults of {one.__qualname__}" for one, was in pairs if one.__defaults__ is not was]
+        if not _all(_map(_is, _map(_contents, self._cells), self._contents)):
+            triples = _zip(self._cells, self._contents, self._cell_labels, strict=True)
+            found += [f"the closure of {label}" for cell, was, label in triples if not _same(_contents(cell), was)]
+        return found
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for named in (*self._named, *self._of_case):
+            for _, name, was in named.changed():
+                named.put(name, was)
+        for elements in self._elements:
+            if elements.is_changed():
+                elements.put_back()
+        for function, code in _zip(self._functions, self._codes, strict=True):
+            if function.__code__ is not code:
+                function.__code__ = code
+        for cell, was in _zip(self._cells, self._contents, strict=True):
+            cell.cell_contents = was
+        for function, defaults in _zip(self._defaulted, self._defaults, strict=True):
+            if function.__defaults__ is not defaults:
+                function.__defaults__ = defaults
+
+    def hold_own_modules(self) -> None:
+        """Hold the modules of pairbench that were loaded since this was last asked, and what these use of other modules."""
+        for name, module in list(sys.modules.items()):
+            if name.startswith(_OWN) and not self._is_known(module):
+                self._hold_own_module(name, module)
+
+    def _hold_own_module(self, label: str, module: ModuleType) -> None:
+        values = vars(module)
+        self.hold_callables(label, values, functools.partial(setattr, module))
+        constants = {
+            name: value for name, value in values.items() if _CONSTANT.fullmatch(name) and not isinstance(value, type)
+        }
+        self._hold_names(label, values, constants, functools.partial(setattr, module))
+        self._hold_names("sys.modules", sys.modules, {label: module}, sys.modules.__setitem__)
+        for value in list(values.values()):
+            if isinstance(value, type) and value.__module__ == label:
+                self.hold_class(f"{label}.{value.__qualname__}", value)
+            elif label.startswith(_MEASURING):
+                self._hold_used(value)
+        for name, value in constants.items():
+            self.hold_value(f"{label}.{name}", value)
+
+    def _hold_used(self, value: Any) -> None:
+        """Hold what a module that measures or judges uses of a module that is not pairbench's; how warnings are shown is anybody's to change."""
+        if isinstance(value, ModuleType) and not value.__name__.startswith((_OWN, "warnings")):
+            self.hold_module(value)
+        elif isinstance(value, type) and value.__module__.partition(".")[0] not in (*_LARGE, "pairbench"):
+            self.hold_class(f"{value.__module__}.{value.__qualname__}", value)
+        elif isinstance(value, FunctionType) and not str(value.__module__).startswith(_OWN):
+            self.hold_value(f"{value.__module__}.{value.__qualname__}", value)
+
+    def hold_module(self, module: ModuleType, beginning: str = "") -> None:
+        """Hold what can be called of a module whose names begin so, with the classes that are its own."""
+        if self._is_known(module, beginning):
+            return
+        label = module.__name__
+        self.hold_callables(label, vars(module), functools.partial(setattr, module), beginning)
+        self._hold_names("sys.modules", sys.modules, {label: module}, sys.modules.__setitem__)
+        if label.partition(".")[0] in _LARGE:
+            return
+        for value in list(vars(module).values()):
+            if isinstance(value, type) and value.__module__.partition(".")[0] == label.partition(".")[0] != "builtins":
+                self.hold_class(f"{value.__module__}.{value.__qualname__}", value)
+
+    def hold_class(self, label: str, kind: type) -> None:
+        """Hold what can be called of a class."""
+        if not self._is_known(kind):
+            self.hold_callables(label, vars(kind), functools.partial(setattr, kind))
+
+    def hold_callables(
+        self, label: str, values: Mapping[str, Any], put: Callable[[str, Any], object], beginning: str = ""
+    ) -> None:
+        """Hold what can be called of a namespace, and the code of those that have some."""
+        held = {
+            name: value
+            for name, value in values.items()
+            if name.startswith(beginning)
+            and name not in _GENERATED
+            and (callable(value) or isinstance(value, _DESCRIPTORS))
+            and f"{label}.{name}" not in _CHANGED_BY_TORCH
+        }
+        self._hold_names(label, values, held, put)
+        for name, value in held.items():
+            if not isinstance(value, type) and not beginning:
+                self.hold_value(f"{label}.{name}", value)
+
+    def hold_operator(self, declared: Operator) -> None:
+        """Hold a declaration: all its fields, by value, and the functions of the suite that its baseline, inputs and oracle reach."""
+        if self._is_known(declared):
+            return
+        label = f"operator {declared.name!r}"
+        self._hold_fields(label, declared)
+        for name, variant in {**declared.variants, **declared.impostors}.items():
+            if not self._is_known(variant):  # what a variant calls is its own, and may change as it goes on
+                self._hold(_fields(f"{label}.{name}", variant))
+
+    def begin_case(self, operator: Operator, case: Case) -> None:
+        """Hold a case, and the copy of a declared operator that it is verified or timed with, in the place of those before."""
+        self._of_case = (_fields(f"operator {operator.name!r}", operator), _fields(f"case {case.key}", case))
+
+    def hold_value(self, label: str, value: Any) -> None:
+        """Hold what can be changed in place of a value: a function, a container, or an instance of a class of pairbench's."""
+        if isinstance(value, int | float | str | bytes | type | ModuleType) or value is None or self._is_known(value):
+            return
+        if isinstance(value, FunctionType):
+            self._hold_function(label, value)
+        elif isinstance(value, list | set | dict):
+            self._hold_container(label, value)
+        elif type(value).__module__.startswith(f"{_OWN}model.") and hasattr(value, "__dict__"):
+            self._hold_fields(label, value)
+        for inner in _within(value):
+            self.hold_value(label, inner)
+
+    def _hold_container(self, label: str, value: list[Any] | set[Any] | dict[Any, Any]) -> None:
+        self._elements.append(_Elements(label, value, tuple(value)))
+        if isinstance(value, dict):
+            self._hold_names(label, value, dict(value), value.__setitem__)
+            for name, element in value.items():
+                self.hold_value(f"{label}.{name}", element)
+        else:
+            for element in value:
+                self.hold_value(label, element)
+
+    def _hold_fields(self, label: str, instance: Any) -> None:
+        self._hold(_fields(label, instance))
+        for name, value in vars(instance).items():
+            if name not in ("cases", "impostors", "variants"):
+                self.hold_value(f"{label}.{name}", value)
+            elif isinstance(value, dict):
+                self._hold_names(f"{label}.{name}", value, dict(value), value.__setitem__)
+
+    def _hold_function(self, label: str, function: FunctionType) -> None:
+        self._functions.append(function)
+        self._codes.append(function.__code__)
+        self._labels.append(label)
+        if function.__defaults__ is not None:
+            self._defaulted.append(function)
+            self._defaults.append(function.__defaults__)
+        if function.__kwdefaults__ and function.__code__.co_filename != "<string>":
+            self.hold_value(f"the defaults of {label}", function.__kwdefaults__)
+        generated = function.__code__.co_filename == "<string>"  # as of dataclasses: of their types and default values
+        for cell in () if generated else function.__closure__ or ():
+            self._hold_cell(label, cell)
+        if wrapped := vars(function).get("__wrapped__"):
+            self.hold_value(label, wrapped)
+        if str(function.__globals__.get("__name__")).startswith(f"{NAMESPACE}."):
+            self._hold_reached(function)
+
+    def _hold_cell(self, label: str, cell: CellType) -> None:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # it is filled later
+            return
+        if callable(value) or isinstance(value, int | float | str | tuple):
+            self._cells.append(cell)
+            self._contents.append(value)
+            self._cell_labels.append(label)
+            self.hold_value(label, value)
+
+    def _hold_reached(self, function: FunctionType) -> None:
+        """Hold what a function of a suite finds under global names, as far as it can be called or is a plain value."""
+        names = {name for code in codes_within(function.__code__) for name in code.co_names}
+        stored = {name for code in codes_within(function.__code__) for name in _stored(code)}
+        reached = {
+            name: value
+            for name in names - stored
+            if (value := function.__globals__.get(name, _missing)) is not _missing
+            and (callable(value) or isinstance(value, int | float | str | tuple))
+        }
+        label = str(function.__globals__.get("__name__")).rpartition(".")[2]
+        self._hold_names(label, function.__globals__, reached, function.__globals__.__setitem__)
+        for name, value in reached.items():
+            self.hold_value(f"{label}.{name}", value)
+
+    def _hold_names(
+        self, label: str, namespace: Mapping[str, Any], held: Mapping[str, Any], put: Callable[[str, Any], object]
+    ) -> None:
+        self._hold(_Named(label, namespace, tuple(held), tuple(held.values()), put))
+
+    def _hold(self, named: _Named) -> None:
+        self._named.append(named)
+        if len(named.names) > _MANY and len(named.namespace) < _OTHERS * len(named.names):
+            self._large.append(_Whole(named))
+            return
+        self._getters += [named.namespace.get] * len(named.names)
+        self._names += named.names
+        self._held += named.held
+
+    def _is_known(self, value: Any, part: str = "") -> bool:
+        """Return whether a value, or a part of it, is held already; from now on it is."""
+        known = (id(value), part) in self._seen
+        self._seen[id(value), part] = value
+        return known
+
+
+def _within(value: Any) -> tuple[Any, ...]:
+    """Return what is called, or found, within a value that cannot be changed itself."""
+    match value:
+        case tuple() | frozenset():
+            return tuple(value)
+        case staticmethod() | classmethod() | MethodType():
+            return (value.__func__,)
+        case property():
+            return value.fget, value.fset
+        case functools.partial() | functools.cached_property():
+            return (value.func,)
+        case _ if isinstance(value, _CACHED):
+            return (value.__wrapped__,)
+    return ()
+
+
+def _fields(label: str, instance: Any) -> _Named:
+    fields = vars(instance)
+    return _Named(label, fields, tuple(fields), tuple(fields.values()), functools.partial(object.__setattr__, instance))
+
+
+def _stored(code: CodeType) -> Iterable[str]:
+    """Yield the global names that a code object assigns to."""
+    import dis
+
+    return (str(one.argval) for one in dis.get_instructions(code) if one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
+
+
+def words(names: Sequence[str]) -> str:
+    """Return the first names of several, and how many more there are."""
+    return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"

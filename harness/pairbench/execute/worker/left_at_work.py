@@ -1,0 +1,148 @@
+"""Processes and native threads that are at work although no call is: they would take processors from what is timed next.
+
+Libraries keep pools of both, which sleep between calls, so only those that run are found; processes of any depth, for a worker is a
+subreaper, and those that are stopped, for who stops them has them go on when others are timed.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from pairbench.execute.worker.process_state import native_threads as ids_of_threads
+
+_perf_counter_ns, _sleep, _open = time.perf_counter_ns, time.sleep, open
+_waitid = getattr(os, "waitid", None)  # not on every system
+_ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
+_WATCHED_NS = 2_000_000
+"""Time in ns for which a thread is watched that has run since the last look."""
+_BUSY = 0.5
+"""Part of that time for which a thread runs that is at work; what spins a little at the end of a parallel region does not."""
+
+
+class _Processes:
+    """The processes below this one."""
+
+    def __init__(self) -> None:
+        self._at_work: dict[int, str] = {}
+        self._known: set[int] = set()
+        self.of_another = False
+        """Whether those that were killed last were there before the step or turn that has just ended: another's, which slept until then."""
+
+    def begin(self) -> None:
+        """Remember those that are there as a step or a turn begins."""
+        self._known = set(_descendants()) if _has_children() else set()
+
+    def at_work(self) -> str | None:
+        """Describe a process below this one that runs or is stopped, or return None; where there are no children this takes a microsecond."""
+        if not _has_children():
+            self._at_work = {}
+            return None
+        found = {pid: state for pid in _descendants() if (state := _state(pid))[:1] in ("R", "T", "t")}
+        # Seen twice in a row: one that begins or ends runs for a moment.
+        again = {pid: state for pid, state in found.items() if pid in self._at_work}
+        self._at_work = found
+        if not found:
+            return None
+        pid, state = next(iter((again or found).items()))
+        return f"a process {'stopped' if state[0] in 'Tt' else 'running'} (pid {pid}: {state[2:]!r})"
+
+    def kill(self) -> None:
+        """Kill those that were found at work."""
+        self.of_another = bool(self._at_work) and self._known.issuperset(self._at_work)
+        for pid in self._at_work:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self._at_work = {}
+
+
+def _has_children() -> bool:
+    """Return whether there is any child that has not been waited for; this takes a microsecond."""
+    if _waitid is None:
+        return False
+    try:
+        _waitid(os.P_ALL, 0, _ENDS)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _descendants() -> list[int]:
+    found, at = list[int](), [os.getpid()]
+    while at:
+        pid = at.pop()
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # it has just ended
+                at += (children := [int(word) for word in file.read_text().split()])
+                found += children
+    return found
+
+
+def _state(pid: int) -> str:
+    """Return a process's state, one letter, and its name; nothing where it has ended."""
+    try:
+        with _open(f"/proc/{pid}/stat") as file:
+            head, _, tail = file.read().rpartition(")")
+    except OSError:
+        return ""
+    return f"{tail[1:2]} {head.partition('(')[2]}"
+
+
+class _NativeThreads:
+    """The threads of this process beyond those that are there before any implementation is called: torch's own pools, once they are warm."""
+
+    def __init__(self) -> None:
+        self._own: set[int] | None = None
+        self._ran_ns: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """Have torch start its pools, once, and take the threads that there are for granted."""
+        if self._own is None:
+            torch.zeros(1 << 18).add_(1.0)
+            left = torch.ones(64, 64)
+            torch.mm(left, left)
+            self._own = set(ids_of_threads())
+
+    def at_work(self) -> str | None:
+        """Describe a thread that runs and belongs to none of torch's pools, or return None."""
+        if self._own is None:
+            return None
+        others = [tid for tid in ids_of_threads() if tid not in self._own and tid != threading.get_native_id()]
+        if not others:
+            return None
+        before = self._ran_ns
+        self._ran_ns = {tid: _ran_ns(tid) for tid in others}
+        suspected = [tid for tid in others if self._ran_ns[tid] > before.get(tid, 0)]
+        if not suspected:
+            return None
+        began = _perf_counter_ns()
+        _sleep(_WATCHED_NS / 1e9)
+        now = {tid: _ran_ns(tid) for tid in suspected}
+        watched_ns = _perf_counter_ns() - began
+        at_work = [tid for tid in suspected if now[tid] - self._ran_ns[tid] > _BUSY * watched_ns]
+        self._ran_ns |= now
+        return f"a thread running (native, {_name(at_work[0])!r})" if at_work else None
+
+
+def _ran_ns(tid: int) -> int:
+    """Return for how long a thread has run, or waited for a core to run on, in ns."""
+    try:
+        with _open(f"/proc/self/task/{tid}/schedstat", "rb") as file:
+            return sum(map(int, file.read().split()[:2]))
+    except (OSError, ValueError, IndexError):  # it has ended, or the kernel does not tell
+        return 0
+
+
+def _name(tid: int) -> str:
+    try:
+        return Path(f"/proc/self/task/{tid}/comm").read_text().strip()
+    except OSError:
+        return str(tid)
+
+
+processes = _Processes()
+native_threads = _NativeThreads()

@@ -1,0 +1,457 @@
+"""What an implementation may change of its process, beside torch's flags: what the kernel, Python, the compilers and the dispatcher keep for all.
+
+Each is read by value and put back; together with torch's flags (`flags.py`) they are compared around each entry's steps and turns.
+"""
+
+import contextlib
+import functools
+import gc
+import importlib
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
+
+_LIBRARIES = ("CUDA_", "CUBLAS_", "KMP_", "TRITON_", "TORCH", "_TORCH", "PYTORCH_", "NCCL_", "GLOO_")
+"""Beginnings of the names of variables that libraries set for themselves as they are used first: these are taken away, and nobody is named."""
+
+
+class Flag(NamedTuple):
+    """A switch of the whole process: how it is read, and put back."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    said: Callable[[Any, Any], str] | None = None
+    """Says what changed, given both values; None where these are short. An empty sentence names nobody."""
+
+
+def leave(_: object) -> None:
+    """Put nothing back: what was entered can only be left by who did so."""
+
+
+pinned: dict[str, frozenset[int]] = {}
+"""While the thread that calls is kept on a core: that core, under `now`, and those that it had, under `before`."""
+
+
+def _affinity() -> frozenset[int]:
+    cores = frozenset(os.sched_getaffinity(0))
+    return pinned["before"] if cores == pinned.get("now") else cores
+
+
+def _set_affinity(cores: frozenset[int]) -> None:
+    os.sched_setaffinity(0, pinned.get("now", cores))
+
+
+_MOST_THREADS = 64
+"""Threads whose cores and priority are compared: each takes 3 us."""
+
+
+def native_threads() -> list[int]:
+    """Return the ids that the kernel has for this process's threads; none where it does not tell."""
+    try:
+        return list(map(int, os.listdir("/proc/self/task")))  # noqa: PTH208 (asked often)
+    except OSError:  # not Linux
+        return []
+
+
+def _of_threads() -> dict[int, tuple[frozenset[int], int]]:
+    """Return the affinity and the nice value of the other threads."""
+    own, found = threading.get_native_id(), {}
+    for tid in native_threads()[:_MOST_THREADS]:
+        with contextlib.suppress(OSError):  # it has just ended
+            if tid != own:
+                found[tid] = (frozenset(os.sched_getaffinity(tid)), os.getpriority(os.PRIO_PROCESS, tid))
+    return found
+
+
+def _set_threads(before: dict[int, tuple[frozenset[int], int]]) -> None:
+    for tid, (cores, nice) in before.items():
+        with contextlib.suppress(OSError):  # it has ended, or there is no right to
+            os.sched_setaffinity(tid, cores)
+            os.setpriority(os.PRIO_PROCESS, tid, nice)
+
+
+def _moved(before: dict[int, Any], now: dict[int, Any]) -> str:
+    moved = any(tid in before and before[tid] != found for tid, found in now.items())
+    return "the cores or the priority of other threads" if moved else ""
+
+
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+def _timers() -> tuple[bool, ...]:
+    return tuple(any(signal.getitimer(timer)) for timer in _TIMERS)
+
+
+def _stop_timers(armed: tuple[bool, ...]) -> None:
+    for timer, was in zip(_TIMERS, armed, strict=True):
+        if not was:
+            signal.setitimer(timer, 0)
+
+
+_getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
+"""Without a search for the name of what is found, which takes 1 us a signal."""
+_SIGNALS = tuple(sorted(signal.valid_signals()))
+
+
+def _handlers() -> tuple[Any, ...]:
+    return tuple(map(_getsignal, _SIGNALS))
+
+
+def _set_handlers(handlers: tuple[Any, ...]) -> None:
+    for number, handler in zip(_SIGNALS, handlers, strict=True):
+        if handler is not None and _getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+_LIMITS = {value: name for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
+
+
+def _limits() -> tuple[tuple[int, int], ...]:
+    return tuple(map(resource.getrlimit, _LIMITS))
+
+
+def _set_limits(limits: tuple[tuple[int, int], ...]) -> None:
+    for number, limit in zip(_LIMITS, limits, strict=True):
+        if resource.getrlimit(number) != limit:
+            resource.setrlimit(number, limit)
+
+
+def _of_limits(before: tuple[tuple[int, int], ...], now: tuple[tuple[int, int], ...]) -> str:
+    changed = [name for name, was, found in zip(_LIMITS.values(), before, now, strict=True) if was != found]
+    return f"limits of resources ({', '.join(changed)})"
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _set_environment(variables: dict[str, str]) -> None:
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    os.environ.update(variables)
+
+
+def _changed_variables(before: dict[str, str], now: dict[str, str]) -> str:
+    names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    named = [name for name in names if name in before or not name.startswith(_LIBRARIES)]
+    return f"environment variables ({', '.join(named)})" if named else ""
+
+
+class _Files:
+    """The open files that a worker needs: its standard streams, and its line to the parent."""
+
+    def __init__(self) -> None:
+        self.spare: dict[int, int] = {}
+        os.register_at_fork(after_in_child=self.let_go)  # what a suite forks must not keep the line open
+
+    def hold(self, *numbers: int) -> None:
+        """Keep a second descriptor of each, from which it can be put back."""
+        for number in numbers:
+            with contextlib.suppress(OSError):
+                self.spare[number] = os.dup(number)
+
+    def let_go(self) -> None:
+        """Close the second descriptors, and watch nothing any more."""
+        for spare in self.spare.values():
+            with contextlib.suppress(OSError):
+                os.close(spare)
+        self.spare = {}
+
+    def read(self) -> tuple[tuple[int, int] | None, ...]:
+        """Return which file each of them is; None for one that is closed."""
+        return tuple(map(_file, self.spare))
+
+    def end_without(self, files: tuple[tuple[int, int] | None, ...]) -> None:
+        """End the process where one of them is gone and cannot be put back, for the parent to name who runs."""
+        for (number, spare), was in zip(self.spare.items(), files, strict=True):
+            if _file(number) != was and _file(spare) != was:
+                with contextlib.suppress(OSError):
+                    os.write(2, b"fatal: files of the worker were closed, its line to the parent among them\n")
+                os._exit(1)
+
+    def write(self, files: tuple[tuple[int, int] | None, ...]) -> None:
+        """Put them back; see `end_without`."""
+        self.end_without(files)
+        for (number, spare), was in zip(self.spare.items(), files, strict=True):
+            if _file(number) != was:
+                os.dup2(spare, number, inheritable=number <= 2)
+
+
+def _file(number: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(number)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+files = _Files()
+
+
+class _Imports:
+    """Where modules are looked for. What is added behind all others hides nothing, and libraries do so as they are imported."""
+
+    def read(self) -> tuple[tuple[Any, ...], ...]:
+        return tuple(sys.path), tuple(sys.meta_path), tuple(sys.path_hooks)
+
+    def write(self, paths: tuple[tuple[Any, ...], ...]) -> None:
+        places: tuple[list[Any], ...] = (sys.path, sys.meta_path, sys.path_hooks)
+        for place, was in zip(places, paths, strict=True):
+            place[:] = [*was, *(one for one in place if one not in was)]
+
+    def said(self, before: tuple[tuple[Any, ...], ...], now: tuple[tuple[Any, ...], ...]) -> str:
+        names = ("sys.path", "sys.meta_path", "sys.path_hooks")
+        pairs = zip(names, before, now, strict=True)
+        return ", ".join(name for name, was, found in pairs if found[: len(was)] != was)
+
+
+_imports = _Imports()
+
+
+def _tracing() -> tuple[Any, ...]:
+    return sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()
+
+
+def _set_tracing(functions: tuple[Any, ...]) -> None:
+    for put, function in zip(
+        (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile), functions, strict=True
+    ):
+        put(function)
+
+
+def _collector() -> tuple[Any, ...]:
+    return gc.get_threshold(), tuple(gc.callbacks), gc.get_debug()
+
+
+def _set_collector(state: tuple[Any, ...]) -> None:
+    gc.set_threshold(*state[0])
+    gc.callbacks[:] = state[1]
+    gc.set_debug(state[2])
+
+
+def _global_hooks() -> dict[str, Any]:
+    """Return torch's hooks that run in the call of each module, by the name of the dict that holds them."""
+    found = vars(torch.nn.modules.module)
+    return {name: value for name, value in found.items() if name.startswith("_global_") and isinstance(value, dict)}
+
+
+def _module_hooks() -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(hooks.items()) for name, hooks in _global_hooks().items() if hooks}
+
+
+def _set_module_hooks(before: dict[str, tuple[Any, ...]]) -> None:
+    for name, hooks in _global_hooks().items():
+        hooks.clear()
+        hooks.update(before.get(name, ()))
+
+
+def _saved_tensor_hooks() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _set_saved_tensor_hooks(before: Any) -> None:
+    while _saved_tensor_hooks() is not None and _saved_tensor_hooks() != before:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+def _profiling() -> bool:
+    return bool(torch._C._autograd._profiler_enabled())
+
+
+def _stop_profiling(was: bool) -> None:
+    if not was and _profiling():
+        torch._C._autograd._disable_profiler()
+
+
+_COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
+compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
+"""Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case: a helper is
+compiled for each implementation that uses it and each shape."""
+
+
+def _compiler_settings() -> dict[tuple[str, str], Any]:
+    """Return the settings of torch's compiler that somebody has made, as far as it is loaded."""
+    return {
+        (name, key): value
+        for name in _COMPILERS
+        if (module := sys.modules.get(name)) is not None
+        for key, entry in getattr(module, "_config", {}).items()
+        if type(value := _made(entry)) is not object and not (key in compiler_limits and compiler_limits[key] == value)
+    }
+
+
+_UNSET = object()
+
+
+def _made(entry: Any) -> Any:
+    """Return the value that somebody has given a setting; a plain object where nobody has."""
+    value = entry.user_override
+    return value.get() if type(value) is ContextVar else value
+
+
+def _set_compiler_settings(before: dict[tuple[str, str], Any]) -> None:
+    for (name, key), value in _compiler_settings().items():
+        if (name, key) not in before:
+            delattr(sys.modules[name], key)
+        del value
+    for (name, key), value in before.items():
+        setattr(sys.modules[name], key, value)
+
+
+def _of_compiler(before: dict[tuple[str, ...], Any], now: dict[tuple[str, ...], Any]) -> str:
+    names = sorted(key for key in {*before, *now} if before.get(key, _UNSET) != now.get(key, _UNSET))
+    return ", ".join(".".join(name) for name in names[:5])
+
+
+def _knobs() -> Iterator[tuple[str, Any]]:
+    """Yield the groups of Triton's settings by name, as far as it is loaded."""
+    module = sys.modules.get("triton.knobs")
+    kind = getattr(module, "base_knobs", ())
+    return ((name, group) for name, group in vars(module).items() if isinstance(group, kind)) if kind else iter(())
+
+
+def _triton_settings() -> dict[tuple[str, str], Any]:
+    return {
+        (name, key): (value, tuple(getattr(value, "calls", ())))
+        for name, group in _knobs()
+        for key, value in {**_hooks(type(group)), **vars(group)}.items()
+        if getattr(value, "calls", True)
+    }
+
+
+def _hooks(kind: type) -> dict[str, Any]:
+    return {name: value for name, value in vars(kind).items() if isinstance(getattr(value, "calls", None), list)}
+
+
+def _set_triton_settings(before: dict[tuple[str, str], Any]) -> None:
+    groups = dict(_knobs())
+    now = _triton_settings()
+    for (name, key), (value, calls) in {**now, **before}.items():
+        if (name, key) not in before:
+            vars(groups[name]).pop(key, None)
+        elif now.get((name, key), (None,))[0] is not value:
+            setattr(groups[name], key, value)
+        if isinstance(getattr(value, "calls", None), list):
+            value.calls[:] = calls if (name, key) in before else ()
+
+
+def _of_triton(before: dict[tuple[str, str], Any], now: dict[tuple[str, str], Any]) -> str:
+    return _of_compiler(
+        {("triton", *key): value for key, value in before.items()},
+        {("triton", *key): value for key, value in now.items()},
+    )
+
+
+_HARMLESS = ("Meta", "Python", "FuncTorch", "Functionalize", "Fake", "PreDispatch")
+"""Beginnings of the dispatch keys under which nothing is computed that is timed."""
+registered: list[tuple[str, Any]] = []
+"""Kernels that a suite has registered for an operator that had one, or that torch has, in the order in which it did: what for, and in which library."""
+
+
+def notice_registrations(is_of_suite: Callable[[Any], Any]) -> None:
+    """Note from now on what is registered with torch's dispatcher from Python for operators that it knows already.
+
+    Args:
+        is_of_suite: Says whether a suite's code asks for it, given the frame of who does.
+    """
+    if not hasattr(torch._C, "_DispatchModule"):  # not in every release
+        return
+    own = {str(name).partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+    kind, make = torch._C._DispatchModule, torch._C._dispatch_library
+    spaces: list[tuple[Any, str]] = []
+
+    def make_noticed(*arguments: Any) -> Any:
+        made = make(*arguments)
+        spaces.append((made, str(arguments[1])))
+        return made
+
+    def noticed(name: str, register: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(register)
+        def register_noticed(library: Any, *arguments: Any, **more: Any) -> Any:
+            if is_of_suite(sys._getframe(1)):
+                space = next((space for made, space in spaces if made is library), "")
+                operator = str(arguments[0]) if name != "fallback" and arguments else "all operators"
+                full = operator if "::" in operator or name == "fallback" else f"{space}::{operator}"
+                key = next((str(value) for value in (*arguments, *more.values()) if _is_key(value)), "")
+                if not key.startswith(_HARMLESS) and (not space or space in own or _has_kernel(full, key)):
+                    registered.append((f"{full} ({key})" if key else full, library))
+            return register(library, *arguments, **more)
+
+        return register_noticed
+
+    torch._C._dispatch_library = make_noticed
+    for name in ("impl", "fallback", "impl_with_aoti_compile"):
+        if hasattr(kind, name):
+            setattr(kind, name, noticed(name, getattr(kind, name)))
+
+
+def _is_key(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(value) and torch._C._dispatch_key_parse(value) is not None
+    except RuntimeError:
+        return False
+
+
+def _has_kernel(operator: str, key: str) -> bool:
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
+    except RuntimeError:
+        return False
+
+
+def _registrations() -> int:
+    return len(registered)
+
+
+def _take_back_registrations(count: int) -> None:
+    for _, library in registered[count:]:
+        library.reset()
+    del registered[count:]
+
+
+def _newly_registered(before: int, _: int) -> str:
+    return f"kernels of operators that others use: {', '.join(name for name, _ in registered[before:][:5])}"
+
+
+def _of_signals(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    changed = [number for number, was, found in zip(_SIGNALS, before, now, strict=True) if was is not found]
+    return f"handlers of signals ({', '.join(getattr(number, 'name', str(number)) for number in changed)})"
+
+
+STATE: dict[str, Flag] = {
+    "affinity": Flag(_affinity, _set_affinity, lambda before, now: f"affinity {sorted(before)} -> {sorted(now)}"),
+    "threads' affinity and priority": Flag(_of_threads, _set_threads, _moved),
+    "nice": Flag(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda value: os.setpriority(os.PRIO_PROCESS, 0, value)),
+    "scheduler": Flag(lambda: os.sched_getscheduler(0), leave),
+    "timers": Flag(_timers, _stop_timers),
+    "signal handlers": Flag(_handlers, _set_handlers, _of_signals),
+    "resource limits": Flag(_limits, _set_limits, _of_limits),
+    "umask": Flag(_umask, os.umask, lambda before, now: f"umask {before:03o} -> {now:03o}"),
+    "environment": Flag(lambda: dict(os.environ), _set_environment, _changed_variables),
+    "folder": Flag(os.getcwd, os.chdir),
+    "open files": Flag(
+        files.read, files.write, lambda *_: "open files of the worker, which it closes or puts others in the place of"
+    ),
+    "imports": Flag(_imports.read, _imports.write, _imports.said),
+    "tracing": Flag(_tracing, _set_tracing, lambda *_: "a trace or profile function"),
+    "switch_interval": Flag(sys.getswitchinterval, sys.setswitchinterval),
+    "recursion_limit": Flag(sys.getrecursionlimit, sys.setrecursionlimit),
+    "collector": Flag(_collector, _set_collector, lambda *_: "settings of the garbage collector"),
+    "module_hooks": Flag(_module_hooks, _set_module_hooks, lambda *_: "hooks of all modules"),
+    "saved_tensor_hooks": Flag(_saved_tensor_hooks, _set_saved_tensor_hooks, lambda *_: "hooks of all saved tensors"),
+    "profiler": Flag(_profiling, _stop_profiling),
+    "forward_mode_level": Flag(lambda: torch.autograd.forward_ad._current_level, leave),
+    "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_compiler),
+    "triton": Flag(_triton_settings, _set_triton_settings, _of_triton),
+    "registrations": Flag(_registrations, _take_back_registrations, _newly_registered),
+}
+"""What is compared, by name."""

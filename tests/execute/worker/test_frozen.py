@@ -1,0 +1,202 @@
+"""What measures, judges and was declared is compared by value: each way to change it is found, named and put back."""
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pairbench.execute.worker.frozen import Frozen
+from pairbench.model.operator import Operator
+from pairbench.model.tolerance import Tolerance
+from pairbench.suite.load import load_suite
+
+MODULE = """
+import functools, statistics
+from random import SystemRandom
+
+_LIMIT = 2.0
+_TABLE = {"cpu": 1.0, "cuda": [1, 2]}
+_state = []
+
+def judge(value, *, factor=2.0, least=3):
+    return value * factor
+
+def with_default(value, limit=1.0):
+    return value < limit
+
+def _make(limit):
+    def inner(value):
+        return value < limit
+    return inner
+
+closed = _make(5.0)
+
+@functools.cache
+def cached(value):
+    return value + 1
+
+class Judge:
+    def method(self):
+        return 1
+
+    @property
+    def size(self):
+        return 2
+
+    @staticmethod
+    def plain():
+        return 3
+"""
+SUITE = """
+import torch
+from pairbench import Operator, Tolerance, grid
+
+SCALE = 2.0
+calls = 0
+
+def helper(x):
+    return x * SCALE
+
+def baseline(x):
+    global calls
+    calls += 1
+    return helper(x)
+
+def good(x):
+    return 2 * x
+
+op = Operator("op", baseline=baseline, variants={"good": good}, inputs=lambda make, n: {"x": make.normal(n)}, tolerance=Tolerance(rtol=1e-3),
+              cases=grid(n=[4]))
+"""
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    made = ModuleType("pairbench.execute.made_up")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    exec(compile(MODULE, "made_up.py", "exec"), vars(made))  # noqa: S102
+    return made
+
+
+@pytest.fixture
+def frozen(module: ModuleType) -> Frozen:
+    made = Frozen()
+    made.hold_own_modules()
+    assert module.judge and made.changed() == []
+    return made
+
+
+def other(value: Any, **_: Any) -> Any:
+    return value
+
+
+def set_code(function: Any) -> None:
+    function.__code__ = other.__code__
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "pairbench.execute.made_up._LIMIT": lambda module: setattr(module, "_LIMIT", float("inf")),
+    "pairbench.execute.made_up._TABLE.cpu": lambda module: module._TABLE.update(cpu=9.0),
+    "pairbench.execute.made_up._TABLE.cuda": lambda module: module._TABLE["cuda"].append(3),
+    "pairbench.execute.made_up._TABLE": lambda module: module._TABLE.update(more=1),
+    "pairbench.execute.made_up.judge": lambda module: setattr(module, "judge", other),
+    "the code of pairbench.execute.made_up.judge": lambda module: set_code(module.judge),
+    "the defaults of pairbench.execute.made_up.judge.factor": lambda module: module.judge.__kwdefaults__.update(
+        factor=0
+    ),
+    "the defaults of with_default": lambda module: setattr(module.with_default, "__defaults__", (9.0,)),
+    "the closure of pairbench.execute.made_up.closed": lambda module: setattr(
+        module.closed.__closure__[0], "cell_contents", 9.0
+    ),
+    "the code of pairbench.execute.made_up.cached": lambda module: set_code(module.cached.__wrapped__),
+    "pairbench.execute.made_up.Judge.method": lambda module: setattr(module.Judge, "method", other),
+    "the code of pairbench.execute.made_up.Judge.method": lambda module: set_code(module.Judge.method),
+    "the code of pairbench.execute.made_up.Judge.size": lambda module: set_code(module.Judge.size.fget),
+    "the code of pairbench.execute.made_up.Judge.plain": lambda module: set_code(module.Judge.plain),
+    "statistics.median": lambda module: setattr(module.statistics, "median", other),
+    "the code of statistics.median": lambda module: set_code(module.statistics.median),
+    "random.SystemRandom.random": lambda module: setattr(module.SystemRandom, "random", other),
+    "sys.modules.pairbench.execute.made_up": lambda module: sys.modules.update({module.__name__: ModuleType("other")}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_named_and_put_back(frozen: Frozen, module: ModuleType, name: str) -> None:
+    before = module.judge(2), module.with_default(0.5), module.closed(4), module.cached(1), module.Judge().size
+    CHANGES[name](module)
+    assert name in frozen.changed()
+    frozen.restore()
+    assert frozen.changed() == []
+    assert before == (
+        module.judge(2),
+        module.with_default(0.5),
+        module.closed(4),
+        module.cached(1),
+        module.Judge().size,
+    )
+    assert vars(module)["_LIMIT"] == 2.0 and module._TABLE == {"cpu": 1.0, "cuda": [1, 2]}
+    assert sys.modules[module.__name__] is module
+
+
+def test_what_is_new_or_state_or_the_same_is_no_change(frozen: Frozen, module: ModuleType) -> None:
+    module.new = other  # type: ignore[attr-defined]
+    module._state.append(1)
+    module._LIMIT = float("2.0")  # type: ignore[attr-defined]
+    assert frozen.changed() == []
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Any:
+    (tmp_path / "ops.py").write_text(SUITE)
+    operator = load_suite(tmp_path / "ops.py")["op"]
+    return operator, sys.modules[operator.baseline.function.__module__]
+
+
+DECLARED: dict[str, Callable[[Operator, Any], object]] = {
+    "operator 'op'.tolerance": lambda operator, _: object.__setattr__(operator, "tolerance", Tolerance(rtol=9.0)),
+    "operator 'op'.tolerance.rtol": lambda operator, _: object.__setattr__(operator.tolerance, "rtol", 9.0),
+    "operator 'op'.cases": lambda operator, _: object.__setattr__(operator, "cases", ()),
+    "operator 'op'.variants.good": lambda operator, _: operator.variants.update(good=operator.baseline),  # type: ignore[attr-defined]
+    "operator 'op'.good.function": lambda operator, _: object.__setattr__(operator.variants["good"], "function", other),
+    "the code of operator 'op'.baseline.function": lambda operator, _: set_code(operator.baseline.function),
+    "the code of ops.helper": lambda _, module: set_code(module.helper),
+    "ops.helper": lambda _, module: setattr(module, "helper", other),
+    "ops.SCALE": lambda _, module: setattr(module, "SCALE", 3.0),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_change_of_what_a_suite_declares_is_named_and_put_back(suite: Any, name: str) -> None:
+    operator, module = suite
+    frozen = Frozen()
+    frozen.hold_operator(operator)
+    DECLARED[name](operator, module)
+    assert name in frozen.changed()
+    frozen.restore()
+    assert frozen.changed() == [] and operator.tolerance == Tolerance(rtol=1e-3) and operator.baseline.function(1) == 2
+
+
+def test_what_a_suite_counts_and_what_variants_keep_is_theirs(suite: Any) -> None:
+    operator, module = suite
+    frozen = Frozen()
+    frozen.hold_operator(operator)
+    operator.baseline.function(1)
+    set_code(module.good)
+    module.kept = 1
+    assert module.calls == 1 and frozen.changed() == []
+
+
+def test_the_copy_of_a_case_is_held_until_the_next_one(suite: Any) -> None:
+    frozen, (first, second) = Frozen(), (copy.copy(suite[0]), copy.copy(suite[0]))
+    frozen.begin_case(first, first.cases[0])
+    object.__setattr__(first, "tolerance", Tolerance(rtol=9.0))
+    assert frozen.changed() == ["operator 'op'.tolerance"]
+    frozen.restore()
+    assert first.tolerance == Tolerance(rtol=1e-3)
+    frozen.begin_case(second, second.cases[0])
+    object.__setattr__(first, "tolerance", Tolerance(rtol=9.0))
+    assert frozen.changed() == []
