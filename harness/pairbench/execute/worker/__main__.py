@@ -26,6 +26,7 @@ from pairbench.execute.protocol import (
     Broken,
     CaseJob,
     CloseCase,
+    CompareInputs,
     Describe,
     DescribedSuite,
     Diagnose,
@@ -33,11 +34,15 @@ from pairbench.execute.protocol import (
     Ended,
     FindDevices,
     FoundDevices,
+    HoldCase,
     Job,
+    JudgeOutputs,
+    JudgeTimed,
     OpenCase,
     Probe,
     StandIn,
     TakeBlock,
+    TimeAlone,
     Wait,
     WorkerConfig,
 )
@@ -50,13 +55,15 @@ from pairbench.suite.modules import search
 
 if TYPE_CHECKING:
     from pairbench.execute.worker.interleaved import InterleavedCases
+    from pairbench.execute.worker.judge.process import Judge
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     """Serve one parent until it hangs up."""
     die_with(parent_pid)
     adopt()
-    line, heartbeat = _Line(connection_fd), Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
+    heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
+    line = _Line(connection_fd, heartbeat)
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
     for let_go in (line.close, heartbeat.let_go):  # nor one that it forks, or answer in this one's place
         os.register_at_fork(after_in_child=let_go)
@@ -70,7 +77,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
         redirect(hello.stand_in, sys.path)
         redirect(hello.stand_in, current)
     search(*current)
-    server = _Server(hello, heartbeat)
+    server = _Server(hello, heartbeat, line)
     while True:
         try:
             job: Job = line.receive()
@@ -93,8 +100,11 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
 class _Line:
     """This end of the line to the parent, which is believed: what comes from there are pickled values."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, heartbeat: Heartbeat) -> None:
         self._socket = socket.socket(fileno=descriptor)
+        self._heartbeat = heartbeat
+        self.outputs: int | None = None
+        """Open file of the memory that outputs go through to the judge, or come through to it; None where no job needs it."""
 
     def receive(self) -> Any:
         """Return what the parent sends next.
@@ -102,8 +112,22 @@ class _Line:
         Raises:
             EOFError: the parent has hung up.
         """
-        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        head, files, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
+        if not head:
+            raise EOFError
+        for file in files:  # the newest is where outputs go
+            if self.outputs is not None:
+                os.close(self.outputs)
+            os.set_inheritable(file, False)
+            self.outputs = file
+        (length,) = LENGTH.unpack(head + self._read(LENGTH.size - len(head)))
         return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
+
+    def ask(self, message: Any) -> Any:
+        """Send a dataclass and return what the parent answers; meanwhile nobody's time passes."""
+        with self._heartbeat.waiting():
+            self.send(message)
+            return self.receive()
 
     def _read(self, count: int) -> bytearray:
         content = bytearray(count)
@@ -127,11 +151,12 @@ class _Line:
 class _Server:
     """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
 
-    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat) -> None:
+    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat, line: _Line) -> None:
         from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
 
         self._hello = hello
         self._heartbeat = heartbeat
+        self._line = line
         self._suites: dict[Path, dict[str, Operator]] = {}
         self._hashes: dict[Path, dict[str, tuple[str, ...]]] = {}
         pin_flags(tf32=hello.settings.tf32)
@@ -147,6 +172,8 @@ class _Server:
                 yield from self._turns.take(job)
             case CloseCase():
                 yield from self._turns.close(job)
+            case CompareInputs() | JudgeOutputs() | JudgeTimed():
+                yield from self._judge.serve(job)
             case CaseJob():
                 try:
                     operator = self._operator(job)
@@ -177,9 +204,18 @@ class _Server:
         if isinstance(job, OpenCase):
             yield from self._turns.open(job, operator)
             return
+        if isinstance(job, HoldCase | TimeAlone):
+            yield from self._judge.hold(job, operator)
+            return
         from pairbench.execute.worker.stages import run_stage
 
-        yield from run_stage(job, operator, self._hello, self._heartbeat)
+        yield from run_stage(job, operator, self._hello, self._heartbeat, self._line)
+
+    @functools.cached_property
+    def _judge(self) -> "Judge":
+        from pairbench.execute.worker.judge.process import Judge
+
+        return Judge(self._hello, self._heartbeat, self._line)
 
     @functools.cached_property
     def _turns(self) -> "InterleavedCases":
