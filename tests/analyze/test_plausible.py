@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.analyze.records import BANDWIDTH_LIMIT, RATE_LIMIT, believed, to_samples, why_no_replay
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, HostLoad
 from pairbench.model.outcome import Launches, Outcome, Profile, Status
 from pairbench.model.plan import Entry
 from tests.analyze.test_records import (
@@ -257,3 +257,42 @@ def test_a_replay_is_not_divided_by_launches() -> None:
     slow, fast = records(base, replace(launched, rounds=tuple(spun)))
     assert (slow.device_timer, fast.device_timer) == ("graph_replay", "spin")
     assert fast.device_speedup == fast.stream_speedup == pytest.approx(51.0 / 52.7)
+
+
+def controlled(*alone_us: tuple[float, ...]) -> tuple[Outcome, ...]:
+    """Return a baseline of 200 us beside a variant, in rounds in which it took so long alone."""
+    rounds = [
+        replace(
+            round_of(samples(BASELINE, (2e5,) * 20), samples(FAST, (1e5,) * 20)),
+            alone_ns=tuple(us * 1e3 for us in taken),
+        )
+        for taken in alone_us
+    ]
+    return tuple(outcome(entry, *rounds) for entry in (BASELINE, FAST))
+
+
+@pytest.mark.parametrize(
+    ("alone_us", "slowed"),
+    [
+        ([(100.0,) * 9], True),
+        ([(100.0,) * 9, ()], True),
+        ([(100.0,) * 9, (190.0,) * 9], False),  # in a round it was not
+        ([(140.0,) * 9], False),  # by less than half
+        ([(100.0,) * 5 + (150.0,) * 4], False),  # alone some calls took about as long
+        ([(100.0,) * 2], False),  # nobody knows how far these spread
+        ([(), ()], False),
+    ],
+)
+def test_a_baseline_that_is_slower_beside_the_variants_gives_no_speedup(
+    alone_us: list[tuple[float, ...]], slowed: bool
+) -> None:
+    baseline, fast = records(*controlled(*alone_us), environment=CPU)
+    assert baseline.status == fast.status == "measured" and fast.call_p50_ns == 1e5
+    assert (fast.speedup is None) is (fast.speedup_low is None) is slowed
+    words = "its speedup is withheld: the baseline takes 200.0 us beside the variants and 100.0 us in a process where none was called"
+    assert all((words in (record.reason or "")) is slowed for record in (baseline, fast))
+
+
+def test_on_a_busy_host_that_says_nothing_of_who_slowed_it() -> None:
+    busy = HostLoad(cores=2, before=1.9).put_in(CPU)
+    assert all(record.reason is None for record in records(*controlled((100.0,) * 9), environment=busy))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pairbench.analyze.latencies import latency_columns, samples_of
-from pairbench.model.environment import Commit, Environment
+from pairbench.model.environment import Commit, Environment, withheld
 from pairbench.model.latency import CALL, DEVICE
-from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status
+from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status, is_slowed
 from pairbench.model.plain import plain
 from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record, Samples
@@ -59,6 +59,32 @@ def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outc
         replace(item, status=Status.FAILED, reason=f"implausible: {why}", rounds=()) if why else item
         for item, why in zip(known, why_not, strict=True)
     ]
+
+
+def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
+    """Return a sentence where a case's baseline took longer beside the variants than where none was ever called, else None.
+
+    Quick calls beside them are compared with slow ones alone, so that each has its own spread; whatever slowed a few calls of one round slowed no quick one.
+
+    Args:
+        outcomes: Of the case, its eager baseline among them.
+    """
+    baseline = next((one for one in outcomes if one.entry.role == "baseline" and one.entry.mode == "eager"), None)
+    if baseline is None or baseline.status is not Status.MEASURED:
+        return None
+    both = [
+        (timed.alone_ns, samples.call_ns)
+        for timed in baseline.rounds
+        for samples in timed.entries
+        if timed.alone_ns and samples.entry == baseline.entry
+    ]
+    if not both or not all(is_slowed(*one) for one in both):
+        return None
+    alone, beside = (percentile([value for one in both for value in one[place]], 50) for place in (0, 1))
+    return (
+        f"its speedup is withheld: the baseline takes {beside / 1e3:.1f} us beside the variants and {alone / 1e3:.1f} us in a process "
+        "where none was called, so one of them slows it"
+    )
 
 
 def why_no_replay(outcome: Outcome) -> str | None:
@@ -207,11 +233,22 @@ def to_records(
     Impossible outcomes (`believed`) become rows with the status `failed`, without latencies.
     """
     known = believed(tuple(outcomes), environment)
-    controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
+    # On a busy host speedups are withheld as they are shown, and it slows what runs for long more than what runs for some ms.
+    busy = withheld(environment.device.kind, environment_columns(environment)["environment"])
+    slowed = None if busy else why_slowed(known)
+    controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"} if slowed is None else {}
     # The precision of one implementation holds for the case: that of compiled calls, replays and Triton's kernels is not seen.
     seen = {item.profile.float32_precision for item in known if item.profile} - {None}
     precision = next(iter(seen), None)
-    return [_record(run, environment, item, controls.get(item.entry.mode), precision, resamples) for item in known]
+    noted = [_noted(item, slowed) for item in known]
+    return [_record(run, environment, item, controls.get(item.entry.mode), precision, resamples) for item in noted]
+
+
+def _noted(outcome: Outcome, note: str | None) -> Outcome:
+    """Return an outcome that was measured with one more note."""
+    if note is None or outcome.status is not Status.MEASURED:
+        return outcome
+    return replace(outcome, reason="; ".join(filter(None, [outcome.reason, note])))
 
 
 def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:

@@ -136,7 +136,7 @@ def try_(
     """Take a quick look at what is being edited: right or wrong first, then one round of timing.
 
     It stops at the first implementation that is wrong, and shows where. Latencies stand beside those of the last try and of the newest
-    stored run. One process does everything, nothing is stored, and no verdict is given: that is for run and compare.
+    stored run. One process does everything and judges itself, nothing is stored, and no verdict is given: that is for run and compare.
 
     Example: pairbench try my_ops.py -i triton --watch
     """

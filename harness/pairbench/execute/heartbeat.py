@@ -21,6 +21,7 @@ class Heartbeat:
         self._index, self._deadline = _fields(memory)
         self._allowed_s = 0.0
         self._spent_s: dict[int, float] = {}
+        self._waited_s = 0.0
 
     def begin_job(self, allowed_s: float) -> None:
         """Give every entry a fresh allowance; the case's own code has the same."""
@@ -35,12 +36,29 @@ class Heartbeat:
     @contextmanager
     def entry(self, index: int) -> Iterator[None]:
         """Blame what happens inside on an entry."""
-        started = self._mark(index)
+        started = self._mark(index) - self._waited_s
         try:
             yield
         finally:
-            self._spent_s[index] = self._spent_s.get(index, 0.0) + time.monotonic() - started
+            self._spent_s[index] = self._spent_s.get(index, 0.0) + time.monotonic() - started - self._waited_s
             self._mark(NOBODY)
+
+    @property
+    def running(self) -> int:
+        """Return the index of the entry that is blamed now."""
+        return self._index[0]
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let no time pass for anybody: the worker waits for an answer of its parent."""
+        index, deadline, began = self._index[0], self._deadline[0], time.monotonic()
+        self.rest()
+        try:
+            yield
+        finally:
+            waited = time.monotonic() - began
+            self._waited_s += waited
+            self._write(index, deadline + waited)
 
     def exhausted(self, index: int) -> bool:
         """Return whether an entry's allowance is spent, so that the worker can stop by itself."""

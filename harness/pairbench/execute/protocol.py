@@ -6,10 +6,11 @@ ends; one that ends without saying so crashed.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import Correctness, Status
 from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.settings import Settings
 
@@ -87,6 +88,8 @@ class VerifyCase(CaseJob):
 
     automatic_impostors: bool
     declared_impostors: tuple[str, ...]
+    outside: bool = False
+    """Whether outputs are judged by another process: they are sent to it, and the worker never has what they should be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,8 @@ class TimeCase(CaseJob):
     round: int
     capturable: tuple[Entry, ...]
     """Entries that can be captured, so that their device latency may be taken from a replay."""
+    outside: bool = False
+    """Whether another process judges; see `VerifyCase`."""
     sparing: bool = False
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
     thorough: bool = False
@@ -164,9 +169,56 @@ class DivergeCase(CaseJob):
     """Asks for the `Divergence` of its one entry from the baseline."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class HoldCase(CaseJob):
+    """Asks the judge to compute what a case's outputs should be: an `ImpostorResult` of each automatic impostor, or an `Ended` where nothing can be judged."""
+
+    automatic_impostors: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareInputs:
+    """Asks the judge for a `Judged`: whether the worker's inputs of the case that is held are the judge's."""
+
+    sums: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOutputs:
+    """Asks the judge for a `Judged` of outputs of the case that is held."""
+
+    index: int
+    """Index of the entry, or of the declared impostor behind the entries."""
+    seed: int
+    """Place of the seed of the inputs among `devices.SEEDS`."""
+    described: str
+    """Description of the outputs, as `worker.judge.plain.write` returns it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeAlone(TimeCase):
+    """Asks the judge for the `Alone` of a case that is going to be timed, or was, and to hold the case."""
+
+    takes: bool = False
+    """Whether the baseline is timed; else there are no latencies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeTimed:
+    """Asks the judge for an `Ended` of each entry whose timed calls are wrong, or too quick on values that they have seen.
+
+    Until it is done the judge sends each `Request` that is to be answered by the worker that timed them.
+    """
+
+    timed: "TimedCase"
+    first_seed: int | None
+    """The seed of the first set of values, where it was drawn for this round."""
+
+
 AnyCaseJob = (
     VerifyCase
     | TimeCase
+    | HoldCase
     | ProfileCase
     | FingerprintOutputs
     | SaveOutputs
@@ -176,7 +228,140 @@ AnyCaseJob = (
 )
 
 
-Job = FindDevices | Wait | Describe | Probe | Diagnose | AnyCaseJob | TakeBlock | CloseCase
+Job = (
+    FindDevices
+    | Wait
+    | Describe
+    | Probe
+    | Diagnose
+    | AnyCaseJob
+    | TakeBlock
+    | CloseCase
+    | CompareInputs
+    | JudgeOutputs
+    | JudgeTimed
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's."""
+
+    sums: tuple[tuple[str, str], ...]
+
+
+class ParentLine(Protocol):
+    """A worker's line to its parent, while the worker is at a job."""
+
+    outputs: int | None
+    """Open file of the memory that outputs go through, on their way to a judge outside."""
+
+    def ask(self, message: Any) -> Any:
+        """Send a message and return the answer."""
+
+    def send(self, message: Any) -> None:
+        """Send a message that has no answer."""
+
+
+JUDGED_OUTSIDE = "<judged outside>"
+"""What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said."""
+
+    index: int
+    seed: int
+    described: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The judge's verdict on an entry so far: the worst of all its outputs that were judged."""
+
+    mismatch: str | None
+    correctness: Correctness | None = None
+    note: str | None = None
+    """What is to be said of an entry that is right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawSeed:
+    """Asks the parent for the seed of inputs that no call has seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """Samples of the blocks that ended since the last such message, one entry after the other in each."""
+
+    call_ns: tuple[float, ...]
+    position: tuple[int, ...]
+    at_ns: tuple[int, ...]
+    turn_ns: tuple[int, ...]
+    """Time of each turn without what the worker looks at when it is over: threads that are given time to end, inputs that are compared."""
+    now_ns: int
+    """The worker's clock at the end of the last of these blocks, as `at_ns`."""
+    since_ns: int
+    """The worker's clock when it had the answer to the last of these messages that asks for one."""
+    asks: bool
+    """Whether the worker waits for an answer, so that the parent can tell how much time has passed before and after."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedEntry:
+    """What is known of the calls of one entry once they were timed."""
+
+    index: int
+    call_ns: tuple[float, ...]
+    fresh_ns: tuple[float, ...]
+    lead_in: int
+    warm_up_ns: float
+    kept: tuple[int, ...]
+    """Number of the set of values, for each output that was kept."""
+    began_on_new: bool
+    """Whether the first sample was on values that no call had seen, and its output was kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedCase:
+    """A case was timed. It is answered with the first `Request`."""
+
+    entries: tuple[TimedEntry, ...]
+    measuring_s: float
+    sets: int
+    """Number of sets of values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the judge asks of the worker that timed a case: outputs that were kept, or calls on other values. It is answered with an `Answer`."""
+
+    kind: str
+    """`kept`, `first`, `again`, `pairs`, or `end` where nothing more is asked."""
+    index: int = 0
+    place: int = 0
+    """Place of the output among those that were kept of the entry."""
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to a `Request`: outputs and latencies, or how the entry ended."""
+
+    described: str = ""
+    known_ns: tuple[float, ...] = ()
+    new_ns: tuple[float, ...] = ()
+    ended: "Ended | None" = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """Latencies of the baseline's calls in a process in which no variant was ever called, in ns; empty where there is no eager baseline."""
+
+    call_ns: tuple[float, ...]
+    plain: bool
+    """Whether nothing comes before a call that may take long: no state is put back, no input restored, no graph built for a backward."""
 
 
 @dataclass(frozen=True, kw_only=True)

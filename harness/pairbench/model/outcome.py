@@ -1,11 +1,13 @@
 """The outcome of an entry: its correctness, samples and launches, or why it ended without them; and how outputs of two commits agree."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from pairbench.model.case import Case
 from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.record import KernelCount
+from pairbench.stats import percentile
 
 
 class Status(StrEnum):
@@ -139,6 +141,21 @@ NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing t
 """The reason of a baseline that was skipped."""
 
 
+SLOWED, SLOWED_NS = 1.5, 5e3
+"""Factor, and ns, by which quick calls of a baseline beside variants may take longer than slow ones where none was called: these run by themselves, in a
+process of its own."""
+
+
+_ENOUGH = 3
+"""Calls of either that tell how far they spread."""
+
+
+def is_slowed(alone_ns: Sequence[float], beside_ns: Sequence[float]) -> bool:
+    """Return whether calls beside variants take longer than those where none was called, by more than either spreads, and beyond what is allowed for."""
+    enough = min(len(alone_ns), len(beside_ns)) >= _ENOUGH
+    return enough and percentile(beside_ns, 25) > SLOWED * percentile(alone_ns, 75) + SLOWED_NS
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimedRound:
     """The timing of one case in one round."""
@@ -156,6 +173,8 @@ class TimedRound:
     """Seconds spent inside timed calls and their flushes."""
     judging_s: float = 0.0
     """Seconds spent on making and placing other values for the inputs, and on judging outputs of timed calls."""
+    alone_ns: tuple[float, ...] = ()
+    """Latencies of the baseline where no variant was ever called, in ns; empty where they were not taken."""
 
 
 @dataclass(frozen=True, kw_only=True)

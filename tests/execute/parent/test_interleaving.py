@@ -176,7 +176,9 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
         log = Log()
 
         class FakeWorkers:
-            def __init__(self, site: Any, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
+            judge = None
+
+            def __init__(self, site: Any, device: Device, **_: Any) -> None:
                 self._make: Callable[[], FakeWorker] = lambda: FakeWorker(site.name, fates or {}, log)
                 self._worker: FakeWorker | None = None
 

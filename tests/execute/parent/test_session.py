@@ -89,6 +89,8 @@ class FakeWorker:
 class FakeWorkers:
     """As many fake workers as are needed."""
 
+    judge = None
+
     def __init__(self, fates: dict[tuple[str, str], str], jobs: list[Any]) -> None:
         self._fates = fates
         self._jobs = jobs
@@ -135,6 +137,7 @@ def run(cases: list[PlannedCase], fates: dict[tuple[str, str], str]) -> tuple[Ob
     observer, jobs = Observer(), []  # type: ignore[var-annotated]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(fates, jobs))
+        patch.setattr(module, "judge_of", lambda *_, **__: None)
         session = DeviceSession(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
         try:
             session.run(2)
@@ -248,6 +251,7 @@ def test_an_interruption_keeps_the_rounds_that_were_finished(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeWorkers, "get", lambda self: Interrupting({}, []))
         patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers({}, []))
+        patch.setattr(module, "judge_of", lambda *_, **__: None)
         session = DeviceSession(Site(), CPU, Plan(cases=(planned(rows=4), planned(rows=8))), observer)  # type: ignore[arg-type]
         with pytest.raises(InterruptedRunError):
             session.run(2)

@@ -5,30 +5,44 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pairbench.execute.protocol import (
+    Alone,
+    Answer,
     BreakDownCase,
     Broken,
     CaseJob,
     CloseCase,
+    CompareInputs,
     CompareOutputs,
     Describe,
     DescribedSuite,
     Diagnose,
     DivergeCase,
     Done,
+    DrawSeed,
     Ended,
     FindDevices,
     Fingerprint,
     FingerprintOutputs,
     FoundDevices,
+    HoldCase,
+    Inputs,
     Job,
+    Judged,
+    JudgeOutputs,
+    JudgeTimed,
     OpenCase,
     Opened,
+    Outputs,
     Probe,
     ProfileCase,
+    Request,
     SaveOutputs,
     TakeBlock,
+    Taken,
     TakenBlock,
+    TimeAlone,
     TimeCase,
+    TimedCase,
     VerifyCase,
     Wait,
 )
@@ -54,8 +68,13 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     Describe: (DescribedSuite, BrokenSuite),
     Probe: (Environment,),
     Diagnose: (Finding,),
-    VerifyCase: (Verification, ImpostorResult, Ended),
-    TimeCase: (TimedRound, Ended),
+    VerifyCase: (Verification, ImpostorResult, Inputs, Outputs, Ended),
+    TimeCase: (TimedRound, DrawSeed, Taken, TimedCase, Answer, Ended),
+    HoldCase: (ImpostorResult, Ended),
+    CompareInputs: (Judged, Ended),
+    JudgeOutputs: (Judged, Ended),
+    TimeAlone: (Alone, Ended),
+    JudgeTimed: (Request, Ended),
     ProfileCase: (Profile, Ended),
     OpenCase: (Opened, Ended),
     TakeBlock: (TakenBlock, Ended),
@@ -70,8 +89,20 @@ _EXPECTED: dict[type, Mapping[str, type]] = {
     job: {answer.__name__: answer for answer in (*answers, Done, Broken)} for job, answers in _ANSWERS.items()
 }
 _EXACTLY_ONE = (FindDevices, Describe, Probe)
-_ONCE = (FoundDevices, DescribedSuite, BrokenSuite, Environment, TimedRound, Opened, TakenBlock, OutputsCompared, Entry)
+_ONCE = (
+    FoundDevices,
+    DescribedSuite,
+    BrokenSuite,
+    Environment,
+    TimedRound,
+    TimedCase,
+    Opened,
+    TakenBlock,
+    OutputsCompared,
+    Entry,
+)
 _MOST = 10_000
+_MOST_SETS = 16
 
 
 class Answers:
@@ -90,7 +121,7 @@ class Answers:
         Raises:
             NoMessageError: the job does not ask for it, or it contradicts itself.
         """
-        self._count += not isinstance(answer, Done | Broken)
+        self._count += not isinstance(answer, Done | Broken | Taken)  # of samples there are as many as time allows
         if isinstance(answer, Done) and isinstance(self._job, _EXACTLY_ONE) and not self._count:
             raise NoMessageError("it says that it is done, and has not answered")
         if isinstance(answer, _ONCE) and type(answer) in self._once:
@@ -110,6 +141,20 @@ class Answers:
                 return None if answer.impostor in job.declared_impostors else "of an impostor that is not asked for"
             case TimedRound() if why := _why_no_round(answer):
                 return why
+            case Inputs() | Outputs() | DrawSeed() | Taken() | TimedCase() | Answer() if not getattr(
+                job, "outside", False
+            ):
+                return "although it judges itself"
+            case Taken():
+                columns = (answer.call_ns, answer.position, answer.at_ns, answer.turn_ns)
+                fits = len({*map(len, columns)}) == 1 and answer.now_ns >= 0
+                return (
+                    None if fits and _are_times((*answer.call_ns, *answer.at_ns, *answer.turn_ns)) else "that is none"
+                )
+            case TimedCase() if isinstance(job, TimeCase):
+                return None if _is_told(answer, len(job.entries)) else "that cannot be"
+            case Answer():
+                return None if _are_times((*answer.known_ns, *answer.new_ns)) else "with times that are none"
             case TakenBlock() if isinstance(job, TakeBlock):
                 fits = len(answer.call_ns) == len(answer.device_ns) == len(job.lead_in) and answer.throttled >= 0
                 return None if fits and _are_times((*answer.call_ns, answer.rested_s)) else "that is none"
@@ -137,6 +182,19 @@ def _why_no_round(answer: TimedRound) -> str | None:
     if not all(_is_complete(samples, len(answer.throttled)) for samples in answer.entries):
         return "with samples that do not belong together"
     return None
+
+
+def _is_told(answer: TimedCase, entries: int) -> bool:
+    """Return whether what is told of timed calls is of entries that there are, each once."""
+    indices = [one.index for one in answer.entries]
+    return (
+        len({*indices}) == len(indices) > 0
+        and all(0 <= index < entries for index in indices)
+        and 1 <= answer.sets <= _MOST_SETS
+        and all(one.call_ns and _are_times((*one.call_ns, *one.fresh_ns, one.warm_up_ns)) for one in answer.entries)
+        and all(0 <= one.lead_in <= _MOST and {*one.kept} <= {*range(answer.sets)} for one in answer.entries)
+        and _are_times((answer.measuring_s,))
+    )
 
 
 def _is_complete(samples: EntrySamples, blocks: int) -> bool:

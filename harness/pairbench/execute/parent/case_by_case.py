@@ -3,7 +3,7 @@
 from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, wait_for
+from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, judge_of, wait_for
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
 
@@ -23,9 +23,14 @@ class CaseByCase:
             device: Where they work.
             times: Whether cases are going to be measured.
         """
-        self._verifier = Workers(context, device, interpret=device.kind == "cpu")
+        cpu = device.kind == "cpu"
+        judge = judge_of(context, device, interpret=cpu)
+        self._verifier = Workers(context, device, interpret=cpu, judge=judge, owns_judge=True)
         self._profiler = Workers(context, device)
-        self._rounds = tuple(Workers(context, device, timed=True) for _ in range(context.settings.rounds))
+        self._judge = judge_of(context, device)
+        self._rounds = tuple(
+            Workers(context, device, timed=True, judge=self._judge) for _ in range(context.settings.rounds)
+        )
         self._awaited = False
         if times:
             for workers in self._timing():
@@ -52,7 +57,7 @@ class CaseByCase:
         profile_case(state, self._profiler)
 
     def _timing(self) -> tuple[Workers, ...]:
-        return (self._profiler, *self._rounds)
+        return (self._profiler, *self._rounds, *([self._judge] if self._judge else []))
 
     def _await(self) -> None:
         """Have every worker up before anything is timed: starting one takes seconds and several cores."""

@@ -24,9 +24,11 @@ class Line:
         self._begun = bytearray()
         """What has come of messages that were not taken yet."""
         self._looked = 0.0
+        self.received_at = self._piece_at = time.monotonic()
+        """When the newest message was all there, unless others came with it."""
 
-    def send(self, value: Any, watch: Watch) -> None:
-        """Send a value.
+    def send(self, value: Any, watch: Watch, file: int | None = None) -> None:
+        """Send a value, and an open file with it if one is given.
 
         Raises:
             ConnectionError: the worker has hung up, or has ended.
@@ -37,6 +39,9 @@ class Line:
             if self._look(watch):
                 raise ConnectionError
             try:
+                if file is not None:
+                    rest, file = rest[socket.send_fds(self._socket, [rest], [file]) :], None
+                    continue
                 rest = rest[self._socket.send(rest) :]
             except TimeoutError:  # it has not read what was sent before
                 continue
@@ -58,6 +63,8 @@ class Line:
             if frame is not None and len(self._begun) >= frame.size:
                 message = self._begun[: frame.size]
                 del self._begun[: frame.size]
+                if not self._begun:
+                    self.received_at = self._piece_at
                 return decode(message, expected)
             try:
                 piece = self._socket.recv(_PIECE)
@@ -67,6 +74,7 @@ class Line:
                 continue
             if not piece:
                 raise EOFError
+            self._piece_at = time.monotonic()
             self._begun += piece
 
     def _look(self, watch: Watch) -> bool:

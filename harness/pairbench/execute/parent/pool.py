@@ -105,6 +105,7 @@ class WorkerProcess:
                 log=self._log.fileno(),
             )
         self._line = Line(ours)
+        self._outputs: int | None = None
         self._alive = True
         config = WorkerConfig(
             device=device,
@@ -126,8 +127,28 @@ class WorkerProcess:
         """Whether it can take another job."""
         return self._alive
 
-    def request(self, job: Job) -> Iterator[Any]:
+    @property
+    def outputs(self) -> int:
+        """Open file of the memory that its outputs go through to the judge; the parent never reads it."""
+        if self._outputs is None:
+            self._outputs = os.memfd_create("outputs", os.MFD_CLOEXEC)
+        return self._outputs
+
+    @property
+    def received_at(self) -> float:
+        """When the newest of its messages was all there, by `time.monotonic`."""
+        return self._line.received_at
+
+    def reply(self, answer: Any) -> None:
+        """Answer the question that is the newest result of the job."""
+        self._line.send(answer, self._watch)
+
+    def request(self, job: Job, outputs: int | None = None) -> Iterator[Any]:
         """Send a job and yield its results.
+
+        Args:
+            job: What to do.
+            outputs: Memory for outputs that goes with it.
 
         Raises:
             WorkerEndedError: the worker crashed, ran over time or out of memory.
@@ -135,7 +156,7 @@ class WorkerProcess:
         """
         answers = Answers(job)
         try:
-            self._line.send(job, self._watch)
+            self._line.send(job, self._watch, outputs)
             while True:
                 result = self._line.receive(answers.expected, self._watch)
                 answers.check(result)
@@ -183,6 +204,9 @@ class WorkerProcess:
         self._process.kill()
         self._log.close()
         self._memory_file.close()
+        if self._outputs is not None:
+            os.close(self._outputs)
+            self._outputs = None
 
     def _watch(self) -> bool:
         """Return whether the process has ended; end a worker that is over its time or its memory."""
@@ -260,8 +284,32 @@ def _resident_bytes(pid: int) -> int:
 class Workers:
     """A worker that is replaced by a fresh one whenever it has ended."""
 
-    def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
-        """Start nothing yet. See `WorkerProcess`."""
+    judge: "Workers | None" = None
+    """What judges the outputs of its cases; None where it does so itself."""
+    _owned: "Workers | None" = None
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        device: Device,
+        *,
+        interpret: bool = False,
+        timed: bool = False,
+        judge: "Workers | None" = None,
+        owns_judge: bool = False,
+    ) -> None:
+        """Start nothing yet. See `WorkerProcess`.
+
+        Args:
+            context: What all workers of the run share.
+            device: Where it works.
+            interpret: Whether Triton's kernels are interpreted in it.
+            timed: Whether something is going to be timed in it.
+            judge: What judges the outputs of its cases; None where it does so itself.
+            owns_judge: Whether nobody else has that judge, so that both end together.
+        """
+        self.judge = judge
+        self._owned = judge if owns_judge else None
         self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(
             context, device, interpret=interpret, timed=timed
         )
@@ -275,8 +323,9 @@ class Workers:
 
     def close(self) -> None:
         """End the worker, if there is one."""
-        if self._worker is not None:
-            self._worker.close()
+        for ending in (self._worker, self._owned):
+            if ending is not None:
+                ending.close()
 
     def get(self) -> WorkerProcess:
         """Return a worker that is alive."""
@@ -288,6 +337,11 @@ class Workers:
         """Return when the worker has loaded torch, or has ended; it is started if it was not yet."""
         with contextlib.suppress(WorkerEndedError):  # its first case will tell why
             list(self.get().request(Wait()))
+
+
+def judge_of(context: WorkerContext, device: Device, *, interpret: bool = False) -> Workers | None:
+    """Return what judges in a process of its own, interpreting Triton's kernels as those it judges; None on a GPU, where workers judge themselves."""
+    return Workers(context, device, interpret=interpret) if device.kind == "cpu" else None
 
 
 def wait_for(all_workers: Iterable[Workers]) -> None:

@@ -19,25 +19,29 @@ Party = tuple[Workers, ...]
 class RoundWorkers:
     """Gives each round workers of its own. No process starts while something is timed, but for one that ended too early."""
 
-    def __init__(self, make: Callable[[], Party], rounds: int) -> None:
+    def __init__(self, make: Callable[[], Party], rounds: int, judge: Workers | None = None) -> None:
         """Start as many as there may be at once.
 
         Args:
             make: Makes the workers of a round.
             rounds: How many rounds there are going to be; further ones wait until theirs are there.
+            judge: What judges in all of them.
         """
         self._make = make
+        self._judge = judge
         self._ready: deque[Party] = deque()
         self._left = rounds
         self.waited_s = 0.0
         """Seconds for which rounds had to wait for their workers so far."""
         self._fill()
+        if judge is not None:
+            judge.get()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        close_all(itertools.chain(*self._ready))
+        close_all([*itertools.chain(*self._ready), *([self._judge] if self._judge else [])])
 
     def _fill(self) -> None:
         while self._left and sum(map(len, self._ready)) < _AHEAD:
@@ -53,7 +57,7 @@ class RoundWorkers:
         self._left = max(self._left, 0 if self._ready else 1)
         began = time.monotonic()
         self._fill()
-        wait_for(itertools.chain(*self._ready))
+        wait_for([*itertools.chain(*self._ready), *([self._judge] if self._judge else [])])
         self.waited_s += time.monotonic() - began
         party = self._ready.popleft()
         try:

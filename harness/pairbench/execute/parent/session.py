@@ -12,7 +12,7 @@ from typing import Protocol
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import LoadMeter
-from pairbench.execute.parent.pool import WorkerContext, Workers
+from pairbench.execute.parent.pool import WorkerContext, Workers, judge_of
 from pairbench.execute.parent.rounds import RoundWorkers
 from pairbench.execute.parent.side_by_side import SideBySide, count_workers
 from pairbench.execute.parent.steps import time_case
@@ -64,7 +64,10 @@ class DeviceSession:
         """Return workers that verify side by side; on a CPU they interpret Triton's kernels."""
         cpu = self._device.kind == "cpu"
         count = count_workers(self._device, len(self.states))
-        return SideBySide([Workers(self._context, self._device, interpret=cpu) for _ in range(count)])
+        judges = [judge_of(self._context, self._device, interpret=cpu) for _ in range(count)]
+        return SideBySide(
+            [Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges]
+        )
 
     def verify_with(
         self,
@@ -95,7 +98,8 @@ class DeviceSession:
 
     def round_workers(self, rounds: int) -> RoundWorkers:
         """Return workers for a number of rounds, which begin to load torch."""
-        return RoundWorkers(lambda: (Workers(self._context, self._device, timed=True),), rounds)
+        judge = judge_of(self._context, self._device)
+        return RoundWorkers(lambda: (Workers(self._context, self._device, timed=True, judge=judge),), rounds, judge)
 
     def audits(self) -> list[tuple[PlannedCase, ImpostorResult]]:
         """Return what became of the impostors that were tried so far."""

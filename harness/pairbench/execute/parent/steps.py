@@ -5,11 +5,14 @@ Which worker serves which step, and in what order cases come, is for the caller 
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.execute.heartbeat import NOBODY
 from pairbench.execute.parent.case_state import CaseState, unprofiled
+from pairbench.execute.parent.clock import ClocksDisagreeError
+from pairbench.execute.parent.judged import judged_results
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import (
     AnyCaseJob,
@@ -21,11 +24,14 @@ from pairbench.execute.protocol import (
     VerifyCase,
     without_baseline,
 )
+from pairbench.execute.wire import NoMessageError
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 from pairbench.stats import quick
 
+_DOUBTS = 2
+"""Times that the clocks may disagree without anybody being found to do that."""
 Enough = Callable[[CaseState], object]
 """Says whether what is known of a case is enough."""
 
@@ -45,7 +51,12 @@ def verify_case(state: CaseState, workers: Workers, *, impostors: bool, enough: 
         if enough and enough(state):
             return
         remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
-        job = VerifyCase(**about(state, remaining), automatic_impostors=first, declared_impostors=untried)
+        job = VerifyCase(
+            **about(state, remaining),
+            automatic_impostors=first,
+            declared_impostors=untried,
+            outside=workers.judge is not None,
+        )
         first = False
         for crashed in _serve(state, workers, job, enough):
             if crashed.role == "baseline":
@@ -66,7 +77,7 @@ def profile_case(state: CaseState, workers: Workers) -> None:
 
 def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool = False) -> None:
     """Time every entry that was verified, as the round with this index; `sparing` as in `TimeCase`."""
-    done = len(state.rounds)
+    done, doubts = len(state.rounds), 0
     while len(state.rounds) == done and (remaining := state.timed()):
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
         before = [samples.entry for samples in state.rounds[-1].entries] if state.rounds else remaining
@@ -78,10 +89,46 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
             if quick_ns
             else (),
             capturable=capturable,
+            outside=workers.judge is not None,
             sparing=sparing,
             thorough=set(before) != set(remaining),
         )
-        _serve(state, workers, job)
+        try:
+            _serve(state, workers, job)
+        except ClocksDisagreeError as error:
+            doubts += 1
+            _blame_clock(state, workers, job, str(error), alone=doubts == _DOUBTS)
+
+
+def _blame_clock(state: CaseState, workers: Workers, job: TimeCase, why: str, *, alone: bool) -> None:
+    """Time each variant with its baseline alone, in a process of its own, and end those beside which the clocks disagree again.
+
+    Args:
+        state: The case.
+        workers: Those of the round; none of their processes so far is of any use.
+        job: What was timed.
+        why: How far they disagree.
+        alone: Whether this happened before without anybody being found, so that the case ends.
+    """
+    assert workers.judge is not None
+    found = False
+    for suspect in [entry for entry in job.entries if entry.role == "variant"]:
+        workers.close()
+        beside = [entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode]
+        try:
+            for _ in judged_results(
+                workers.get(), workers.judge, replace(job, entries=(*beside, suspect), earlier_ns=())
+            ):
+                pass
+        except ClocksDisagreeError as error:
+            state.end(suspect, Status.FAILED, f"its clock and ours disagree: {error}")
+            found = True
+        except (WorkerEndedError, NoMessageError):  # that is found out when it is timed among the others
+            continue
+    workers.close()
+    if alone and not found:
+        reason = f"the clock in the process that timed it and ours disagree: {why}; no implementation alone does that"
+        state.blame(NOBODY, Status.FAILED, reason, job)
 
 
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
@@ -105,13 +152,16 @@ def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, enough: Enough |
     worker = workers.get()
     before = state.known()
     try:
-        for result in worker.request(job):
+        for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
             state.take(result, job, worker.log_line)
             if enough and enough(state):
                 worker.close()  # it is still at work on the next
                 return ()
     except WorkerEndedError as error:
         return state.blame(error.index, error.status, error.reason, job)
+    except NoMessageError as error:
+        workers.close()
+        return state.blame(NOBODY, Status.FAILED, f"its worker wrote what is no message: {error}; ended", job)
     if state.known() == before:  # asking again would not change that
         workers.close()
         return state.blame(NOBODY, Status.FAILED, f"its worker gave no result for {type(job).__name__}", job)

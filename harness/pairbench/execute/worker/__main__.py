@@ -27,6 +27,7 @@ from pairbench.execute.protocol import (
     Broken,
     CaseJob,
     CloseCase,
+    CompareInputs,
     Describe,
     DescribedSuite,
     Diagnose,
@@ -34,11 +35,15 @@ from pairbench.execute.protocol import (
     Ended,
     FindDevices,
     FoundDevices,
+    HoldCase,
     Job,
+    JudgeOutputs,
+    JudgeTimed,
     OpenCase,
     Probe,
     StandIn,
     TakeBlock,
+    TimeAlone,
     Wait,
     WorkerConfig,
 )
@@ -51,6 +56,7 @@ from pairbench.suite.modules import search
 
 if TYPE_CHECKING:
     from pairbench.execute.worker.interleaved import InterleavedCases
+    from pairbench.execute.worker.judge.process import Judge
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
@@ -58,7 +64,8 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     die_with(parent_pid)
     adopt()
     enter_domain()
-    line, heartbeat = _Line(connection_fd), Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
+    heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
+    line = _Line(connection_fd, heartbeat)
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
     for let_go in (line.close, heartbeat.let_go):  # nor one that it forks, or answer in this one's place
         os.register_at_fork(after_in_child=let_go)
@@ -72,7 +79,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
         redirect(hello.stand_in, sys.path)
         redirect(hello.stand_in, current)
     search(*current)
-    server = _Server(hello, heartbeat, connection_fd)
+    server = _Server(hello, heartbeat, line)
     while True:
         try:
             job: Job = line.receive()
@@ -95,8 +102,12 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
 class _Line:
     """This end of the line to the parent, which is believed: what comes from there are pickled values."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, heartbeat: Heartbeat) -> None:
+        self.descriptor = descriptor
         self._socket = socket.socket(fileno=descriptor)
+        self._heartbeat = heartbeat
+        self.outputs: int | None = None
+        """Open file of the memory that outputs go through to the judge, or come through to it; None where no job needs it."""
 
     def receive(self) -> Any:
         """Return what the parent sends next.
@@ -104,8 +115,22 @@ class _Line:
         Raises:
             EOFError: the parent has hung up.
         """
-        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        head, files, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
+        if not head:
+            raise EOFError
+        for file in files:  # the newest is where outputs go
+            if self.outputs is not None:
+                os.close(self.outputs)
+            os.set_inheritable(file, False)
+            self.outputs = file
+        (length,) = LENGTH.unpack(head + self._read(LENGTH.size - len(head)))
         return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
+
+    def ask(self, message: Any) -> Any:
+        """Send a dataclass and return what the parent answers; meanwhile nobody's time passes."""
+        with self._heartbeat.waiting():
+            self.send(message)
+            return self.receive()
 
     def _read(self, count: int) -> bytearray:
         content = bytearray(count)
@@ -129,16 +154,17 @@ class _Line:
 class _Server:
     """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
 
-    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat, line: int) -> None:
+    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat, line: _Line) -> None:
         from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
         from pairbench.execute.worker.process_state import files
 
         self._hello = hello
         self._heartbeat = heartbeat
+        self._line = line
         self._suites: dict[Path, dict[str, Operator]] = {}
         self._hashes: dict[Path, dict[str, tuple[str, ...]]] = {}
         pin_flags(tf32=hello.settings.tf32)
-        files.hold(0, 1, 2, line)
+        files.hold(0, 1, 2, line.descriptor)
         if hello.device.kind == "cuda":
             _load_driver()
         gc.freeze()  # the million objects of torch stay: not to be gone through whenever garbage is looked for
@@ -151,6 +177,8 @@ class _Server:
                 yield from self._turns.take(job)
             case CloseCase():
                 yield from self._turns.close(job)
+            case CompareInputs() | JudgeOutputs() | JudgeTimed():
+                yield from self._judge.serve(job)
             case CaseJob():
                 try:
                     operator = self._operator(job)
@@ -178,6 +206,9 @@ class _Server:
                 yield from self._describe(job)
 
     def _of_case(self, job: CaseJob, operator: Operator) -> Iterator[Any]:
+        if isinstance(job, HoldCase | TimeAlone):
+            yield from self._judge.hold(job, operator)
+            return
         from pairbench.execute.worker.stages import run_stage
         from pairbench.execute.worker.trusted import begin_case
 
@@ -185,9 +216,15 @@ class _Server:
             turns = self._turns
             begin_case(job, operator)
             yield from turns.open(job, operator)
-        else:
-            begin_case(job, operator)
-            yield from run_stage(job, operator, self._hello, self._heartbeat)
+            return
+        begin_case(job, operator)
+        yield from run_stage(job, operator, self._hello, self._heartbeat, self._line)
+
+    @functools.cached_property
+    def _judge(self) -> "Judge":
+        from pairbench.execute.worker.judge.process import Judge
+
+        return Judge(self._hello, self._heartbeat, self._line)
 
     @functools.cached_property
     def _turns(self) -> "InterleavedCases":

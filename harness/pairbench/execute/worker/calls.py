@@ -10,6 +10,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.graphs import Replay, capture
+from pairbench.execute.worker.judge.plain import refuse_shadows
 from pairbench.execute.worker.training import Training, arguments
 from pairbench.execute.worker.trees import changed_inputs, copy_tree, refill, tensors
 from pairbench.model.case import OUTPUT_GRADIENTS
@@ -73,7 +74,12 @@ class Call:
         return self.observed(outputs)
 
     def observed(self, outputs: Any) -> Any:
-        """Return all that is judged of a run that has just ended: its outputs, and what it left in the call's state, if there is one."""
+        """Return all that is judged of a run that has just ended: its outputs, and what it left in the call's state, if there is one.
+
+        Raises:
+            DeclarationError: an output would run code of its own as it is read.
+        """
+        refuse_shadows(outputs)
         if self.training is not None:
             self.training.check(outputs)
         if not self.operator.state:

@@ -26,6 +26,7 @@ _FIRST = (
 _THEN = (
     "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.interleaved",
+    "pairbench.execute.worker.judge.process",
     "pairbench.execute.worker.stages",
     "triton",
 )

@@ -4,7 +4,7 @@ import functools
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,8 @@ from pairbench.execute.protocol import (
     DivergeCase,
     Ended,
     FingerprintOutputs,
+    HoldCase,
+    ParentLine,
     ProfileCase,
     SaveOutputs,
     TimeCase,
@@ -33,6 +35,7 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.judge.sent import outside_references
 from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import launches, memory
 from pairbench.execute.worker.profile.honest import profiled_otherwise
@@ -41,6 +44,7 @@ from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
+    Reference,
     check_baseline,
     make_expected,
     verify_entry,
@@ -55,14 +59,16 @@ _MORE_SEEDS = range(100, 104)
 """Far from those of verification: of inputs that tell whether small outputs are the same by chance."""
 
 
-def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
-    """Yield the results of one stage of one case."""
+def run_stage(
+    job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
+) -> Iterator[Any]:
+    """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
     device = begin_case(config, job, operator)
     match job:
         case VerifyCase():
-            yield from of_case(_verify(job, operator, heartbeat, device))
+            yield from of_case(_verify(job, operator, heartbeat, device, line))
         case TimeCase():
-            yield from of_case(time_case(job, operator, config, heartbeat, device))
+            yield from of_case(time_case(job, operator, config, heartbeat, device, line))
         case ProfileCase():
             yield from of_case(_profile(job, operator, heartbeat, device))
         case FingerprintOutputs():
@@ -106,16 +112,32 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _verify(job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
+def expected_of(
+    job: VerifyCase | HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
+) -> Generator[Any, None, tuple[ExpectedOutputs, ...]]:
+    """Return the expected outputs of a case for each seed, and yield what became of its automatic impostors; none where nothing can be judged by them."""
     references, ended = _references(job, operator, heartbeat, device)
     yield from ended
     if not references:
-        return
+        return ()
     results = audit_automatic(operator, references[0]) if job.automatic_impostors else []
     yield from results
     if let_through := [result.impostor for result in results if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
         yield Ended(entry=None, status=Status.FAILED, reason=reason)
+        return ()
+    return references
+
+
+def _verify(
+    job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device, line: ParentLine | None
+) -> Iterator[Any]:
+    references: tuple[Reference, ...]
+    if job.outside and line is not None:
+        references = outside_references(_inputs(job, operator, device), heartbeat, line)
+    else:
+        references = yield from expected_of(job, operator, heartbeat, device)
+    if not references:
         return
     refused: Ended | Verification | None = None
     for index, entry in enumerate(job.entries):
@@ -140,11 +162,12 @@ def _verify(job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: t
         yield outcome
 
 
-def _references(
-    job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> tuple[tuple[ExpectedOutputs, ...], list[Ended]]:
-    """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
-    baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
+def _inputs(job: CaseJob, operator: Operator, device: torch.device) -> list[dict[str, Any]]:
+    """Return the inputs for each seed of verification.
+
+    Raises:
+        SuiteFaultError: they cannot be made.
+    """
     try:
         inputs = [build_inputs(operator, job.case, device, seed) for seed in SEEDS]
     except BaseException as error:  # of the suite's, as in `guarded`
@@ -155,6 +178,15 @@ def _references(
         ) from error
     if why := left_running():
         raise SuiteFaultError(Status.FAILED, f"inputs() {why}")
+    return inputs
+
+
+def _references(
+    job: VerifyCase | HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
+) -> tuple[tuple[ExpectedOutputs, ...], list[Ended]]:
+    """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
+    baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
+    inputs = _inputs(job, operator, device)
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
             # No generator: what raises may be StopIteration.

@@ -12,9 +12,7 @@ from pairbench.report import latency_words, rows, units
 from pairbench.report.render import clean, markdown_text
 from pairbench.report.rows import autotuned, expanded, precision_remark
 
-LABEL = (
-    "A quick look: one round in one process, compared with the last one, and nothing stored. `pairbench run` measures."
-)
+LABEL = "A quick look: one round in one process, which judges itself, compared with the last one, and nothing stored. `pairbench run` measures."
 _SHOWN = 3
 
 

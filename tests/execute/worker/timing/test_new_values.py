@@ -36,17 +36,13 @@ from pairbench.model.settings import Settings
 Pairs = list[tuple[float, float]]
 
 
-def test_each_try_of_each_entry_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_values, "build_inputs", lambda *arguments, like: arguments[-1])
-
-    def seeds(round_index: int, entry: int) -> list[Any]:
-        job = SimpleNamespace(case=None, round=round_index)
-        ready: Any = SimpleNamespace(operator=None, job=job, device=None, inputs={})
-        return [seed for attempt in range(9) for seed in new_values.new_values(ready, 3, attempt, entry=entry)]
-
-    found = [seed for round_index in range(9) for entry in range(9) for seed in seeds(round_index, entry)]
-    assert len(set(found)) == len(found) == 9 * 9 * 27
-    assert not {*range(9), *range(1000, 1009)} & set(found)  # those of verification and of timed calls
+def test_values_that_no_call_has_seen_are_of_seeds_that_nobody_could_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever knew them, as constants of the source, could compute what is right in his first call."""
+    monkeypatch.setattr(new_values, "build_inputs", lambda *arguments, like: {"seed": arguments[-1]})
+    ready: Any = SimpleNamespace(operator=None, job=SimpleNamespace(case=None), device=None, inputs={})
+    found = [new_values.new_values(ready) for _ in range(100)]
+    assert all(made["seed"] == made.seed for made in found) and len({made.seed for made in found}) == 100
+    assert min(made.seed for made in found) > 2**40  # but once in ten thousand times
 
 
 def scaled(x: torch.Tensor, weight: torch.Tensor, total: torch.Tensor, doubled: Any = None) -> torch.Tensor:
@@ -198,8 +194,8 @@ def test_pairs_of_calls_decide_and_of_long_calls_one_at_once(
         made.append(len(news))
         return [(call_us * 1e3, call_us * (1e5 if lies else 1e3))] * len(news)
 
-    monkeypatch.setattr(new_values, "_call_in_pairs", call_in_pairs)
-    monkeypatch.setattr(new_values, "new_values", lambda _, count, attempt, entry: [{}] * count)
+    monkeypatch.setattr(new_values, "call_in_pairs", call_in_pairs)
+    monkeypatch.setattr(new_values, "new_values", lambda _: {})
     ready: Any = SimpleNamespace(device=torch.device("cpu"))
     assert (remembers(ready, _timed(call_us), Again([], 0.0), {}) is not None) is lies
     assert made == [at_once] * (12 // at_once if lies else 1)
@@ -340,8 +336,8 @@ def test_calls_on_known_values_come_again_for_who_keeps_few(
     timed.call_ns, timed.lead_in = [2e6 if long else 2e5], 0 if long else 1
     monkeypatch.setitem(ready.calls, timed.entry, replace(ready.calls[timed.entry], run=call))
     monkeypatch.setattr(ready.timer, "sample", sample)
-    news = new_values.new_values(ready, 10)
-    for known_ns, new_ns in new_values._call_in_pairs(ready, timed, news, copy_tree(ready.inputs)):
+    news: list[Any] = [new_values.new_values(ready) for _ in range(10)]
+    for known_ns, new_ns in new_values.call_in_pairs(ready, timed, news, copy_tree(ready.inputs)):
         assert (known_ns, new_ns) == (1.0, 2.0)
 
 

@@ -10,11 +10,12 @@ import torch
 
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.protocol import DrawSeed, Ended, ParentLine, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.faults import SuiteFaultError, explain
+from pairbench.execute.worker.judge.sent import answer_judge
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, of_entry, time_entries
-from pairbench.execute.worker.timing.new_values import renew
+from pairbench.execute.worker.timing.new_values import draw_seed, renew
 from pairbench.execute.worker.timing.pinning import on_one_core
 from pairbench.execute.worker.timing.ready import make_ready
 from pairbench.execute.worker.timing.recheck import judge_timed
@@ -25,10 +26,17 @@ from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound
 
 
 def time_case(
-    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+    job: TimeCase,
+    operator: Operator,
+    config: WorkerConfig,
+    heartbeat: Heartbeat,
+    device: torch.device,
+    line: ParentLine | None = None,
 ) -> Iterator[Any]:
-    """Yield the ends of entries, and the `TimedRound` of those that can be timed."""
+    """Yield the ends of entries, and the `TimedRound` of those that can be timed; `line` leads to the parent, for jobs that are judged outside."""
+    outside = line if job.outside else None
     ready = yield from make_ready(job, operator, config, heartbeat, device)
+    draw = draw_seed if outside is None else functools.partial(outside.ask, DrawSeed())
     if config.settings.timer == "do_bench":
         for timed in [one for one in ready.timed if ready.calls[one.entry].variant.consumes]:
             reason = (
@@ -60,14 +68,18 @@ def time_case(
                     rng=ready.rng,
                     values=ready.values,
                     watch=ready.watch,
-                    renew=functools.partial(renew, ready, heartbeat),
+                    renew=functools.partial(renew, ready, heartbeat, draw),
+                    parent=outside,
                 )
                 result = ready.watch.named(lambda: timing(_anew(ready.timed)))
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)
         return
     with no_collection(collect=False):  # a collection takes 60 ms, as long as judging several cases
-        judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
+        if outside is not None:
+            judging_s = answer_judge(ready, result.measuring_s, heartbeat, outside)
+        else:
+            judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
     yield replace(result, judging_s=judging_s)
 
 

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import ParentLine, Taken
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S
+from pairbench.execute.worker.judge.plain import refuse_shadows
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.throttling import Throttling
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
@@ -37,6 +39,8 @@ A round that begins on new values has at least as many."""
 _STREAM_FIRST, _STREAM_EVERY = 2, 8
 """The latency of a call's own launches is taken in this block, the two after it, and in each so many: a check and a second view of the device's
 latency need few samples. Of calls without a lead-in one is enough."""
+_TELL_NS, _ASK_NS = 5e6, 50e6
+"""Time in ns after which samples leave the process, which takes some 50 us, and after which that waits for the parent."""
 _BOTH_CLOCKS = 2
 """Times the latency of its calls that a block may take: on a GPU each call is made again for the device's clock."""
 
@@ -48,6 +52,12 @@ def _nothing() -> None:
 def _as_they_are(outputs: Any) -> Any:
     """Return outputs: most calls leave nothing else to judge."""
     return outputs
+
+
+def copy_where_room(outputs: Any) -> Any | None:
+    """Return a copy of outputs; None where there is no room for it."""
+    refuse_shadows(outputs)
+    return copy_tree(outputs) if has_room(outputs) else None
 
 
 @dataclass(kw_only=True)
@@ -69,6 +79,8 @@ class Timed:
     """Puts the call's state back and restores what it consumes; it comes before the flush, outside of the clock."""
     observed: Callable[[Any], Any] = _as_they_are
     """Returns all that is judged of a call that has just ended, given its outputs."""
+    copied: Callable[[Any], Any] = copy_where_room
+    """Returns a copy of outputs to be judged later, or None."""
     lead_in: int = 0
     """Untimed calls before each sample."""
     warm_up_ns: float = 0.0
@@ -81,6 +93,7 @@ class Timed:
     """Outputs of some timed calls, copied as soon as the call had returned, with the set of values that they are of."""
     position: list[int] = field(default_factory=list)
     at_ns: list[int] = field(default_factory=list)
+    turn_ns: list[int] = field(default_factory=list)
     call_ns: list[float] = field(default_factory=list)
     fresh_ns: list[float] = field(default_factory=list)
     """Latencies of the calls whose inputs had other values than the call before, a warm-up call among them perhaps."""
@@ -112,7 +125,15 @@ class Timed:
 
     def forget_last(self) -> None:
         """Take the newest sample out; its output, where that was kept, is judged all the same."""
-        for samples in (self.position, self.at_ns, self.call_ns, self.host_ns, self.device_ns, self.stream_ns):
+        for samples in (
+            self.position,
+            self.at_ns,
+            self.turn_ns,
+            self.call_ns,
+            self.host_ns,
+            self.device_ns,
+            self.stream_ns,
+        ):
             samples.pop()
 
     def complete_device_ns(self) -> list[float] | None:
@@ -146,8 +167,9 @@ def time_entries(
     values: Values,
     watch: Watch,
     renew: Callable[[], bool] | None = None,
+    parent: ParentLine | None = None,
 ) -> TimedRound:
-    """Take blocks until the stopping criterion is met; `renew` as in `Blocks`.
+    """Take blocks until the stopping criterion is met; `renew` and `parent` as in `Blocks`.
 
     A block during which the GPU throttles is labelled and measured again, as long as time is left for it; from then on the GPU rests before each turn.
     """
@@ -163,6 +185,7 @@ def time_entries(
             values=values,
             watch=watch,
             renew=renew,
+            parent=parent,
             longest_s=stopping.longest_s,
         )
         while reason is None:
@@ -186,6 +209,7 @@ class Blocks:
         values: Values,
         watch: Watch,
         renew: Callable[[], bool] | None = None,
+        parent: ParentLine | None = None,
         longest_s: float = 0.0,
     ) -> None:
         """Warm the entries up.
@@ -203,6 +227,7 @@ class Blocks:
             watch: Looks at flags and inputs.
             renew: Puts values in place that no call has seen, constants included, and returns whether it could. Without it the first
                 block is like any other.
+            parent: Is told of samples soon after they are taken, and looks at its own clock then; None where nobody is.
             longest_s: Seconds from which on no block is begun.
         """
         self._entries = entries
@@ -225,6 +250,9 @@ class Blocks:
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
         self._busy_s = 0.0
+        self._parent = parent
+        self._told, self._told_ns, self._since_ns = 0, 0, 0
+        self._tell(asks=True)
 
     @property
     def throttled(self) -> list[bool]:
@@ -263,7 +291,41 @@ class Blocks:
         began_s = self.elapsed_s
         self._take_block()
         self._busy_s += self.elapsed_s - began_s
+        self._tell_taken()
         return self._throttling.end_block()
+
+    def _tell_taken(self) -> None:
+        """Tell of the samples since the last time, if that was long enough ago."""
+        now_ns = trusted.perf_counter_ns() - self._began
+        if self._parent is not None and now_ns - self._told_ns >= _TELL_NS:
+            self._tell(asks=now_ns - self._since_ns >= _ASK_NS)
+
+    def _tell(self, *, asks: bool) -> None:
+        """Tell of the samples since the last time: once told, nobody can change them.
+
+        Args:
+            asks: Whether to wait for an answer, so that the parent can tell how much time has passed.
+        """
+        if self._parent is None:
+            return
+        until = len(self._entries[0].call_ns)
+        blocks = range(self._told, until)
+        taken = Taken(
+            call_ns=tuple(timed.call_ns[block] for block in blocks for timed in self._entries),
+            position=tuple(timed.position[block] for block in blocks for timed in self._entries),
+            at_ns=tuple(timed.at_ns[block] for block in blocks for timed in self._entries),
+            turn_ns=tuple(timed.turn_ns[block] for block in blocks for timed in self._entries),
+            now_ns=trusted.perf_counter_ns() - self._began,
+            since_ns=self._since_ns,
+            asks=asks,
+        )
+        self._told = until
+        if asks:
+            self._parent.ask(taken)
+            self._since_ns = trusted.perf_counter_ns() - self._began
+        else:
+            self._parent.send(taken)
+        self._told_ns = trusted.perf_counter_ns() - self._began
 
     def _settle(self, blocks: int) -> None:
         """Take blocks that are not recorded."""
@@ -309,6 +371,7 @@ class Blocks:
                 if timed.lead_in:
                     host_ns = self._timer.sample_host(timed.run, timed.reset)
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
+                timed.turn_ns.append(trusted.perf_counter_ns() - self._began - at)
             self._throttling.end_turn(trusted.perf_counter_ns() - self._began - at)
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)
@@ -339,10 +402,12 @@ class Blocks:
         timed.keepable += 1
         if secrets.randbelow(timed.keepable - 1 + _KEPT) >= _KEPT:
             return None
-        return copy_tree(outputs) if has_room(outputs) else None
+        return timed.copied(outputs)
 
     def result(self, round_index: int, stop_reason: str) -> TimedRound:
         """Return everything that was taken."""
+        self._tell(asks=True)
+        self._tell(asks=False)  # how long the answer took
         return TimedRound(
             round=round_index,
             timer=self._timer.name,
@@ -357,8 +422,7 @@ class Blocks:
 
 def _keep_all(timed: Timed, outputs: Any) -> Any | None:
     """Return a copy of all that is judged of a call; None where there is no room for it."""
-    observed = timed.observed(outputs)
-    return copy_tree(observed) if has_room(observed) else None
+    return timed.copied(timed.observed(outputs))
 
 
 def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> None:

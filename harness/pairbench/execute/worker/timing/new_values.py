@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
-from pairbench.execute.worker.trees import copy_tree, has_room, refill, same_form
+from pairbench.execute.worker.trees import has_room, refill, same_form
 from pairbench.stats import quick
 
-_BLOCK_SEED, _FIRST_SEED, _APART, _ENTRIES_APART = 5_000, 10_000, 100, 1_000_000
-"""Far from the seeds of verification and of timed calls, and of each other's rounds and entries: values that a call has seen would not be new."""
+_SEED_BITS = 60
+"""Seeds of values that no call has seen are drawn when they are needed, by the operating system: who knew them before could compute what is right ahead."""
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
 _PAIRS_AT_ONCE = 3
@@ -56,12 +58,24 @@ _BEFORE = (2, 3)
 one before it, is as quick in pairs as when it was timed."""
 
 
-def new_values(ready: Ready, count: int = 1, attempt: int = 0, *, entry: int = 0) -> list[dict[str, Any]]:
-    """Return inputs that no call has seen, so many; others with each attempt and for each entry."""
-    first = _FIRST_SEED + ready.job.round + attempt * count * _APART + entry * _ENTRIES_APART
-    seeds = range(first, first + count * _APART, _APART)
-    of_case = (ready.operator, ready.job.case, ready.device)
-    return [build_inputs(*of_case, seed, like=ready.inputs) for seed in seeds]
+class NewInputs(dict[str, Any]):
+    """Inputs that no call has seen, and the seed that they are made with."""
+
+    seed: int
+
+
+def draw_seed() -> int:
+    """Return a seed that nobody could foresee."""
+    return secrets.randbits(_SEED_BITS)
+
+
+def new_values(ready: Ready | Elsewhere) -> NewInputs:
+    """Return inputs that no call has seen."""
+    seed = draw_seed()
+    like = ready.like if isinstance(ready, Elsewhere) else ready.inputs
+    made = NewInputs(build_inputs(ready.operator, ready.job.case, ready.device, seed, like=like))
+    made.seed = seed
+    return made
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,16 @@ class Again:
     """Latency of the first of these calls."""
     known_ns: tuple[float, ...] = ()
     """Latencies of calls on known inputs right before, where such are made."""
+
+
+def call_again_on(
+    ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: dict[str, Any] | None
+) -> Again | Ended:
+    """Call once on new inputs, wherever the case was timed; see `call_again`."""
+    if isinstance(ready, Elsewhere):
+        made = ready.call_again(timed, new.seed)
+        return made if isinstance(made, Ended) else Again(*made)
+    return call_again(ready, timed, new, known)
 
 
 def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str, Any] | None) -> Again:
@@ -95,7 +119,7 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
     return Again(first.kept, first.call_ns, known_ns)
 
 
-def _call_in_pairs(
+def call_in_pairs(
     ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any]
 ) -> list[tuple[float, float]]:
     """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each of the new inputs."""
@@ -109,10 +133,10 @@ def _call_in_pairs(
     return pairs
 
 
-def renew(ready: Ready, heartbeat: Heartbeat) -> bool:
+def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_seed) -> bool:
     """Put values in place that no call has seen, those of constants and state included, and return whether it could be done.
 
-    It is not where there is one set of values alone, nor where memory is short.
+    It is not where there is one set of values alone, nor where memory is short. `draw` gives the seed.
 
     Raises:
         EntryFailedError: a `prepare` failed.
@@ -120,7 +144,7 @@ def renew(ready: Ready, heartbeat: Heartbeat) -> bool:
     if not compares(ready) or not has_room(ready.inputs):
         return False
     began = trusted.perf_counter()
-    new = build_inputs(ready.operator, ready.job.case, ready.device, _BLOCK_SEED + ready.job.round, like=ready.inputs)
+    new = build_inputs(ready.operator, ready.job.case, ready.device, draw(), like=ready.inputs)
     renewed = same_form(ready.inputs, new)
     if renewed:
         others = [name for name in new if name not in ready.values.shared]
@@ -135,7 +159,7 @@ def renew(ready: Ready, heartbeat: Heartbeat) -> bool:
     return renewed
 
 
-def compares(ready: Ready) -> bool:
+def compares(ready: Ready | Elsewhere) -> bool:
     """Return whether calls on new values are compared with those on known ones: not where inputs take too long to make, or too much memory."""
     return len(ready.values.sets) > 1
 
@@ -173,7 +197,7 @@ def _sample(
     # As many as hide the host's work of a call between others: with one alone, a call that the host limits would look slower.
     for _ in range(lead_in + 1):
         ready.timer.flush()
-    return ready.timer.sample(call.run, keep=lambda outputs: copy_tree(call.observed(outputs)))
+    return ready.timer.sample(call.run, keep=lambda outputs: timed.copied(call.observed(outputs)))
 
 
 def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
@@ -197,7 +221,7 @@ def is_quicker_on_old_values(timed: Timed) -> bool:
     return bool(timed.fresh_ns) and min(timed.fresh_ns) > _twice_ns(quick(timed.call_ns))
 
 
-def is_quicker_than_before(ready: Ready, timed: Timed) -> bool:
+def is_quicker_than_before(ready: Ready | Elsewhere, timed: Timed) -> bool:
     """Return whether calls are so much quicker than in each earlier round that what was found of those says nothing of these."""
     earlier_ns = ready.job.earlier_ns
     return bool(earlier_ns) and earlier_ns[timed.index] > _twice_ns(quick(timed.call_ns))
@@ -214,12 +238,14 @@ def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
     return again.new_ns > min(limit_ns(timed, device_type)(min(again.known_ns, default=quick_ns)), _twice_ns(quick_ns))
 
 
-def remembers(ready: Ready, timed: Timed, again: Again, known: dict[str, Any]) -> str | None:
+def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: dict[str, Any]) -> str | None:
     """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
     count = 1 if is_long(timed) else _PAIRS_AT_ONCE
 
-    def more(attempt: int) -> list[tuple[float, float]]:
-        return _call_in_pairs(ready, timed, new_values(ready, count, attempt, entry=timed.index), known)
+    def more(_: int) -> list[tuple[float, float]]:
+        if isinstance(ready, Elsewhere):
+            return ready.call_in_pairs(timed, [draw_seed() for _ in range(count)])
+        return call_in_pairs(ready, timed, [new_values(ready) for _ in range(count)], known)
 
     return judge_pairs(
         more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit_ns(timed, ready.device.type)

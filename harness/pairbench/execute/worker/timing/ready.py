@@ -18,7 +18,8 @@ from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.timing.measure import Timed
+from pairbench.execute.worker.judge.plain import export
+from pairbench.execute.worker.timing.measure import Timed, copy_where_room
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
 from pairbench.execute.worker.timing.values import Values
@@ -111,6 +112,7 @@ def make_ready(
             stream_clock=clocks[entry][1],
             first_call_ns=first_call_ns[entry],
             autotuned=autotuned[entry],
+            copied=export if job.outside else copy_where_room,
         )
         for index, entry in enumerate(job.entries)
         if entry in calls

@@ -13,10 +13,11 @@ from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
 from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
-    call_again,
+    call_again_on,
     compares,
     has_become_quick,
     is_long,
@@ -27,7 +28,7 @@ from pairbench.execute.worker.timing.new_values import (
     remembers,
 )
 from pairbench.execute.worker.timing.ready import Ready
-from pairbench.execute.worker.timing.rights import Right, Rights
+from pairbench.execute.worker.timing.rights import Inputs, Right, Rights
 from pairbench.execute.worker.trees import copy_tree, refill, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import poison
@@ -35,6 +36,7 @@ from pairbench.execute.worker.verify.judge import same_outputs
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
+Case = Ready | Elsewhere
 _LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
 """Chance that calls are made on new values in a round after the first one. The second is for cases with long calls, where these take up to a
 third of the time of timing; the third is for runs in which judging has had its part of the time."""
@@ -46,13 +48,13 @@ _MORE = 0.005
 """Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
 
 
-def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
+def judge_timed(ready: Case, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
     """Judge outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
 
-    What is right of these is computed afterwards: while calls were timed, it was not in the process to be found.
+    This is where the case was timed, or in a judge outside, which computes all that is right by itself. What is right of these is computed afterwards: while calls were timed, it was not in the process to be found.
 
     Args:
-        ready: The case.
+        ready: The case, here or elsewhere.
         measuring_s: Seconds that timing took.
         heartbeat: Of the worker.
 
@@ -82,6 +84,8 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
             yield end
         if why := ready.watch.changed_flags() or replaced() or left_running():
             raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
+    if isinstance(ready, Elsewhere):  # a GPU's replays are judged where they are
+        return trusted.perf_counter() - began
     replayed = [timed for timed in ready.timed if timed.entry in ready.replays and timed.entry not in ended]
     if replayed and (inputs := _values_for_replays(ready, thorough=thorough)):
         yield from _judge_replays(ready, heartbeat, replayed, inputs)
@@ -89,7 +93,7 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
 
 
 def _judge_kept(
-    ready: Ready, more_s: float, heartbeat: Heartbeat, *, thorough: bool
+    ready: Case, more_s: float, heartbeat: Heartbeat, *, thorough: bool
 ) -> Generator[Ended, None, set[Entry]]:
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
@@ -103,18 +107,22 @@ def _judge_kept(
     ended: set[Entry] = set()
     baselines = [timed for timed in ready.timed if timed.is_eager_baseline]
     right_s = max((statistics.median(timed.call_ns) / 1e9 for timed in baselines), default=0.0)
-    given = dict(kept for timed in baselines for kept in timed.kept)
-    sets = [{**ready.inputs, **values} for values in ready.values.sets]
+    computes = thorough or not compares(ready) or not any(map(is_long, baselines))
+    # Outside, what the baseline gave beside the variants is taken for right only where computing that anew would take too much of the time.
+    outside = isinstance(ready, Elsewhere)
+    given = {} if outside and computes else dict(kept for timed in baselines for kept in timed.kept)
     rights = Rights(
-        [Right(ready, values, alone=True, given=given.get(number)) for number, values in enumerate(sets)],
+        [
+            Right(ready, functools.partial(_inputs_of, ready, number), alone=True, given=given.get(number))
+            for number in range(len(ready.values.sets))
+        ],
         more_s,
         right_s,
     )
-    computes = thorough or not compares(ready) or not any(map(is_long, baselines))
     for timed in baseline_last(ready.timed):
         on_new = _began_on_new_values(timed)
         left_out = timed.is_eager_baseline and rights.vouched
-        may_compute = computes and not on_new
+        may_compute = computes and (outside or not on_new)
         kept = [] if left_out else [item for item in timed.kept if may_compute or rights.is_at_hand(item[0])]
         timed.kept.clear()
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
@@ -125,7 +133,19 @@ def _judge_kept(
     return ended
 
 
-def _may_remember(ready: Ready, timed: Timed) -> bool:
+def _inputs_of(ready: Case, number: int, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the inputs of a case with a set of values in place; `inputs` are those of the case, if not its own."""
+    if isinstance(ready, Elsewhere):
+        return ready.inputs_of(number)
+    return {**(ready.inputs if inputs is None else inputs), **ready.values.sets[number]}
+
+
+def _known_of(ready: Case) -> dict[str, Any]:
+    """Return inputs that came again and again; elsewhere they are known, and not asked for."""
+    return {} if isinstance(ready, Elsewhere) else copy_tree(ready.inputs)
+
+
+def _may_remember(ready: Case, timed: Timed) -> bool:
     """Return whether the times of an entry's calls alone are a reason to make it on new values."""
     return has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(ready, timed)
 
@@ -135,7 +155,7 @@ def _began_on_new_values(timed: Timed) -> bool:
     return timed.first_observed is not None
 
 
-def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
+def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Judge the very calls that were timed on values that no call had seen, at the same addresses.
 
     Where the first sample was such a call, it is judged; else the call is made now. The baseline's own comes last, so that no other finds its
@@ -143,14 +163,16 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
     computed in its lead-in.
     """
     entries = baseline_last(entries)
-    known = copy_tree(ready.inputs) if compares(ready) else None
+    known = _known_of(ready) if compares(ready) else None
     others = [timed for timed in entries if not _began_on_new_values(timed)]
     remembered = False
     if others:
-        (new,) = new_values(ready)
+        new = new_values(ready)
         again = list[tuple[Timed, Again]]()
         for timed in others:
-            made = guarded(ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known))
+            made = guarded(
+                ready.job, timed.index, heartbeat, functools.partial(call_again_on, ready, timed, new, known)
+            )
             if isinstance(made, Ended):
                 yield made
             else:
@@ -160,15 +182,15 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
         (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
     ]
     if samples and known is not None:
-        first = {**known, **ready.values.sets[0]}
+        first = functools.partial(_inputs_of, ready, 0, known)
         yield from _judge_again(ready, heartbeat, samples, first, known, remembered=remembered)
 
 
 def _judge_again(
-    ready: Ready,
+    ready: Case,
     heartbeat: Heartbeat,
     again: list[tuple[Timed, Again]],
-    new: dict[str, Any],
+    new: Inputs,
     known: dict[str, Any] | None,
     *,
     remembered: bool = False,
@@ -187,6 +209,8 @@ def _judge_again(
         Whether one is known to remember now.
     """
     given = next((made.outputs for timed, made in again if timed.is_eager_baseline), None)
+    if isinstance(ready, Elsewhere):
+        given = None
     right = Right(ready, new, given=given)
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))

@@ -2,21 +2,28 @@
 
 import functools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
+from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_tree
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import Known, clear_where_drawn, clearly_right, judge
 
+Inputs = dict[str, Any] | Callable[[], dict[str, Any]]
+"""Inputs, or what makes them when they are needed."""
+
 
 class Right:
     """What a case's calls should give for some inputs."""
 
-    def __init__(self, ready: Ready, inputs: dict[str, Any], *, alone: bool = False, given: Any | None = None) -> None:
+    def __init__(
+        self, ready: Ready | Elsewhere, inputs: Inputs, *, alone: bool = False, given: Any | None = None
+    ) -> None:
         """Compute nothing yet.
 
         Args:
@@ -27,7 +34,7 @@ class Right:
                 with it; else what is right is computed.
         """
         self._ready = ready
-        self._inputs = inputs
+        self._made = inputs
         self._alone = alone
         self._given = given
         self._agreed = False
@@ -50,6 +57,9 @@ class Right:
             outputs: Of a call.
             drawn: Whether some elements of large outputs are enough, if nothing is wrong with them.
         """
+        outputs = outputs.fetch() if isinstance(outputs, There) else outputs
+        if isinstance(self._given, There):
+            self._given = self._given.fetch()
         if self._given is not None:
             by = self._ready.operator.tolerance_for
             if (drawn and clear_where_drawn(outputs, self._given, by)) or self._mismatch(outputs, self._given) is None:
@@ -68,6 +78,10 @@ class Right:
         return wrong and judge(outputs, expected, None, *by).mismatch and wrong
 
     @functools.cached_property
+    def _inputs(self) -> dict[str, Any]:
+        return self._made() if callable(self._made) else self._made
+
+    @functools.cached_property
     def _expected(self) -> Any:
         """What the baseline gives."""
         operator = self._ready.operator
@@ -80,8 +94,10 @@ class Right:
         return self._outputs(oracle_or_why(self._ready.operator, self._inputs)[0])
 
     def _outputs(self, observed: Any) -> Any:
-        """Return the outputs alone of what was observed, where those to be judged come without the state."""
-        return observed["output"] if self._alone and self._ready.operator.state and observed is not None else observed
+        """Return the outputs alone of what was observed, where those to be judged come without the state, in the form of those."""
+        if self._alone and self._ready.operator.state and observed is not None:
+            observed = observed["output"]
+        return as_judged(observed) if isinstance(self._ready, Elsewhere) and observed is not None else observed
 
 
 class Rights:

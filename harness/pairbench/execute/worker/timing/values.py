@@ -26,6 +26,11 @@ _FIRST_SEED = 1000
 """Far from those of verification."""
 
 
+def set_seed(number: int) -> int:
+    """Return the seed of a set of values; the first set has that of verification, or one that is drawn."""
+    return _FIRST_SEED + number
+
+
 @dataclass(kw_only=True)
 class Values:
     """The sets of values of one case's inputs, all but its constants and its state, and which one is in place."""
@@ -70,7 +75,7 @@ class Values:
             return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
-            made = build_inputs(operator, case, device, _FIRST_SEED + number, like=inputs)
+            made = build_inputs(operator, case, device, set_seed(number), like=inputs)
             synchronize(device)
             return {name: made[name] for name in names}
 

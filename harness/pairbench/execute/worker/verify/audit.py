@@ -10,7 +10,7 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_tree, leaves, refill, same_bits
-from pairbench.execute.worker.verify.case import ExpectedOutputs
+from pairbench.execute.worker.verify.case import ExpectedOutputs, Reference
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.case import OUTPUT_GRADIENTS, gradient_of
 from pairbench.model.operator import Operator
@@ -75,7 +75,7 @@ _LEAST_TAIL = 8
 
 
 def audit_declared(
-    operator: Operator, name: str, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device
 ) -> ImpostorResult:
     """Run a declared impostor on every seed, unless its `valid` says that it is right in this case.
 

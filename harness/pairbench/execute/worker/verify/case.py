@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -62,6 +62,25 @@ class ExpectedOutputs:
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
         """Judge what was computed of these inputs."""
         return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
+
+
+class Reference(Protocol):
+    """The inputs of one seed, and a judge of what comes of them: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside."""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs by name."""
+
+    @property
+    def outputs(self) -> Any | None:
+        """What is right; None where only the judge outside knows."""
+
+    @property
+    def oracle_missing(self) -> str | None:
+        """Why there is no oracle; None where there is one, or where only the judge outside knows."""
+
+    def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
+        """Judge what was computed of these inputs."""
 
 
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
@@ -161,7 +180,7 @@ def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str
 
 
 def verify_entry(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
     """Run one implementation in one mode and verify what it returns against the baseline and the oracle."""
     flags = watched_flags()
@@ -178,7 +197,7 @@ def verify_entry(
 
 
 def _verify(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
     inputs = copy_tree(references[0].inputs)
     if entry.mode == "compile":
@@ -213,7 +232,7 @@ def _verify(
         entry=entry,
         status=Status.VERIFIED,
         reason="; ".join(
-            filter(None, [references[0].oracle_missing or _strays(verdicts), _unwritten(operator, call, written)])
+            filter(None, [references[0].oracle_missing or strays_note(verdicts), _unwritten(operator, call, written)])
         )
         or None,
         correctness=correctness,
@@ -272,7 +291,7 @@ def _verdicts(
     operator: Operator,
     call: Call,
     outputs: Any,
-    references: tuple[ExpectedOutputs, ...],
+    references: tuple[Reference, ...],
     device: torch.device,
     reused: "_Reused",
 ) -> Iterator[OutputVerdict]:
@@ -284,9 +303,9 @@ def _verdicts(
     """
     first, second = references
 
-    def run(reference: ExpectedOutputs) -> Any:
+    def run(reference: Reference) -> Any:
         """Run on poisoned memory, from the reference's own state."""
-        poison_freed(reference.outputs)
+        poison_freed(once if reference.outputs is None else reference.outputs)
         if isinstance(call.run, Replay):
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
@@ -335,7 +354,8 @@ def _copied(outputs: Any) -> Any:
     return copy_tree(outputs) if plain and has_room(outputs) else outputs
 
 
-def _strays(verdicts: list[OutputVerdict]) -> str | None:
+def strays_note(verdicts: list[OutputVerdict]) -> str | None:
+    """Return a sentence on elements that only the oracle finds right, or None."""
     most = max(item.strays for item in verdicts)
     if not most:
         return None

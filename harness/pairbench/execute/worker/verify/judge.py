@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pairbench.execute.worker.judge.plain import Refused
 from pairbench.execute.worker.trees import leaves, same_bits
 from pairbench.execute.worker.verify.distance import (
     AS_EXACT_AS_THE_ORACLE,
@@ -78,6 +79,8 @@ def judge(
         # Beside a state, outputs have a path that begins so already.
         named = gradient_of(path) or path.startswith("output")
         name = path if named else f"output {path}" if path else "output"
+        if isinstance(value, Refused):
+            return _mismatch(f"{name} is {value.why}")
         if not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
             if is_dataclass(value):
                 return _mismatch(

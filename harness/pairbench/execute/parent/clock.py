@@ -1,0 +1,147 @@
+"""The parent's view of how a worker times: samples as they left it, and the parent's own clock beside the worker's.
+
+A worker's clock can be rewritten, its code can be, and so can samples that it still holds. None of that changes how much time passes outside. So the worker
+tells of samples some milliseconds after they were taken, and the parent notes when; what the worker says of its calls must then explain the time that has passed.
+"""
+
+import dataclasses
+import itertools
+import statistics
+import time
+from typing import Any
+
+from pairbench.execute.protocol import Taken, TimedCase
+from pairbench.execute.wire import NoMessageError
+from pairbench.model.outcome import EntrySamples, TimedRound
+
+_PART, _BEYOND_NS = 0.01, 1e6
+"""Part of the time, and ns, by which two clocks may differ. Late messages need none: see `check_clock`."""
+_EXPLAINED, _BEYOND_TURN_NS = 0.5, 1e6
+"""Part of what an entry says that its calls take, and ns, that its turns may take beyond that and beyond what those of others do."""
+_TURNS = 5
+"""Turns of an entry that are enough to tell."""
+
+
+class ClocksDisagreeError(Exception):
+    """The time that a worker tells of is not the time that has passed, and it cannot be said which entry did that."""
+
+
+@dataclasses.dataclass
+class _Asked:
+    """A question of the worker, which waited for the answer: by our clock when it came and when the answer went, and by its own when it asked."""
+
+    received_ns: float
+    answered_ns: float
+    now_ns: float
+    since_ns: float | None = None
+    """When it had the answer, by its clock; None as long as it has not said so."""
+
+
+class OutsideClock:
+    """Samples of one case in one round. Each left the worker milliseconds after it was taken, and is out of its reach since."""
+
+    def __init__(self) -> None:
+        self._taken: list[Taken] = []
+        self._asked: list[_Asked] = []
+
+    def take(self, taken: Taken, received_s: float) -> None:
+        """Take notice of samples, and of when they came by the parent's clock; those that ask for an answer are to be answered at once."""
+        if self._asked and self._asked[-1].since_ns is None:
+            self._asked[-1].since_ns = taken.since_ns
+        self._taken.append(taken)
+        if taken.asks:
+            self._asked.append(_Asked(received_s * 1e9, time.monotonic() * 1e9, taken.now_ns))
+
+    def with_samples(self, told: TimedCase) -> TimedCase:
+        """Return what a worker tells of its calls, with the samples that it has told of before.
+
+        Raises:
+            NoMessageError: there were others, or none.
+        """
+        entries = [
+            dataclasses.replace(entry, call_ns=self._of("call_ns", place, len(told.entries)))
+            for place, entry in enumerate(told.entries)
+        ]
+        return dataclasses.replace(told, entries=tuple(entries))
+
+    def as_taken(self, told: TimedRound, alone_ns: tuple[float, ...]) -> TimedRound:
+        """Return a round with the samples that the worker told of while it took them, whatever it says now.
+
+        Raises:
+            NoMessageError: there were others, or none.
+        """
+        count = len(told.entries)
+
+        def taken(place: int, samples: EntrySamples) -> EntrySamples:
+            call_ns = self._of("call_ns", place, count)
+            if len(call_ns) != len(samples.call_ns):
+                raise NoMessageError("it tells of other samples at the end than while it took them")
+            position, at_ns = self._of("position", place, count), self._of("at_ns", place, count)
+            return dataclasses.replace(samples, call_ns=call_ns, host_ns=call_ns, position=position, at_ns=at_ns)
+
+        entries = tuple(taken(place, samples) for place, samples in enumerate(told.entries))
+        return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
+
+    def check_calls(self, told: TimedCase, *, plain: bool) -> None:
+        """Make sure that what the worker tells of its calls explains how long their turns were.
+
+        Args:
+            told: What the worker tells of its calls.
+            plain: Whether nothing comes before a call that may take long, as putting a state back does.
+
+        Raises:
+            ClocksDisagreeError: it does not.
+        """
+        count = len(told.entries)
+        beyond = [
+            [
+                turn_ns - (1 + entry.lead_in) * call_ns
+                for call_ns, turn_ns in zip(
+                    self._of("call_ns", place, count), self._of("turn_ns", place, count), strict=True
+                )
+            ]
+            for place, entry in enumerate(told.entries)
+        ]
+        found = {place: statistics.median(values) for place, values in enumerate(beyond) if len(values) >= _TURNS}
+        for place, value in found.items():
+            entry = told.entries[place]
+            said_ns = (1 + entry.lead_in) * statistics.median(entry.call_ns)
+            allowed_ns = _EXPLAINED * said_ns + _BEYOND_TURN_NS
+            usual = max(0.0, *(found[other] for other in found if other != place)) if len(found) > 1 else 0.0
+            if value < -allowed_ns:
+                raise ClocksDisagreeError(f"calls take {-value / 1e3:.0f} us more than the turns that they are made in")
+            if plain and value > usual + allowed_ns:
+                raise ClocksDisagreeError(
+                    f"calls take {said_ns / 1e3:.1f} us of a turn by what was recorded, and the turn {(value - usual) / 1e3:.1f} us more than that and than "
+                    "what others need around theirs"
+                )
+
+    def check_clock(self) -> None:
+        """Compare what has passed by both clocks between two questions of the worker, which waited for each answer.
+
+        The worker says when it asked and when it had the answer, and the parent knows when the question came and when the answer went. From then on, until the
+        next question came, no more time can have passed there than here; nor less from before it asked until it had the next answer.
+
+        Raises:
+            ClocksDisagreeError: the worker's clock is not ours.
+            NoMessageError: the worker did not say when it had an answer.
+        """
+        if not self._asked or any(one.since_ns is None for one in self._asked):
+            raise NoMessageError("it did not say when it had an answer")
+        for one, other in (*itertools.pairwise(self._asked), (self._asked[0], self._asked[-1])):
+            most_ns, least_ns = other.received_ns - one.answered_ns, other.answered_ns - one.received_ns
+            without_ns, with_ns = other.now_ns - (one.since_ns or 0), (other.since_ns or 0) - one.now_ns
+            if with_ns < (1 - _PART) * least_ns - _BEYOND_NS:
+                raise ClocksDisagreeError(
+                    f"{least_ns / 1e6:.1f} ms have passed while it says that {with_ns / 1e6:.1f} have"
+                )
+            if without_ns > (1 + _PART) * most_ns + _BEYOND_NS:
+                raise ClocksDisagreeError(
+                    f"{most_ns / 1e6:.1f} ms have passed while it says that {without_ns / 1e6:.1f} have"
+                )
+
+    def _of(self, name: str, place: int, count: int) -> tuple[Any, ...]:
+        """Return a column of an entry, by its place among so many, block after block."""
+        if any(len(taken.call_ns) % count for taken in self._taken):
+            raise NoMessageError("it tells of samples that are not of whole blocks")
+        return tuple(value for taken in self._taken for value in getattr(taken, name)[place::count])

@@ -1,0 +1,144 @@
+"""A case that was timed in another process, as the judge sees it: it stands where a `Ready` does, and asks that process for calls and outputs."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.protocol import Answer, Ended, JudgeTimed, Request, TimeAlone
+from pairbench.execute.worker.devices import SEEDS
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.judge.plain import read
+from pairbench.execute.worker.timing.measure import Timed
+from pairbench.execute.worker.timing.values import set_seed
+from pairbench.model.operator import Operator
+
+
+@dataclass(frozen=True)
+class There:
+    """Outputs that the process which timed the case has kept."""
+
+    case: "Elsewhere"
+    request: Request
+
+    def fetch(self) -> Any:
+        """Return the outputs that were kept there."""
+        return self.case.fetch(self.request)
+
+
+class _Values:
+    """The part of `timing.values.Values` that judging asks for."""
+
+    spent_s = 0.0
+
+    def __init__(self, count: int) -> None:
+        self.sets = range(count)
+
+
+class _NoWatch:
+    """Finds nothing: the process in which variants run has looked itself."""
+
+    def changed(self) -> None:
+        return None
+
+    def changed_flags(self) -> None:
+        return None
+
+
+class Elsewhere:
+    """See above. Attributes are those of `timing.ready.Ready`."""
+
+    watch = _NoWatch()
+
+    def __init__(self, job: TimeAlone, operator: Operator, device: torch.device, line: Any) -> None:
+        self.job = job
+        self.operator = operator
+        self.device = device
+        self._line = line
+        self.timed: list[Timed] = []
+        self.values = _Values(1)
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of the first seed."""
+        return build_inputs(self.operator, self.job.case, self.device, SEEDS[0])
+
+    @property
+    def like(self) -> dict[str, Any] | None:
+        """Inputs that tell the form of outputs' gradients, where there are such."""
+        return self.inputs if self.operator.direction else None
+
+    def take(self, told: JudgeTimed) -> None:
+        """Take notice of how the calls went.
+
+        Raises:
+            DeclarationError: what is told is about no entry of the case.
+        """
+        if not all(0 <= one.index < len(self.job.entries) for one in told.timed.entries):
+            raise DeclarationError("its worker told of calls of no entry")
+        self._first_seed = told.first_seed
+        self.values = _Values(told.timed.sets)
+        self.timed = [
+            Timed(
+                index=one.index,
+                entry=self.job.entries[one.index],
+                run=lambda: None,
+                lead_in=one.lead_in,
+                warm_up_ns=one.warm_up_ns,
+                call_ns=list(one.call_ns),
+                fresh_ns=list(one.fresh_ns),
+                kept=[
+                    (number, There(self, Request(kind="kept", index=one.index, place=place)))
+                    for place, number in enumerate(one.kept)
+                    if 0 <= number < told.timed.sets
+                ],
+                first_observed=There(self, Request(kind="first", index=one.index)) if one.began_on_new else None,
+            )
+            for one in told.timed.entries
+        ]
+
+    def inputs_of(self, number: int) -> dict[str, Any]:
+        """Return the inputs with a set of values in place."""
+        base = self.inputs if self._first_seed is None else self._made(self._first_seed)
+        if not number:
+            return base
+        fixed = (*self.operator.constants, *self.operator.state)
+        return {name: base[name] if name in fixed else value for name, value in self._made(set_seed(number)).items()}
+
+    def _made(self, seed: int) -> dict[str, Any]:
+        return build_inputs(self.operator, self.job.case, self.device, seed, like=self.like)
+
+    def fetch(self, request: Request) -> Any:
+        """Return the outputs that a request asks for."""
+        return self._read(self._ask(request))
+
+    def call_again(self, timed: Timed, seed: int) -> tuple[Any, float, tuple[float, ...]] | Ended:
+        """Return the outputs of a call on the inputs of a seed, its latency in ns, and those of calls on known inputs right before."""
+        answer = self._ask(Request(kind="again", index=timed.index, seeds=(seed,)))
+        if answer.ended is not None:
+            return answer.ended
+        if len(answer.new_ns) != 1:
+            raise DeclarationError("its worker did not tell how long its call took")
+        return self._read(answer), answer.new_ns[0], answer.known_ns
+
+    def call_in_pairs(self, timed: Timed, seeds: Sequence[int]) -> list[tuple[float, float]]:
+        """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each seed."""
+        answer = self._ask(Request(kind="pairs", index=timed.index, seeds=tuple(seeds)))
+        if answer.ended is not None:
+            raise DeclarationError(answer.ended.reason)
+        if not len(answer.known_ns) == len(answer.new_ns) == len(seeds):
+            raise DeclarationError("its worker did not tell how long its calls took")
+        return list(zip(answer.known_ns, answer.new_ns, strict=True))
+
+    def _ask(self, request: Request) -> Answer:
+        answer = self._line.ask(request)
+        assert isinstance(answer, Answer)
+        return answer
+
+    def _read(self, answer: Answer) -> Any:
+        if answer.ended is not None:
+            raise DeclarationError(answer.ended.reason)
+        return read(answer.described, self._line.outputs)

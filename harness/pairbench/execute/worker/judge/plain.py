@@ -1,0 +1,280 @@
+"""Outputs as bytes, on their way from the worker that computed them to the judge.
+
+A variant may return whatever it likes, a tensor whose own attribute `detach` computes, say. So nothing of an output is ever called: containers are read by
+the methods of `dict`, `list` and `tuple` themselves, tensors by those of `torch.Tensor`, bound here before any suite is loaded, and elements are copied from
+their address by NumPy, past torch's dispatcher. Whatever cannot be read so is refused by name, and its path says where it is.
+"""
+
+import ctypes
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pairbench.errors import DeclarationError
+
+_TENSOR, _PARAMETER, _MODULE = torch.Tensor, torch.nn.Parameter, torch.nn.Module
+_size, _stride, _address, _item_size = _TENSOR.size, _TENSOR.stride, _TENSOR.data_ptr, _TENSOR.element_size
+_is_conj, _is_neg, _resolve_conj, _resolve_neg = (
+    _TENSOR.is_conj,
+    _TENSOR.is_neg,
+    _TENSOR.resolve_conj,
+    _TENSOR.resolve_neg,
+)
+_detach, _storage = _TENSOR.detach, _TENSOR.untyped_storage
+_OF_TENSORS = frozenset(dir(_TENSOR))
+_array, _write, _read, _status, _dumps = np.ndarray, os.pwrite, os.preadv, os.fstat, json.dumps
+_char = ctypes.c_char
+_name_of = type.__dict__["__qualname__"].__get__
+_own = object.__getattribute__
+_PLAIN = (bool, int, float, str, type(None))
+_MOST_LEAVES, _LONGEST = 100_000, 400
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A part of an output that cannot be read as plain data, and why, in words that follow `output is`."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Outputs, as a description of their leaves and the bytes of their tensors."""
+
+    leaves: list[Any]
+    """Path of each leaf, with a list of its kind and what describes it."""
+    pieces: list[Any]
+    """An array of bytes for each tensor."""
+    held: list[torch.Tensor]
+    """Tensors whose memory the pieces are of."""
+
+
+def export(outputs: Any, *, copy: bool = True) -> Exported:
+    """Return outputs as plain data.
+
+    Args:
+        outputs: Of a call.
+        copy: Whether the bytes are copied now; without it they are only good until the next call.
+    """
+    leaves, pieces, held = list[Any](), list[Any](), list[torch.Tensor]()
+    try:
+        for path, leaf in _leaves(outputs, ""):
+            if len(leaves) == _MOST_LEAVES:
+                leaves[:] = [("", ["refused", f"one of more than {_MOST_LEAVES:,} parts"])]
+                break
+            leaves.append((path, _described(leaf, pieces, held, copy=copy)))
+    except RecursionError:
+        leaves[:] = [("", ["refused", "nested too deeply"])]
+    return Exported(leaves, pieces, held)
+
+
+def refuse_shadows(outputs: Any) -> None:
+    """Make sure that no tensor among some outputs has an attribute that stands in for one of torch's.
+
+    Raises:
+        DeclarationError: one has, and would run code of its own when it is copied or compared.
+    """
+    for path, leaf in _leaves(outputs, ""):
+        if type(leaf) in (_TENSOR, _PARAMETER) and (shadowed := _shadowed(leaf)):
+            raise DeclarationError(f"{'output ' + path if path else 'output'} is {_about_shadow(shadowed)}")
+
+
+def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each leaf as `trees.leaves` does, without a call of anything that is the tree's own."""
+    kind = type(tree)
+    if issubclass(kind, dict):
+        for key, value in dict.items(tree):
+            if type(key) not in _PLAIN:
+                yield path, Refused(f"a dict with a key of the type {_name_of(type(key))}, expected texts or numbers")
+                return
+            yield from _leaves(value, f"{path}.{key}" if path and key != "" else path or str(key))
+    elif issubclass(kind, list | tuple):
+        for index, value in enumerate((list if issubclass(kind, list) else tuple).__iter__(tree)):
+            yield from _leaves(value, f"{path}[{index}]")
+    elif issubclass(kind, _MODULE):
+        for name, tensor in _of_module(tree, ""):
+            yield f"{path}.{name}" if path else name, tensor
+    else:
+        yield path, tree
+
+
+def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield what `state_dict` has of a module, parameters, persistent buffers and those of its parts, without a call of the module's own."""
+    fields = _own(module, "__dict__")
+    passing = fields.get("_non_persistent_buffers_set", ())
+    for kind, leave_out in (("_parameters", ()), ("_buffers", passing)):
+        for name, tensor in dict.items(fields.get(kind, {})):
+            if tensor is not None and name not in leave_out:
+                yield prefix + name, tensor
+    for name, part in dict.items(fields.get("_modules", {})):
+        if part is not None:
+            yield from _of_module(part, f"{prefix}{name}.")
+
+
+def _described(leaf: Any, pieces: list[Any], held: list[torch.Tensor], *, copy: bool) -> list[Any]:
+    kind = type(leaf)
+    if kind is Refused:
+        return ["refused", leaf.why]
+    if kind in _PLAIN:
+        return ["value", leaf]
+    if kind is complex:
+        return ["complex", leaf.real, leaf.imag]
+    if kind is _TENSOR or kind is _PARAMETER:
+        return _described_tensor(leaf, pieces, held, copy=copy)
+    name = _name_of(kind)
+    if issubclass(kind, _TENSOR):
+        why = f"a {name}, expected a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
+    elif is_dataclass(kind):
+        why = f"a dataclass {name}, expected tensors, or dicts, lists or tuples of them"
+    else:
+        why = f"a {name}, expected tensors, numbers, texts or None, or dicts, lists or tuples of them"
+    return ["refused", why]
+
+
+def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.Tensor], *, copy: bool) -> list[Any]:
+    # Properties of torch's are not to be shadowed by an attribute of the tensor itself; methods are, and so are called by their class.
+    if shadowed := _shadowed(tensor):
+        return ["refused", _about_shadow(shadowed)]
+    if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
+        return ["refused", f"a tensor of the layout {tensor.layout}, expected a dense one"]
+    if tensor.device.type != "cpu":
+        return ["refused", f"on {tensor.device}, expected on cpu"]
+    lazy = [_is_conj(tensor), _is_neg(tensor)]
+    shape, dtype = tuple(_size(tensor)), str(tensor.dtype).removeprefix("torch.")
+    if any(lazy):
+        tensor = _resolve_neg(_resolve_conj(_detach(tensor)))
+    strides, item = _stride(tensor), _item_size(tensor)
+    distinct = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+    count = math.prod(distinct)
+    if count:
+        extent = item * (1 + sum((size - 1) * stride for size, stride in zip(distinct, strides, strict=True)))
+        storage = _storage(tensor)
+        if storage.data_ptr() + storage.nbytes() < _address(tensor) + extent:
+            return ["refused", "a tensor whose memory was given back"]
+        memory = (_char * extent).from_address(_address(tensor))
+        words = _array(distinct, _WORDS.get(item, f"V{item}"), memory, 0, tuple(item * stride for stride in strides))
+        dense = words.flags.c_contiguous and not copy
+        pieces.append(words if dense else _array.copy(words, "C"))
+        held.append(tensor)
+    return ["tensor", dtype, list(shape), list(distinct), count * item, *lazy]
+
+
+_WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
+
+
+def _shadowed(tensor: torch.Tensor) -> str | None:
+    """Return an attribute of the tensor's own that has the name of one of torch's, or None."""
+    own = _own(tensor, "__dict__")
+    return next((str(name) for name in dict.keys(own) if name in _OF_TENSORS), None) if own else None
+
+
+def _about_shadow(name: str) -> str:
+    return f"a tensor with an attribute {name!r} of its own in the place of torch's, which may compute when it is read: return tensors as torch makes them"
+
+
+def write(exported: Exported, file: int) -> str:
+    """Write the bytes to a file of shared memory, and return the description that they are read by."""
+    place = 0
+    for piece in exported.pieces:
+        rest = memoryview(piece.reshape(-1).view("u1")).cast("B")
+        while rest:
+            written = _write(file, rest, place)
+            place, rest = place + written, rest[written:]
+    return _dumps(exported.leaves)
+
+
+def read(described: str, file: int) -> dict[str, Any]:
+    """Return outputs as a dict of their leaves by path; a part that was refused is a `Refused`.
+
+    Args:
+        described: What `write` has returned, in another process, which may say anything.
+        file: That shared memory.
+
+    Raises:
+        DeclarationError: the description is none, or the bytes are not there.
+    """
+    found, place = dict[str, Any](), 0
+    try:
+        for path, (kind, *rest) in json.loads(described):
+            found[str(path)], length = _leaf(file, place, kind, rest)
+            place += length
+    except Exception as error:  # whatever a description may be wrong in
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise DeclarationError(f"its worker sent outputs that cannot be read: {why}") from None
+    return found
+
+
+def _leaf(file: int, place: int, kind: str, rest: list[Any]) -> tuple[Any, int]:
+    """Return a leaf, and how many bytes from a place on it took."""
+    match kind, rest:
+        case "value", [bool() | int() | float() | str() | None as value]:
+            return value, 0
+        case "complex", [float() as real, float() as imaginary]:
+            return complex(real, imaginary), 0
+        case "refused", [str() as why]:
+            return Refused(why[:_LONGEST]), 0
+        case "tensor", [
+            str() as dtype,
+            list() as shape,
+            list() as distinct,
+            int() as length,
+            bool() as conj,
+            bool() as neg,
+        ]:
+            return _tensor(file, place, dtype, shape, distinct, length, conj=conj, neg=neg), length
+    raise ValueError("a part of no known kind")
+
+
+def _tensor(
+    file: int, place: int, name: str, shape: list[int], distinct: list[int], length: int, *, conj: bool, neg: bool
+) -> torch.Tensor:
+    dtype = getattr(torch, name)
+    sizes = [*shape, *distinct]
+    if not isinstance(dtype, torch.dtype) or not all(type(one) is int and one >= 0 for one in sizes):
+        raise ValueError("a tensor of no dtype or shape")
+    if len(shape) != len(distinct) or any(few not in (1, size) for size, few in zip(shape, distinct, strict=True)):
+        raise ValueError("a tensor of two shapes")
+    if math.prod(distinct) * dtype.itemsize != length or length > _status(file).st_size - place:
+        raise ValueError("a tensor of another size, or whose bytes are not there")
+    raw = torch.empty(length, dtype=torch.uint8)
+    content = memoryview(raw.numpy())
+    while content:
+        got = _read(file, [content], place)
+        if not got:
+            raise ValueError("bytes that are not there any more")
+        content, place = content[got:], place + got
+    value = (raw != 0) if dtype is torch.bool else raw.view(dtype)
+    value = value.reshape(distinct).expand(shape)
+    if conj:
+        value = torch.conj(value.conj_physical())
+    return torch._neg_view(-value) if neg else value
+
+
+def as_judged(outputs: Any) -> dict[str, Any]:
+    """Return outputs of the judge's own calls in the form in which those of others come.
+
+    Raises:
+        DeclarationError: the baseline returns something that no other process can be given.
+    """
+    found = dict[str, Any]()
+    for path, leaf in _leaves(outputs, ""):
+        described = _described(leaf, [], [], copy=False)
+        if described[0] == "refused":
+            raise DeclarationError(f"{'output ' + path if path else 'its output'} is {described[1]}")
+        found[path] = leaf
+    return found
+
+
+_KEPT_BYTES = 32 << 20
+
+
+def clear(file: int) -> None:
+    """Give much memory back that outputs were in; to get little again would take longer than it is worth."""
+    if _status(file).st_size > _KEPT_BYTES:
+        os.ftruncate(file, 0)

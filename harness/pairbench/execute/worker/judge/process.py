@@ -1,0 +1,186 @@
+"""The judge: a process that loads a suite and calls its baseline, its oracle and what its operators declare, and never a variant.
+
+It is forked like a worker and takes jobs as one does. The worker that calls the variants sends it outputs as bytes (`judge/plain.py`); the parent carries
+questions and answers between the two, and takes verdicts from the judge alone. What should come out, the tolerance, which timed calls are looked at and on which
+values they are made again are here, where no variant can read or change them.
+
+There are two homes for the same judging. On a CPU it is this process. On a GPU, in `try` and in `ab` it is the worker's own: `verify.case.ExpectedOutputs` and
+`timing.ready.Ready` stand where `judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere` stand here, and all that judges is told neither. To move a GPU's
+judging here takes outputs that travel by CUDA IPC, or by the host's memory, in `judge/plain.py`, and `WorkerContext.judges` to say so; nothing else knows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.garbage import no_collection
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import (
+    Alone,
+    CompareInputs,
+    Ended,
+    HoldCase,
+    Judged,
+    JudgeOutputs,
+    JudgeTimed,
+    ParentLine,
+    TimeAlone,
+    WorkerConfig,
+    without_baseline,
+)
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.guard import of_case
+from pairbench.execute.worker.judge.elsewhere import Elsewhere
+from pairbench.execute.worker.judge.plain import as_judged, read
+from pairbench.execute.worker.judge.sent import sums
+from pairbench.execute.worker.stages import begin_case, expected_of
+from pairbench.execute.worker.timing.recheck import judge_timed
+from pairbench.execute.worker.timing.timers import HostTimer
+from pairbench.execute.worker.verify.case import ExpectedOutputs, strays_note
+from pairbench.execute.worker.verify.judge import OutputVerdict, worst
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import Status
+
+_WARM_UP_S, _SECONDS = 0.003, 0.01
+"""Seconds in which the baseline warms up, and in which it is timed alone, if `_FEWEST` calls fit into them."""
+_FEWEST, _FEWEST_LONG, _LONG_NS, _MOST = 6, 3, 50e6, 200
+"""Fewest calls that are timed, fewest of those that take so long, and most."""
+
+
+@dataclass(kw_only=True)
+class _Held:
+    """A case whose outputs are judged."""
+
+    operator: Operator
+    references: tuple[ExpectedOutputs, ...]
+    verdicts: dict[int, list[OutputVerdict]] = field(default_factory=dict)
+
+    def judged(self, index: int, verdict: OutputVerdict) -> Judged:
+        """Return the verdict on an entry, given the newest one on its outputs: once wrong, it stays so."""
+        verdicts = self.verdicts.setdefault(index, [])
+        verdicts.append(verdict)
+        found = [item.correctness for item in verdicts if item.correctness]
+        missing = self.references[0].oracle_missing
+        wrong = next((item.mismatch for item in verdicts if item.mismatch), None)
+        return Judged(
+            mismatch=wrong and wrong + (f" ({missing})" if missing else ""),
+            correctness=worst(found) if found else None,
+            note=missing or strays_note(verdicts),
+        )
+
+
+class Judge:
+    """Judges the outputs of one case at a time."""
+
+    def __init__(self, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine) -> None:
+        self._config = config
+        self._heartbeat = heartbeat
+        self._line = line
+        self._held: _Held | None = None
+        self._timed: Elsewhere | None = None
+
+    def hold(self, job: HoldCase | TimeAlone, operator: Operator) -> Iterator[Any]:
+        """Yield what comes of a case by itself, and hold it; what was held is dropped."""
+        self._held = self._timed = None
+        device = begin_case(self._config, replace(job, entries=()), operator)  # nothing is compiled here
+        if isinstance(job, TimeAlone):
+            self._timed = Elsewhere(job, operator, device, self._line)
+            yield from of_case(self._time_alone(job, self._timed))
+        else:
+            yield from of_case(self._expect(job, operator, device))
+
+    def _expect(self, job: HoldCase, operator: Operator, device: torch.device) -> Iterator[Any]:
+        references = yield from expected_of(job, operator, self._heartbeat, device)
+        if not references:
+            return
+        try:
+            plain = tuple([_as_judged(reference) for reference in references])
+        except DeclarationError as error:
+            yield from without_baseline(job.entries, Status.FAILED, str(error))
+            return
+        self._held = _Held(operator=operator, references=plain)
+
+    def _time_alone(self, job: TimeAlone, timed: Elsewhere) -> Iterator[Any]:
+        baseline = next(
+            (index for index, entry in enumerate(job.entries) if entry.role == "baseline" and entry.mode == "eager"),
+            None,
+        )
+        call_ns = tuple[float, ...]()
+        if baseline is not None and job.takes:
+            with self._heartbeat.entry(baseline), no_collection(collect=False):
+                call_ns = _alone_ns(timed.operator, timed.inputs)
+        operator = timed.operator
+        consumes = any(variant.consumes for variant in operator.implementations.values())
+        yield Alone(call_ns=call_ns, plain=not (operator.direction or operator.state or operator.reset or consumes))
+
+    def serve(self, job: CompareInputs | JudgeOutputs | JudgeTimed) -> Iterator[Any]:
+        """Yield verdicts on what came of the case that is held."""
+        match job:
+            case CompareInputs():
+                yield from of_case(self._compare(job))
+            case JudgeOutputs():
+                yield from of_case(self._outputs(job))
+            case JudgeTimed():
+                yield from of_case(self._judge_timed(job))
+
+    def _compare(self, job: CompareInputs) -> Iterator[Judged]:
+        held = self._case()
+        ours = sums(reference.inputs for reference in held.references)
+        theirs = dict(job.sums)
+        other = next((name for name, total in ours if theirs.get(name) != total), None)
+        yield Judged(
+            mismatch=other
+            and (
+                f"inputs() makes other values of {other.partition(':')[2]!r} in another process for the same seed, so nobody can say what is right of them: "
+                "draw them with `make`, and let them depend on nothing but its seed and the axes"
+            )
+        )
+
+    def _outputs(self, job: JudgeOutputs) -> Iterator[Judged]:
+        held = self._case()
+        if self._line.outputs is None or not 0 <= job.seed < len(held.references):
+            raise SuiteFaultError(Status.FAILED, "its worker sent outputs of no inputs")
+        with self._heartbeat.entry(job.index):
+            outputs = read(job.described, self._line.outputs)
+            verdict = held.references[job.seed].judge(outputs, held.operator.tolerance_for)
+        yield held.judged(job.index, verdict)
+
+    def _judge_timed(self, job: JudgeTimed) -> Iterator[Ended]:
+        if self._timed is None:
+            raise RuntimeError("no case is held")
+        self._timed.take(job)
+        with no_collection(collect=False):
+            yield from judge_timed(self._timed, job.timed.measuring_s, self._heartbeat)
+
+    def _case(self) -> _Held:
+        if self._held is None:
+            raise RuntimeError("no case is held")
+        return self._held
+
+
+def _as_judged(reference: ExpectedOutputs) -> ExpectedOutputs:
+    oracle = None if reference.oracle is None else as_judged(reference.oracle)
+    return replace(reference, outputs=as_judged(reference.outputs), oracle=oracle)
+
+
+def _alone_ns(operator: Operator, inputs: dict[str, Any]) -> tuple[float, ...]:
+    """Return the latencies of some calls of the eager baseline in ns, behind those that warm it up."""
+    call, timer = make_call(operator, operator.baseline, "eager", inputs), HostTimer()
+
+    def once() -> float:
+        call.reset()
+        return timer.sample(call.run).call_ns
+
+    began = trusted.perf_counter()
+    while (warm_ns := once()) < _LONG_NS and trusted.perf_counter() < began + _WARM_UP_S:
+        pass
+    taken, fewest = list[float](), _FEWEST if warm_ns < _LONG_NS else _FEWEST_LONG
+    began = trusted.perf_counter()
+    while len(taken) < fewest or (len(taken) < _MOST and trusted.perf_counter() < began + _SECONDS):
+        taken.append(once())
+    return tuple(taken)

@@ -1,0 +1,161 @@
+"""The worker's side of a judge outside: what it sends there, and what it answers. It never has what is right."""
+
+import functools
+import json
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import (
+    JUDGED_OUTSIDE,
+    Answer,
+    Ended,
+    Outputs,
+    ParentLine,
+    Request,
+    TimedCase,
+    TimedEntry,
+)
+from pairbench.execute.protocol import Inputs as InputSums
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.judge.plain import clear, export, write
+from pairbench.execute.worker.timing.new_values import call_again, call_in_pairs, compares
+from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.trusted import left_running, replaced
+from pairbench.execute.worker.verify.judge import OutputVerdict
+from pairbench.model.outcome import Status
+from pairbench.model.tolerance import Tolerance
+
+
+def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return what tells inputs apart: for each leaf of each seed's, its name and a text of its form and a checksum of its elements."""
+    found = []
+    for seed, given in enumerate(inputs):
+        exported = export(given, copy=False)
+        pieces = iter(exported.pieces)
+        for path, described in exported.leaves:
+            filled = described[0] == "tensor" and described[4]
+            total = zlib.crc32(memoryview(next(pieces).reshape(-1).view("u1"))) if filled else 0
+            found.append((f"{seed}:{path}", f"{json.dumps(described)} {total}"))
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideReference:
+    """The inputs of one seed. What should come of them is the judge's to know: see `verify.case.ExpectedOutputs`, whose place this takes."""
+
+    inputs: dict[str, Any]
+    seed: int
+    line: ParentLine
+    heartbeat: Heartbeat
+    outputs: None = None
+    oracle_missing: None = None
+
+    def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)
+        """Have outputs of the entry that runs judged outside; all that is told is whether they are wrong."""
+        file = _file(self.line)
+        described = write(export(outputs, copy=False), file)
+        right = self.line.ask(Outputs(index=self.heartbeat.running, seed=self.seed, described=described))
+        clear(file)
+        return OutputVerdict(mismatch=None if right else JUDGED_OUTSIDE, correctness=None)
+
+
+def outside_references(
+    inputs: Iterable[dict[str, Any]], heartbeat: Heartbeat, line: ParentLine
+) -> tuple[OutsideReference, ...]:
+    """Return references to the judge outside, once it has told that its inputs are these; none where they are not."""
+    references = tuple(
+        OutsideReference(inputs=given, seed=seed, line=line, heartbeat=heartbeat) for seed, given in enumerate(inputs)
+    )
+    same = line.ask(InputSums(sums=sums(reference.inputs for reference in references)))
+    return references if same else ()
+
+
+def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: ParentLine) -> float:
+    """Answer what the judge asks about a case that was timed, until it has heard enough.
+
+    Returns:
+        The seconds that this took, and those that were spent on values before.
+
+    Raises:
+        SuiteFaultError: as `recheck.judge_timed` does.
+    """
+    began = trusted.perf_counter()
+    if why := ready.watch.changed() or replaced() or left_running():
+        raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
+    asked = _Asked(ready, _file(line))
+    request = line.ask(_told(ready, measuring_s))
+    while request.kind != "end":
+        answer = guarded(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
+        request = line.ask(Answer(ended=answer) if isinstance(answer, Ended) else answer)
+    if why := ready.watch.changed_flags() or replaced() or left_running():
+        raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
+    clear(_file(line))
+    return ready.values.spent_s + trusted.perf_counter() - began
+
+
+class _Asked:
+    """Answers what the judge asks about one case."""
+
+    def __init__(self, ready: Ready, file: int) -> None:
+        self._ready = ready
+        self._file = file
+        self._timed = {timed.index: timed for timed in ready.timed}
+        self._new: tuple[int, dict[str, Any]] | None = None
+
+    @functools.cached_property
+    def _known(self) -> dict[str, Any] | None:
+        """Inputs that came again and again; None where calls on these are not compared."""
+        return copy_tree(self._ready.inputs) if compares(self._ready) else None
+
+    def answer(self, request: Request) -> Answer:
+        timed = self._timed[request.index]
+        match request.kind:
+            case "kept":
+                return Answer(described=write(timed.kept[request.place][1], self._file))
+            case "first":
+                assert timed.first_observed is not None
+                return Answer(described=write(timed.first_observed, self._file))
+            case "pairs":
+                known = self._known
+                assert known is not None
+                pairs = call_in_pairs(self._ready, timed, [self._made(seed) for seed in request.seeds], known)
+                return Answer(known_ns=tuple(one for one, _ in pairs), new_ns=tuple(one for _, one in pairs))
+        known = self._known  # before other values are in place
+        made = call_again(self._ready, timed, self._made(*request.seeds), known)
+        return Answer(described=write(made.outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
+
+    def _made(self, seed: int) -> dict[str, Any]:
+        """Return the inputs of a seed; one call of each entry is made on those of the same."""
+        if self._new is None or self._new[0] != seed:
+            ready = self._ready
+            self._new = seed, build_inputs(ready.operator, ready.job.case, ready.device, seed, like=ready.inputs)
+        return self._new[1]
+
+
+def _told(ready: Ready, measuring_s: float) -> TimedCase:
+    entries = [
+        TimedEntry(
+            index=timed.index,
+            call_ns=tuple(timed.call_ns),
+            fresh_ns=tuple(timed.fresh_ns),
+            lead_in=timed.lead_in,
+            warm_up_ns=timed.warm_up_ns,
+            kept=tuple(number for number, _ in timed.kept),
+            began_on_new=timed.first_observed is not None,
+        )
+        for timed in ready.timed
+    ]
+    return TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=len(ready.values.sets))
+
+
+def _file(line: ParentLine) -> int:
+    if line.outputs is None:
+        raise RuntimeError("no memory for outputs came with the job")
+    return line.outputs

@@ -1,0 +1,273 @@
+"""The conversation between a worker and a judge: verdicts are the judge's, and a worker is believed only where it speaks against an entry."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.execute.parent.judged import judged_results
+from pairbench.execute.parent.pool import WorkerEndedError
+from pairbench.execute.protocol import (
+    JUDGED_OUTSIDE,
+    Alone,
+    Answer,
+    CompareInputs,
+    DrawSeed,
+    Ended,
+    HoldCase,
+    Inputs,
+    Judged,
+    JudgeOutputs,
+    JudgeTimed,
+    Outputs,
+    Request,
+    Taken,
+    TimeAlone,
+    TimeCase,
+    TimedCase,
+    TimedEntry,
+    VerifyCase,
+)
+from pairbench.model.case import Case
+from pairbench.model.outcome import EntrySamples, ImpostorResult, Status, Telemetry, TimedRound, Verification
+from pairbench.model.plan import Entry
+
+BASELINE, VARIANT = (Entry(implementation=name, mode="eager") for name in ("baseline", "v"))
+ABOUT: dict[str, Any] = {
+    "path": Path("ops.py"),
+    "operator": "op",
+    "case": Case(operator="op", axes=(), tier="smoke"),
+    "entries": (BASELINE, VARIANT),
+}
+VERIFY = VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=("wrong",), outside=True)
+TIME = TimeCase(**ABOUT, round=0, capturable=(), outside=True)
+
+
+@dataclass
+class Process:
+    """A process that answers by a script: for each job what it says; what it is replied is written down."""
+
+    script: Callable[[Any], Iterator[Any]]
+    replies: list[Any] = field(default_factory=list)
+    outputs: int = 0
+    closed: bool = False
+
+    @property
+    def received_at(self) -> float:
+        return time.monotonic()
+
+    def request(self, job: Any, outputs: int | None = None) -> Iterator[Any]:
+        yield from self.script(job)
+
+    def reply(self, answer: Any) -> None:
+        self.replies.append(answer)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def get(self) -> "Process":
+        return self
+
+
+def results(worker: Process, judge: Process, job: Any) -> list[Any]:
+    return list(judged_results(worker, judge, job))  # type: ignore[arg-type]
+
+
+def says(*messages: Any) -> Process:
+    return Process(lambda _: iter(messages))
+
+
+def verdicts(*found: Judged | Ended, held: tuple[Any, ...] = ()) -> Process:
+    """Return a judge that gives these verdicts on outputs, one after the other, and finds the inputs right."""
+    left = iter(found)
+
+    def script(job: Any) -> Iterator[Any]:
+        match job:
+            case HoldCase():
+                yield from held
+            case CompareInputs():
+                yield Judged(mismatch=None)
+            case JudgeOutputs():
+                yield next(left)
+
+    return Process(script)
+
+
+def verified(entry: Entry, status: Status = Status.VERIFIED, reason: str | None = None) -> Verification:
+    return Verification(entry=entry, status=status, reason=reason)
+
+
+def outputs(index: int, *seeds: int) -> list[Outputs]:
+    return [Outputs(index=index, seed=seed, described="[]") for seed in seeds]
+
+
+RIGHT, WRONG = Judged(mismatch=None, note="no oracle"), Judged(mismatch="output differs")
+
+
+def test_what_is_right_for_both_seeds_is_verified_in_the_judge_s_words() -> None:
+    worker = says(*outputs(1, 0, 1), verified(VARIANT, reason="consumes names nothing"))
+    (found,) = results(worker, verdicts(RIGHT, RIGHT), VERIFY)
+    assert found.status is Status.VERIFIED and found.reason == "no oracle; consumes names nothing"
+    assert worker.replies == [True, True]
+
+
+@pytest.mark.parametrize("seeds", [(), (0,), (0, 0)])
+def test_who_sends_nothing_of_a_seed_is_not_verified(seeds: tuple[int, ...]) -> None:
+    worker = says(*outputs(1, *seeds), verified(VARIANT))
+    (found,) = results(worker, verdicts(RIGHT, RIGHT), VERIFY)
+    assert found.status is Status.FAILED and "did not send its outputs" in found.reason
+
+
+def test_what_was_wrong_once_stays_so_whatever_the_worker_says() -> None:
+    worker = says(*outputs(1, 0, 1), verified(VARIANT))
+    (found,) = results(worker, verdicts(WRONG), VERIFY)
+    assert found.status is Status.MISMATCHED and found.reason == "output differs"
+    assert worker.replies == [False, False], "and the judge is not asked again"
+
+
+def test_the_verdict_stands_where_the_worker_has_left_room_for_it() -> None:
+    reason = f"its second backward: {JUDGED_OUTSIDE}; it accumulates"
+    worker = says(*outputs(1, 0), verified(VARIANT, Status.MISMATCHED, reason))
+    (found,) = results(worker, verdicts(WRONG), VERIFY)
+    assert found.reason == "its second backward: output differs; it accumulates"
+
+
+def test_a_worker_that_invents_a_verdict_is_not_believed() -> None:
+    (found,) = results(says(verified(VARIANT, Status.MISMATCHED, JUDGED_OUTSIDE)), verdicts(), VERIFY)
+    assert found.status is Status.FAILED
+
+
+def test_what_the_worker_itself_finds_wrong_is_wrong() -> None:
+    told = verified(VARIANT, Status.MISMATCHED, "changes its input 'x'")
+    assert results(says(told), verdicts(), VERIFY) == [told]
+
+
+def test_outputs_that_cannot_be_judged_end_their_entry() -> None:
+    ended = Ended(entry=None, status=Status.OOM, reason="out of memory")
+    (found,) = results(says(*outputs(1, 0), verified(VARIANT)), verdicts(ended), VERIFY)
+    assert found == Ended(entry=VARIANT, status=Status.OOM, reason="out of memory")
+
+
+def test_an_impostor_is_rejected_by_the_judge() -> None:
+    told = ImpostorResult(impostor="wrong", declared=True, rejected=True, reason=JUDGED_OUTSIDE)
+    (found,) = results(says(*outputs(2, 0), told), verdicts(WRONG), VERIFY)
+    assert found.rejected and found.reason == "output differs"
+
+
+def test_where_the_baseline_is_wrong_nobody_else_is_asked() -> None:
+    ended = Ended(entry=BASELINE, status=Status.MISMATCHED, reason="the baseline is wrong")
+    worker = Process(lambda _: pytest.fail("it is not"))
+    assert results(worker, verdicts(held=(ended,)), VERIFY) == [ended]
+
+
+def test_other_inputs_in_another_process_are_the_suite_s_fault() -> None:
+    judge = Process(
+        lambda job: iter([Judged(mismatch="inputs() makes others")] if isinstance(job, CompareInputs) else [])
+    )
+    worker = says(Inputs(sums=(("0:x", "1"),)))
+    assert results(worker, judge, VERIFY) == [Ended(entry=None, status=Status.FAILED, reason="inputs() makes others")]
+    assert worker.replies == [False]
+
+
+def test_a_judge_that_ends_takes_the_worker_with_it_that_waits_for_it() -> None:
+    def script(job: Any) -> Iterator[Any]:
+        if isinstance(job, JudgeOutputs):
+            raise WorkerEndedError(1, Status.FAILED, "crashed")
+        yield from ()
+
+    worker = says(*outputs(1, 0))
+    with pytest.raises(WorkerEndedError):
+        results(worker, Process(script), VERIFY)
+    assert worker.closed
+
+
+def taken(asks: bool, call_ns: tuple[float, ...] = ()) -> Taken:
+    return Taken(
+        call_ns=call_ns,
+        position=(0,) * len(call_ns),
+        at_ns=(0,) * len(call_ns),
+        turn_ns=tuple(int(2 * value) for value in call_ns),
+        now_ns=0,
+        since_ns=0,
+        asks=asks,
+    )
+
+
+ENTRIES = tuple(
+    TimedEntry(index=index, call_ns=(9.0,), fresh_ns=(), lead_in=1, warm_up_ns=1.0, kept=(0,), began_on_new=False)
+    for index in (0, 1)
+)
+TOLD = TimedCase(entries=ENTRIES, measuring_s=0.1, sets=3)
+ROUND = TimedRound(
+    round=0,
+    timer="perf_counter",
+    entries=tuple(
+        EntrySamples(
+            entry=entry, position=(7,), at_ns=(7,), call_ns=(7.0,), host_ns=(7.0,), device_ns=None, device_timer=None
+        )
+        for entry in (BASELINE, VARIANT)
+    ),
+    throttled=(False,),
+    remeasured=0,
+    stop_reason="precise",
+    telemetry=Telemetry(),
+    measuring_s=0.1,
+)
+
+
+def timing_judge(*said: Any, asked: list[Any] | None = None) -> Process:
+    def script(job: Any) -> Iterator[Any]:
+        if asked is not None:
+            asked.append(job)
+        yield from [Alone(call_ns=(5.0,) * 9, plain=True)] if isinstance(job, TimeAlone) else said
+
+    return Process(script)
+
+
+def test_samples_are_those_that_came_while_they_were_taken_and_seeds_are_the_parent_s() -> None:
+    ended = Ended(entry=VARIANT, status=Status.MISMATCHED, reason="remembers results")
+    asked = list[Any]()
+    judge = timing_judge(Request(kind="kept", index=1), ended, asked=asked)
+    worker = says(DrawSeed(), taken(True, (2.0, 1.0)), taken(False), TOLD, Answer(described="[]"), ROUND)
+    found = results(worker, judge, TIME)
+    assert found[0] == ended
+    assert [samples.call_ns for samples in found[1].entries] == [(2.0,), (1.0,)]
+    assert found[1].alone_ns == (5.0,) * 9
+    seed, _, request, end = worker.replies
+    assert (request.kind, end.kind) == ("kept", "end") and isinstance(judge.replies[0], Answer)
+    (told,) = [job for job in asked if isinstance(job, JudgeTimed)]
+    assert told.first_seed == seed and [one.call_ns for one in told.timed.entries] == [(2.0,), (1.0,)]
+
+
+def test_a_case_that_ends_while_it_is_judged_leaves_no_judge_in_the_middle() -> None:
+    ended = Ended(entry=None, status=Status.FAILED, reason="replaces time.time")
+    judge = timing_judge(Request(kind="again", index=1, seeds=(3,)))
+    worker = says(taken(True, (2.0, 1.0)), taken(False), TOLD, ended)
+    assert results(worker, judge, TIME) == [ended]
+    assert judge.closed
+
+
+def test_a_baseline_that_looks_slowed_is_timed_alone_once_more() -> None:
+    asked = list[Any]()
+    judge = timing_judge(asked=asked)
+    slow = taken(True, (1e6, 1.0) * 9)
+    samples = [
+        EntrySamples(
+            entry=one.entry,
+            position=(0,) * 9,
+            at_ns=(0,) * 9,
+            call_ns=(1.0,) * 9,
+            host_ns=None,
+            device_ns=None,
+            device_timer=None,
+        )
+        for one in ROUND.entries
+    ]
+    worker = says(
+        slow, taken(False), TOLD, TimedRound(**{**vars(ROUND), "entries": tuple(samples), "throttled": (False,) * 9})
+    )
+    (found,) = results(worker, judge, TIME)
+    assert len(found.alone_ns) == 18 and [type(job) for job in asked] == [TimeAlone, JudgeTimed, TimeAlone]
