@@ -18,7 +18,7 @@ from tests.builders import ended, make_run
 from tests.faults.seen import Seen
 from tests.in_process import call_main
 
-DATA = Path(__file__).parents[1] / "integrations" / "data"
+DATA = Path(__file__).parents[1] / "features" / "exchange" / "data"
 _ASV = next((DATA / "asv" / "box").glob("68433e35-*"))
 
 JUNK: st.SearchStrategy[Any] = (

@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "import": ("import", "pytest-benchmark", "saved.json"),
 }
 _JSON = ("show, as JSON", "show --runs", "compare, as JSON", "trend, as JSON", "export for pytest-benchmark")
-_SAVED = Path(__file__).parents[1] / "integrations" / "data" / "pytest-benchmark-5.3.1.json"
+_SAVED = Path(__file__).parents[1] / "features" / "exchange" / "data" / "pytest-benchmark-5.3.1.json"
 LONG_S = 60.0
 SOUND = {run_id_of(number) for number in range(RUNS - 1)}
 
