@@ -18,9 +18,7 @@ from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, S
 from pairbench.integrations.plugin.options import Options, describe_machine, of_device
 from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.model.text import safe
-from pairbench.workflow.confirm import Confirmed, confirm_run
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.selectors import AUTO, RunSelector
 from pairbench.workflow.setup import Chosen, Request, make_context, store_of
 
 # Imported where it is used, for collecting needs neither.
@@ -183,7 +181,6 @@ class PluginSession:
         if (commit := self.options.changed_since) is None:
             return
         from pairbench.features.since import narrow_to_changed
-        from pairbench.workflow.setup import Chosen
 
         chosen = Chosen(survey=self.loader.survey(), selections=())
         tiers = self.tiers - {"edge"}
@@ -254,6 +251,7 @@ class PluginSession:
         return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
 
     def _confirm(self, reference: str) -> "Confirmed":
+        from pairbench.workflow.confirm import confirm_run
 
         request = Request(
             config=self.options.config,
@@ -332,6 +330,8 @@ class _MessageProgress(PlainProgress):
 
 def _check_reference(options: Options) -> None:
     """Refuse a reference that names no run, before an hour of measuring."""
+    from pairbench.workflow.selectors import AUTO, RunSelector
+
     if options.reference is None or options.reference == AUTO:
         return
     try:
