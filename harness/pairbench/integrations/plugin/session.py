@@ -16,7 +16,6 @@ from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile, SuiteLoader
 from pairbench.integrations.plugin.options import Options, describe_machine, of_device
-from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.model.text import safe
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, make_context, store_of
@@ -24,6 +23,7 @@ from pairbench.workflow.setup import Chosen, Request, make_context, store_of
 # Imported where it is used, for collecting needs neither.
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.bench import Bench
+    from pairbench.model.comparison import Comparison
     from pairbench.workflow.confirm import Confirmed
 
 _MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
@@ -49,8 +49,10 @@ class HeldReports:
             self._held.append((item, reports))
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def release(self, comparison: Comparison | None = None) -> None:
+    def release(self, comparison: "Comparison | None" = None) -> None:
         """Give pytest all reports that are held; tests whose series regressed fail, in the summary, the junit file and `--lf`."""
+        from pairbench.model.comparison import GateOutcome
+
         regressed = {
             (change.series.suite, change.series.case, change.series.implementation, change.series.mode): change.reason
             for change in (comparison.changes if comparison else ())
