@@ -332,9 +332,11 @@ class _MessageProgress(PlainProgress):
 
 def _check_reference(options: Options) -> None:
     """Refuse a reference that names no run, before an hour of measuring."""
+    if options.reference is None:
+        return
     from pairbench.workflow.selectors import AUTO, RunSelector
 
-    if options.reference is None or options.reference == AUTO:
+    if options.reference == AUTO:
         return
     try:
         RunSelector.of_store(store_of(options.config), options.config.root).pick(options.reference)
