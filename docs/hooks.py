@@ -25,9 +25,10 @@ ELSEWHERE = {
     "suites/RESULTS.md": "results.md",
     "suites/examples/silu.py": "example.md",
     **{f"dashboards/pictures/{name}.png": f"pictures/{name}.png" for name in ("operator", "overview")},
+    "tests/fleet/README.md": "measurements/fleet.md",
     **{
-        f"tests/{room}/README.md": f"measurements/{room}.md"
-        for room in ("bisect", "detectors", "faults", "fleet", "gate", "workers")
+        f"tests/lab/{room}/README.md": f"measurements/{room}.md"
+        for room in ("bisect", "detectors", "faults", "gate", "workers")
     },
 }
 """Pages and pictures of the site that the repository keeps in another folder, by their paths in the repository."""

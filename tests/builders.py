@@ -12,9 +12,10 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from pairbench.model.comparison import Change, Judgement
+from pairbench.model.comparison import Calibration, Change, Floor, Judgement
 from pairbench.model.latency import HOST_JUDGED
-from pairbench.model.record import KernelCount, Record, Samples
+from pairbench.model.plan import ImplementationDescription, OperatorDescription
+from pairbench.model.record import KernelCount, Record, Samples, Series
 from pairbench.store.location import StoreLocation
 from pairbench.store.writer import RunWriter
 
@@ -196,6 +197,21 @@ def make_samples(record: Record, call_ns: Sequence[float] = (12345.0, 12346.0), 
     columns |= dict.fromkeys(("block", "at_ns"), tuple(range(count)))
     columns |= dict.fromkeys(("throttled", "outlier"), (False,) * count)
     return Samples(**(columns | changes))
+
+
+def described(name: str = "op", suite: str = "ops.py", **changes: Any) -> OperatorDescription:
+    """Return an operator as a worker describes it, with a baseline alone and no case; keyword arguments replace fields."""
+    fields: dict[str, Any] = dict.fromkeys(("summary", "source"), "") | dict.fromkeys(("impostors", "cases"), ())
+    baseline = ImplementationDescription(name="baseline", needs=(), hash="")
+    fields |= {"path": f"/{suite}", "definition_hash": "d", "implementations": (baseline,)}
+    return OperatorDescription(suite=suite, name=name, **(fields | changes))
+
+
+def make_calibration(floors: Mapping[Series, Floor], **changes: Any) -> Calibration:
+    """Return a calibration of the device that rows are of, without a false alarm; keyword arguments replace fields."""
+    fields: dict[str, Any] = {"calibration_id": "c1", "made_at": "2024-01-01T00:00:00+00:00", "device_name": DEVICE}
+    fields |= {"environment_hash": "f" * 16, "runs": ("a", "b"), "comparisons": 1, "judged": 4, "alarms": 0}
+    return Calibration(floors=dict(floors), **(fields | changes))
 
 
 def change_of(changes: Iterable[Change], case: str, implementation: str = "fused") -> Change:

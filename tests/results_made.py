@@ -9,7 +9,7 @@ from pairbench.model.case import make_case
 from pairbench.model.claim import Claim
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.model.record import Record
-from tests.builders import SUITE, make_run
+from tests.builders import SUITE, described, make_run
 
 NAME = "rms_norm"
 
@@ -25,7 +25,7 @@ def operator(
     """Return an operator as its suite would describe it, with a case for each point; `tokens` are its bytes."""
     cases = tuple(make_case(NAME, point, tier) for point in points)
     sizes = {case.key: float(point["tokens"]) for case, point in zip(cases, points, strict=True)}
-    return OperatorDescription(
+    return described(
         suite=SUITE,
         path="",
         name=NAME,
@@ -36,7 +36,6 @@ def operator(
             ImplementationDescription(name=name, needs=(), hash="", builds_on=(builds_on or {}).get(name, ""))
             for name in names
         ),
-        impostors=(),
         cases=cases,
         costs={key: (size, size * 1024) for key, size in sizes.items()} if costs else {},
         claims=claims,

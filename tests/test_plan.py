@@ -21,6 +21,7 @@ from pairbench.plan import (
     same_model,
     tiers_for,
 )
+from tests.builders import described
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 H200 = Device(selector="cuda:0", kind="cuda", name="NVIDIA H200", uuid="GPU-0", capability=(9, 0))
@@ -38,15 +39,10 @@ def operator(suite: str, name: str, *variants: ImplementationDescription, cases:
         "real": grid(rows=[64]),
         "headline": grid(rows=[4096]),
     }
-    return OperatorDescription(
+    return described(
         suite=suite,
-        path=f"/{suite}",
         name=name,
-        summary="",
-        source="",
-        definition_hash="d",
         implementations=(implementation("baseline"), *(variants or (implementation("fast"),))),
-        impostors=(),
         cases=tuple(make_case(name, point, tier) for tier, tier_points in points.items() for point in tier_points),
     )
 
@@ -330,18 +326,8 @@ def cases_of(name: str) -> tuple[PlannedCase, ...]:
         for tier, sizes in (("smoke", (1, 2)), ("headline", (7,)), ("real", (3, 4)))
         for n in sizes
     )
-    described = OperatorDescription(
-        suite="ops.py",
-        path="/ops.py",
-        name=name,
-        summary="",
-        source="",
-        definition_hash="",
-        implementations=(ImplementationDescription(name="baseline", needs=(), hash=""),),
-        impostors=(),
-        cases=cases,
-    )
-    return tuple(PlannedCase(operator=described, case=case, entries=()) for case in cases)
+    operator = described(name, cases=cases)
+    return tuple(PlannedCase(operator=operator, case=case, entries=()) for case in cases)
 
 
 PLANNED = (*cases_of("silu"), *cases_of("silu_and_mul"))

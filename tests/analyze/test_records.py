@@ -21,9 +21,10 @@ from pairbench.model.outcome import (
     TimedRound,
     Verification,
 )
-from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription
+from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription
 from pairbench.model.record import KernelCount, Record
 from pairbench.stats import latency_interval, speedup_interval
+from tests.builders import described
 
 RUN = Run(
     run_id="20260102T030405-abcdef",
@@ -44,17 +45,13 @@ ENVIRONMENT = Environment(
     rest={"flags": {"tf32": False}, "observed": {"ceilings": CEILINGS}},
 )
 CASE = make_case("op", {"rows": 4, "dtype": "bfloat16", "kernel": (3, 1)}, "real")
-OPERATOR = OperatorDescription(
+OPERATOR = described(
     suite="suites/op.py",
     path="/somewhere/suites/op.py",
-    name="op",
-    summary="",
-    source="",
     definition_hash="question",
     implementations=tuple(
         ImplementationDescription(name=name, needs=(), hash=f"hash of {name}") for name in ("baseline", "fast")
     ),
-    impostors=(),
     cases=(CASE,),
     costs={CASE.key: (2e9, 4e6)},
 )

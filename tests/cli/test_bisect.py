@@ -1,4 +1,4 @@
-"""A history of real commits, searched on the CPU for the one that made a call slower, and for the one that calls an operator more."""
+"""`pairbench bisect` on real commits, on a CPU: one commit makes a call slower, another one calls one operator more."""
 
 import json
 from pathlib import Path

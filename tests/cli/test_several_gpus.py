@@ -16,6 +16,7 @@ from pairbench.plan import parse_selection
 from pairbench.workflow.devices import on_devices, plans_for
 from pairbench.workflow.machine import HostWatch
 from pairbench.workflow.setup import Chosen
+from tests.builders import described
 
 GPUS = tuple(
     Device(selector=f"cuda:{index}", kind="cuda", name="NVIDIA H200", uuid=f"GPU-{index}", capability=(9, 0))
@@ -42,15 +43,10 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
 
 def operator(name: str, *needs: str) -> OperatorDescription:
     variants = [ImplementationDescription(name=f"v{place}", needs=(need,), hash="") for place, need in enumerate(needs)]
-    return OperatorDescription(
-        suite="ops.py",
-        path="/ops.py",
+    return described(
         name=name,
-        summary="",
-        source="",
         definition_hash="",
         implementations=(ImplementationDescription(name="baseline", needs=(), hash=""), *variants),
-        impostors=(),
         cases=(make_case(name, {"rows": 4}, "smoke"),),
     )
 

@@ -9,7 +9,8 @@ import pytest
 
 from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.model.case import Case
-from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
+from pairbench.model.plan import Entry, ImplementationDescription, PlannedCase
+from tests.builders import described
 
 
 @pytest.fixture
@@ -29,16 +30,8 @@ def planned() -> Callable[..., PlannedCase]:
     def make(
         rows: int = 4, names: tuple[str, ...] = ("baseline", "a", "b"), modes: tuple[str, ...] = ("eager",), **more: Any
     ) -> PlannedCase:
-        operator = OperatorDescription(
-            suite="ops.py",
-            path="/ops.py",
-            name="op",
-            summary="",
-            source="",
-            definition_hash="d",
-            implementations=tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names),
-            impostors=(),
-            cases=(),
+        operator = described(
+            implementations=tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names)
         )
         entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
         case = Case(operator="op", axes=(("rows", rows),), tier="smoke")

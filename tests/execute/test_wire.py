@@ -30,8 +30,9 @@ from pairbench.model.outcome import (
     TimedRound,
     Verification,
 )
-from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
+from pairbench.model.plan import Entry, ImplementationDescription
 from pairbench.model.record import KernelCount
+from tests.builders import described
 
 ENTRY = Entry(implementation="fast", mode="eager")
 ALL = {name: kind for several in _EXPECTED.values() for name, kind in several.items()}
@@ -63,15 +64,8 @@ def timed_round(count: int, *entries: Entry) -> TimedRound:
     )
 
 
-OPERATOR = OperatorDescription(
-    suite="ops.py",
-    path="/ops.py",
-    name="op",
-    summary="",
-    source="",
-    definition_hash="d",
+OPERATOR = described(
     implementations=(ImplementationDescription(name="baseline", needs=("cuda",), hash="h"),),
-    impostors=(),
     cases=(make_case("op", {"rows": 4, "half": 0.5, "flag": True, "size": (3, 1), "dtype": "float32"}, "smoke"),),
     costs={"op[rows=4]": (1.0, 2.5)},
     claims=(Claim(source="#1", device="a GPU", speedup=(2, 3.5), cases=[{"rows": 4, "size": (3, 1)}]),),

@@ -7,8 +7,9 @@ from pairbench.features.diverge import layer_rows, render_divergence, sentences
 from pairbench.model.case import Case
 from pairbench.model.divergence import CaseDivergence, Divergence, Gap, Layer, NoDivergence
 from pairbench.model.environment import Device
-from pairbench.model.plan import Entry, OperatorDescription
+from pairbench.model.plan import Entry
 from pairbench.report.labels import listed, merge_numbered, outermost
+from tests.builders import described
 
 ENTRY = Entry(implementation="fused", mode="eager")
 FINE = Gap(max_abs=1e-3, rel_l2=2e-4, beyond=0.0, within=True)
@@ -34,17 +35,7 @@ FOUND = Divergence(entry=ENTRY, layers=LAYERS, inputs=FINE, output_mismatch="out
 
 
 def case(found: Divergence | NoDivergence) -> CaseDivergence:
-    operator = OperatorDescription(
-        suite="net.py",
-        path="/somewhere/net.py",
-        name="net",
-        summary="",
-        source="",
-        definition_hash="d",
-        implementations=(),
-        impostors=(),
-        cases=(),
-    )
+    operator = described(suite="net.py", path="/somewhere/net.py", name="net", implementations=())
     return CaseDivergence(
         operator=operator,
         case=Case(operator="net", axes=(("n", 1),), tier="real"),

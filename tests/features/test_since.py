@@ -11,7 +11,7 @@ from pairbench.features.since import FilesSince, TouchedSuite, control_sample, d
 from pairbench.model.case import Case
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.workflow.requested import Narrowed
-from tests.builders import git
+from tests.builders import described, git
 
 SUITE = "import kernels\nfrom pairbench import Operator\n"
 Suites = tuple[tuple[str, Path], ...]
@@ -98,15 +98,10 @@ def implementation(name: str, digest: str = "1") -> ImplementationDescription:
 def operator(
     name: str = "op", suite: str = "ops.py", tiers: tuple[str, ...] = ("smoke", "real")
 ) -> OperatorDescription:
-    return OperatorDescription(
+    return described(
         suite=suite,
-        path=f"/{suite}",
         name=name,
-        summary="",
-        source="",
-        definition_hash="d",
         implementations=(implementation("baseline"), implementation("v")),
-        impostors=(),
         cases=tuple(Case(operator=name, axes=(("n", n),), tier=tier) for n, tier in enumerate(tiers)),
         code_digest="c",
     )

@@ -26,7 +26,7 @@ CASES = ("a", "b", "c")
 
 
 class Store:
-    """A store that can be told to fail."""
+    """A store that refuses every file while `fails` is set."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.location = StoreLocation.of(folder)

@@ -12,14 +12,14 @@ import pytest
 
 from pairbench.cli.app import main
 from pairbench.config import Config
-from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.comparison import Acceptance, Floor
 from pairbench.model.record import Record, Series
 from pairbench.site.gather import SiteReading
 from pairbench.store.documents import read_acceptances, read_calibrations, write_acceptance, write_calibration
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.git import Repository
-from tests.builders import CASES, DEVICE, SUITE, make_run, run_id_of, write_runs
+from tests.builders import CASES, DEVICE, SUITE, make_calibration, make_run, run_id_of, write_runs
 
 ONCE = {"index": 1, "repository": 1, "acceptances": 1, "calibrations": 1}
 
@@ -74,17 +74,7 @@ LEVEL = Acceptance(
     at="2024-01-01T11:00:00+00:00",
     reason="exact softmax",
 )
-CALIBRATION = Calibration(
-    calibration_id="c1",
-    made_at="2024-01-01T00:00:00+00:00",
-    device_name=DEVICE,
-    environment_hash="f" * 16,
-    runs=("a", "b"),
-    comparisons=1,
-    judged=4,
-    alarms=0,
-    floors={SERIES: Floor(p50=0.0392, p95=0.0392, runs=2, source="calibration")},
-)
+CALIBRATION = make_calibration({SERIES: Floor(p50=0.0392, p95=0.0392, runs=2, source="calibration")})
 """Twice this floor, 8 %, is the series' minimum effect."""
 
 

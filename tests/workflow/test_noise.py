@@ -11,7 +11,7 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config, load_config
 from pairbench.features.ab.measure import compare_interleaved
 from pairbench.features.levels import accept_level
-from pairbench.model.comparison import Calibration, Change, Comparison, Floor, Judgement, Side
+from pairbench.model.comparison import Change, Comparison, Floor, Judgement, Side
 from pairbench.model.latency import CALL
 from pairbench.model.record import Record, Series
 from pairbench.report.comparison import render_comparison
@@ -20,22 +20,12 @@ from pairbench.store.documents import write_calibration
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.noise import newest_calibrations, past_floors, widest
-from tests.builders import CASES, DEVICE, make_run, write_runs
+from tests.builders import CASES, make_calibration, make_run, write_runs
 
 NOW = make_run(20)
 SERIES = {series for record in NOW if (series := Series.of(record))}
 ONE = min(SERIES)
-CALIBRATION = Calibration(
-    calibration_id="c1",
-    made_at="2024-01-01T00:00:00+00:00",
-    device_name=DEVICE,
-    environment_hash="f" * 16,
-    runs=("a", "b"),
-    comparisons=1,
-    judged=4,
-    alarms=0,
-    floors={ONE: Floor(p50=0.04, p95=0.05, runs=2, source="calibration")},
-)
+CALIBRATION = make_calibration({ONE: Floor(p50=0.04, p95=0.05, runs=2, source="calibration")})
 
 
 def test_floors_come_from_earlier_clean_runs_of_the_device(tmp_path: Path) -> None:

@@ -8,21 +8,15 @@ import pytest
 
 from pairbench.model.case import Case
 from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET
-from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
+from pairbench.model.plan import Entry, ImplementationDescription, PlannedCase
 from pairbench.workflow.record import COLUMNS, existing, in_turn, speedup_halfwidth
-from tests.builders import make_run
+from tests.builders import described, make_run
 
 NAMES = ("baseline", "fast", "gluon")
 CASE = Case(operator="op", axes=(("rows", 4),), tier="smoke")
-OPERATOR = OperatorDescription(
-    suite="ops.py",
-    path="/ops.py",
-    name="op",
-    summary="",
-    source="",
+OPERATOR = described(
     definition_hash="question",
     implementations=tuple(ImplementationDescription(name=name, needs=(), hash=f"code of {name}") for name in NAMES),
-    impostors=(),
     cases=(CASE,),
 )
 ENTRIES = tuple(Entry(implementation=name, mode="eager") for name in NAMES)

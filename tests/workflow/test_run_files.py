@@ -13,6 +13,7 @@ from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
 from pairbench.workflow.run_files import Recorder
+from tests.builders import described
 
 RUN = Run(
     run_id="20260102T030405-abcdef",
@@ -27,17 +28,13 @@ ENTRIES = tuple(Entry(implementation=name, mode="eager") for name in ("baseline"
 
 
 def operator(cases: Sequence[Case]) -> OperatorDescription:
-    return OperatorDescription(
+    return described(
         suite="suites/op.py",
         path="/somewhere/suites/op.py",
-        name="op",
-        summary="",
-        source="",
         definition_hash="question",
         implementations=tuple(
             ImplementationDescription(name=entry.implementation, needs=(), hash="h") for entry in ENTRIES
         ),
-        impostors=(),
         cases=tuple(cases),
         costs={},
     )

@@ -141,13 +141,13 @@ class Given:
 
 
 def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
-    """Return a decorator that makes a verb of a function.
+    """Return a decorator that turns a function into a command with the named options.
 
-    The function takes the values of the shared options as a `Given` and those of its own options by name, and returns the exit code.
+    The function takes the shared options as one `Given` and the options in its own signature by name. It returns the exit code.
 
     Args:
-        takes: The names of all options of the verb, in the order of its help.
-        settings: Settings that hold for this verb unless the command line gives others.
+        takes: Names of all options of the command, separated by spaces, in the order of its help.
+        settings: Settings that the command uses unless the command line gives others.
     """
 
     def make(function: Callable[..., int | None]) -> Callable[..., None]:

@@ -257,7 +257,7 @@ def accept(
         ),
     ] = None,
 ) -> None:
-    """Accept the present level of a series on purpose. Up to there it is no regression any more, and beyond it is.
+    """Accept the present level of a series on purpose. Latencies up to that level are no regression; latencies above it are.
 
     Stored as a small file in the store's folder `accepted`, to be reviewed and committed like code.
 

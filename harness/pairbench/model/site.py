@@ -179,9 +179,9 @@ class Event:
     outcome: GateOutcome
     """The event's outcome for a gate, of what lasts if anything does: regression, improvement, undecided or failed."""
     life: str = LIVES[0]
-    """What became of it on this device model, one of LIVES: of its series what asks for attention first."""
+    """State of the event on this device model, one of LIVES: the state of the series that needs attention first."""
     ended: str | None = None
-    """Id of the run with which the last of it ended; None while any of it lasts."""
+    """Id of the run in which the last series of the event recovered; None while any series has not."""
     elsewhere: tuple["Event", ...] = ()
     """Events of other device models that are the same step."""
 

@@ -259,7 +259,7 @@ class OpenedFile:
 
 
 def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buffer:
-    """Return the content of a file, all of one moment: parts of a run are replaced while it goes on."""
+    """Return the content of a file in one read: a run that goes on replaces its files."""
     with read_errors(place, path), place.filesystem.open_input_file(path) as stream:
         check_size(stream.size(), most)
         return stream.read_buffer()

@@ -100,7 +100,7 @@ def _text(node: ast.expr | None, texts: Mapping[str, str]) -> str | None:
 
 
 def _function(node: ast.expr | None) -> str:
-    """Return the name of an implementation's function, which may stand in a `Variant(...)`."""
+    """Return the name of the function of an implementation, given alone or as an argument of `Variant(...)`."""
     if isinstance(node, ast.Call):
         given = [keyword.value for keyword in node.keywords if keyword.arg == "function"]
         node = next(iter([*node.args, *given]), None)

@@ -16,21 +16,12 @@ from pairbench.model.breakdown import (
 )
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
-from pairbench.model.plan import Entry, OperatorDescription
+from pairbench.model.plan import Entry
+from tests.builders import described
 
 BASELINE = Entry(implementation="baseline", mode="eager")
 FUSED = Entry(implementation="fused", mode="graph")
-OPERATOR = OperatorDescription(
-    suite="suites/net.py",
-    path="/somewhere/net.py",
-    name="net",
-    summary="",
-    source="",
-    definition_hash="d",
-    implementations=(),
-    impostors=(),
-    cases=(),
-)
+OPERATOR = described(suite="suites/net.py", path="/somewhere/net.py", name="net", implementations=())
 CAST = SourceLine(
     what="cast",
     op="aten::_to_copy",

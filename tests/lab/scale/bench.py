@@ -30,7 +30,7 @@ TREND_LARGE_S = 3.0
 """Both with start-up, of a store of 10,000 runs that has been compacted."""
 
 _IMPORTS = {
-    "compare": "pairbench.cli, pairbench.workflow.comparer, pairbench.report.comparison.render",
+    "compare": "pairbench.cli, pairbench.workflow.comparer, pairbench.report.comparison",
     "trend": "pairbench.cli, pairbench.workflow.lookup, pairbench.analyze.history.trend, pairbench.report.trend",
 }
 

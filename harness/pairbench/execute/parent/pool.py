@@ -51,7 +51,7 @@ class WorkerEndedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerContext:
-    """What all workers of a run share."""
+    """Settings and resources that all workers of a run share."""
 
     settings: Settings
     cache: Path

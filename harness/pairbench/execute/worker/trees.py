@@ -84,7 +84,7 @@ def _copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def distinct(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view without the elements that share memory with others, as those of an expanded dimension do."""
+    """Return a view in which no two elements share an address: of an expanded dimension it has the first index."""
     return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
 
 

@@ -33,7 +33,7 @@ from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
 from pairbench.stats import Interval, speedup_interval
 
 COLUMN = {"launches": "launches_per_call", "syncs": "syncs_per_call", "peak_gib": "peak_bytes"}
-"""The column that holds what a claim is about; a speedup is a column of its own, and a pair of latencies makes one."""
+"""The record column of each quantity of a claim; speedups and latencies are compared by their intervals instead."""
 
 
 def judged(

@@ -55,7 +55,7 @@ def published(claim: Claim) -> str:
 
 def in_short(claim: Claim) -> str:
     """Return a claim without its latencies, whose ratio is enough in a table that has our latencies beside it."""
-    return f"{_ratio(claim)}" if claim.quantity == "latency_ms" else published(claim)
+    return _ratio(claim) if claim.quantity == "latency_ms" else published(claim)
 
 
 def ours(one: JudgedClaim) -> str:

@@ -192,7 +192,7 @@ class PairItem(pytest.Function):
         return item
 
     def setup(self) -> None:
-        """Prepare the test, and give the junit file the whole name: pytest 9.1 and later split names that have brackets inside."""
+        """Set the test up, and write its whole name to the junit file: pytest 9.1 and later split a name at its brackets."""
         if (xml := self.config.stash.get(xml_key, None)) is not None:
             xml.node_reporter(self.nodeid).add_attribute("name", self.name)
         super().setup()

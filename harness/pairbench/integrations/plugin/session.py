@@ -16,16 +16,14 @@ from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile, SuiteLoader
 from pairbench.integrations.plugin.options import Options, describe_machine, of_device
-from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.model.text import safe
-from pairbench.workflow.confirm import Confirmed, confirm_run
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.selectors import AUTO, RunSelector
 from pairbench.workflow.setup import Chosen, Request, make_context, store_of
 
 # Imported where it is used, for collecting needs neither.
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.bench import Bench
+    from pairbench.model.comparison import Comparison
     from pairbench.workflow.confirm import Confirmed
 
 _MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
@@ -51,8 +49,10 @@ class HeldReports:
             self._held.append((item, reports))
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def release(self, comparison: Comparison | None = None) -> None:
+    def release(self, comparison: "Comparison | None" = None) -> None:
         """Give pytest all reports that are held; tests whose series regressed fail, in the summary, the junit file and `--lf`."""
+        from pairbench.model.comparison import GateOutcome
+
         regressed = {
             (change.series.suite, change.series.case, change.series.implementation, change.series.mode): change.reason
             for change in (comparison.changes if comparison else ())
@@ -183,7 +183,6 @@ class PluginSession:
         if (commit := self.options.changed_since) is None:
             return
         from pairbench.features.since import narrow_to_changed
-        from pairbench.workflow.setup import Chosen
 
         chosen = Chosen(survey=self.loader.survey(), selections=())
         tiers = self.tiers - {"edge"}
@@ -254,6 +253,7 @@ class PluginSession:
         return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
 
     def _confirm(self, reference: str) -> "Confirmed":
+        from pairbench.workflow.confirm import confirm_run
 
         request = Request(
             config=self.options.config,
@@ -332,7 +332,11 @@ class _MessageProgress(PlainProgress):
 
 def _check_reference(options: Options) -> None:
     """Refuse a reference that names no run, before an hour of measuring."""
-    if options.reference is None or options.reference == AUTO:
+    if options.reference is None:
+        return
+    from pairbench.workflow.selectors import AUTO, RunSelector
+
+    if options.reference == AUTO:
         return
     try:
         RunSelector.of_store(store_of(options.config), options.config.root).pick(options.reference)
