@@ -51,7 +51,7 @@ def compact_store(config: Config, *, keep: int) -> Iterator[Merged]:
 def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
     """Return the result of reading the whole store, and a row for each finding, damage first."""
     checked = check(_store_with_files(config))
-    rows = [{"what": one.what, "file": one.path, "reason": one.told} for one in checked.findings]
+    rows = [{"what": one.what, "file": one.path, "reason": one.reason} for one in checked.findings]
     return checked, sorted(rows, key=lambda row: (row["what"] != DAMAGED, row["what"], row["file"]))
 
 

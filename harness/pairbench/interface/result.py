@@ -177,8 +177,8 @@ class Result:
         try:
             chart = axis_chart(self.records)
             if any(len(line.points) > 1 for panel in chart.panels for line in panel.lines):
-                said = "".join(f"<p>{sentence}.</p>" for sentence in map(escape, crossover_sentences(chart)))
-                picture = svg_element(chart) + said
+                sentences = "".join(f"<p>{sentence}.</p>" for sentence in map(escape, crossover_sentences(chart)))
+                picture = svg_element(chart) + sentences
         except SelectionError:  # no axis, or several: .plot(x=...) says which there are
             pass
         return f"{table}{picture}{html_text(chr(10).join(self.lines)) if self.lines else ''}"

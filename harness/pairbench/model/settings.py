@@ -47,11 +47,11 @@ def about_precision(found: Iterable[str | None]) -> str | None:
     if not known:
         return None
     if not tf32:
-        said = "IEEE float32, where torch by itself lets convolutions use TF32; --tf32 allows it for both"
+        precision = "IEEE float32, where torch by itself lets convolutions use TF32; --tf32 allows it for both"
     elif tf32 == len(known):
-        said = (
+        precision = (
             "TF32 allowed for both, where torch by itself allows it for convolutions alone; --no-tf32 has IEEE float32"
         )
     else:
-        said = f"TF32 allowed in {tf32} of {len(known)} records, IEEE float32 in the others, by the axis tf32 or the run's --tf32"
-    return f"float32 products and convolutions: {said}"
+        precision = f"TF32 allowed in {tf32} of {len(known)} records, IEEE float32 in the others, by the axis tf32 or the run's --tf32"
+    return f"float32 products and convolutions: {precision}"

@@ -22,13 +22,13 @@ from pairbench.report.render import (
     Terminal,
     cells_of,
     clean,
+    filled_columns,
     markdown_row,
     markdown_table,
     markdown_text,
     render_rows,
     rich_table,
     rows_table,
-    telling,
     to_json,
 )
 
@@ -99,7 +99,7 @@ class Entry:
     name: str  # its first cell in Markdown
     rows: Sequence[tuple[dict[str, str], dict[str, str]]]  # cells and their styles, by the column's header
     remarks: Sequence[str]  # lines below the rows on a terminal and in HTML
-    said: str  # the remarks as one cell of Markdown
+    remark_cell: str  # the remarks as one cell of Markdown
     style: str = "dim"  # style of the remarks
     without: str = ""  # the line that a terminal has in place of rows where there are none
 
@@ -110,7 +110,7 @@ class Grouped:
 
     columns: Sequence[Column[Any]]
     entries: Sequence[Entry]
-    told: Sequence[Column[Any]]  # the columns of Markdown and HTML, which have room for all that say anything
+    filled: Sequence[Column[Any]]  # the columns that are not empty, which Markdown and HTML show
     head: str = "case"  # header of the first column in Markdown
     remarks: bool = True  # whether Markdown has a column of remarks
 
@@ -133,7 +133,7 @@ def table_of(
 ) -> TableBlock:
     """Return rows as a table, without the columns that are empty."""
     cells = [cells_of(columns, row) for row in rows]
-    kept = telling(columns, cells)
+    kept = filled_columns(columns, cells)
     return TableBlock(
         headers=tuple(column.header for column in kept),
         rows=tuple(tuple(row[column.header] for column in kept) for row in cells),
@@ -167,7 +167,7 @@ def fit_markdown(blocks: Sequence[Block], room: float) -> tuple[str, int]:
     layout = _layout(blocks, None)
     parts: list[str] = []
     left_out = 0
-    for number, block in enumerate(_told(blocks, layout)):
+    for number, block in enumerate(_in_markdown(blocks, layout)):
         closing = ""
         for place, (text, entries, end) in enumerate(_markdown(block, layout)):
             shown = f"\n{text}" if number and not place else text
@@ -181,7 +181,7 @@ def fit_markdown(blocks: Sequence[Block], room: float) -> tuple[str, int]:
     return "".join(parts), left_out
 
 
-def _told(blocks: Sequence[Block], layout: Layout[Any]) -> list[Block]:
+def _in_markdown(blocks: Sequence[Block], layout: Layout[Any]) -> list[Block]:
     """Return the blocks that Markdown has."""
     return [one for one in blocks if not isinstance(one, Line) or (one.markdown and _text_of(one, layout))]
 
@@ -207,7 +207,7 @@ def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str
             title = f"{'#' * block.level} {markdown_text(block.title)}\n" if block.level else f"**{block.title}**\n"
             folded = (f"<details><summary>{block.title}</summary>\n", 0, "\n</details>\n")
             yield folded if block.folded else (title, 0, "")
-            for inner in _told(block.blocks, layout):
+            for inner in _in_markdown(block.blocks, layout):
                 for place, (text, entries, end) in enumerate(_markdown(inner, layout)):
                     yield text if place else f"\n{text}", entries, end
 
@@ -223,15 +223,15 @@ def _markdown_table(block: TableBlock) -> str:
 
 def _markdown_rows(block: Grouped) -> Iterator[tuple[str, int, str]]:
     last = ["remarks"] if block.remarks else []
-    names = [block.head, *(one.header for one in block.told), *last]
-    yield markdown_table(names, [], right=[False, *(one.right for one in block.told), *(False for _ in last)]), 0, ""
+    names = [block.head, *(one.header for one in block.filled), *last]
+    yield markdown_table(names, [], right=[False, *(one.right for one in block.filled), *(False for _ in last)]), 0, ""
     for entry in block.entries:
         rows = [
-            [entry.name, *(cells.get(one.header, "") for one in block.told), *(entry.said for _ in last)]
+            [entry.name, *(cells.get(one.header, "") for one in block.filled), *(entry.remark_cell for _ in last)]
             for cells, _ in entry.rows or [({}, {})]
         ]
         for row in rows[1:]:  # the name and the remarks hold for all of them
-            row[0], row[len(block.told) + 1 :] = "", ["" for _ in last]
+            row[0], row[len(block.filled) + 1 :] = "", ["" for _ in last]
         yield "".join(map(markdown_row, rows)), 1, ""
 
 
@@ -299,12 +299,12 @@ def _html_table(table: Grouped) -> str:
         shown = (
             f'<{kind} style="{_CELL}; text-align: {"right" if one.right else "left"}'
             f'{_html_colour(styles.get(one.header, ""))}">{escape(cells[one.header])}</{kind}>'
-            for one in table.told
+            for one in table.filled
         )
         return f"<tr>{''.join(shown)}</tr>"
 
     def wide(kind: str, style: str, text: str) -> str:
-        return f'<tr><{kind} colspan="{len(table.told)}" style="{_CELL}; text-align: left{style}">{escape(text)}</{kind}></tr>'
+        return f'<tr><{kind} colspan="{len(table.filled)}" style="{_CELL}; text-align: left{style}">{escape(text)}</{kind}></tr>'
 
     body = []
     for case, entries in groupby(table.entries, key=lambda entry: entry.case):
@@ -313,7 +313,7 @@ def _html_table(table: Grouped) -> str:
             body += [row("td", cells, styles) for cells, styles in entry.rows]
             colour = _html_colour(entry.style) or f"; color: {_GREY}"
             body += [wide("td", f"{colour}; white-space: normal", remark) for remark in entry.remarks]
-    head = row("th", {one.header: one.header for one in table.told}, {})
+    head = row("th", {one.header: one.header for one in table.filled}, {})
     return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
 
 

@@ -32,7 +32,7 @@ from pairbench.report.blocks import (
     render_page,
 )
 from pairbench.report.comparison_words import OUTCOME_STYLES
-from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, markdown_text, shorten, telling
+from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, filled_columns, markdown_text, shorten
 from pairbench.stats import upper_bound
 
 _FEW = 15  # number of unchanged series up to which they are listed rather than counted
@@ -240,7 +240,7 @@ def _blocks(comparison: Comparison) -> list[Block]:
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
     outcomes = [] if everything_new else _outcomes(comparison)
     shown = [change for one in outcomes if one.judged for _, changes in one.groups for change in _listed(one, changes)]
-    told = (
+    notes = (
         [words.legend(comparison)] if any(row.judgement.change for change in shown for row in _rows_of(change)) else []
     )
     return [
@@ -249,7 +249,7 @@ def _blocks(comparison: Comparison) -> list[Block]:
         *(Line(text=line, style="yellow") for line in (*words.eras(comparison), *words.left_out(comparison))),
         BLANK,
         *(_section(one, _LISTED) for one in outcomes),
-        *(Line(text=line, style="dim") for line in (*told, *false_alarms(comparison))),
+        *(Line(text=line, style="dim") for line in (*notes, *false_alarms(comparison))),
         Line(text=lambda layout: layout.note, style="dim"),
         Items(texts=comparison.problems, mark="", style="yellow", gap=False),
     ]
@@ -276,9 +276,9 @@ def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
 
 def _footer(comparison: Comparison, room: int) -> str:
     """Return what the changes are computed from, the false-alarm rates, and what could not be read, in so many bytes."""
-    told = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
-    told += [*false_alarms(comparison), *(shorten(problem, 400) for problem in comparison.problems)]
-    lines = [f"- {markdown_text(line)}\n" for line in told]
+    notes = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
+    notes += [*false_alarms(comparison), *(shorten(problem, 400) for problem in comparison.problems)]
+    lines = [f"- {markdown_text(line)}\n" for line in notes]
     sizes = itertools.accumulate(len(line.encode()) for line in lines)
     kept = sum(size <= room for size in sizes)
     rest = [f"- and {len(lines) - kept:,} more problems\n"] if kept < len(lines) else []
@@ -315,9 +315,12 @@ def _ordered(changes: Iterable[Change]) -> list[Change]:
 
 def _table(changes: Sequence[Change], *, remarks: bool) -> Grouped:
     entries = [_entry(case, change) for case, of_case in _by_case(changes) for change in of_case]
-    told = telling(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
-    told = [column for column in told if column.header not in ("implementation", "mode")]
-    return Grouped(columns=_COLUMNS, entries=entries, told=told, head="series", remarks=remarks)
+    filled = [
+        column
+        for column in filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
+        if column.header not in ("implementation", "mode")
+    ]
+    return Grouped(columns=_COLUMNS, entries=entries, filled=filled, head="series", remarks=remarks)
 
 
 def _entry(case: str, change: Change) -> Entry:
@@ -332,7 +335,7 @@ def _entry(case: str, change: Change) -> Entry:
         ],
         without=f"{shorten(series.implementation, 40)} {clean(series.mode)}",
         remarks=remarks,
-        said=". ".join(line.rstrip(".") for line in remarks),
+        remark_cell=". ".join(line.rstrip(".") for line in remarks),
     )
 
 

@@ -145,12 +145,12 @@ def left_out(comparison: Comparison) -> list[str]:
     """Return which reference runs measured another source than the newest of them, and of how many series."""
     sets = Counter(change.left_out_runs for change in comparison.changes if change.left_out_runs)
     whole = len(comparison.changes)
-    told = [
+    lines = [
         f"left out of the reference: {', '.join(runs)}, of another source than the newest reference run, "
         f"in {number:,} of {whole:,} series"
         for runs, number in sets.most_common(_ERAS)
     ]
-    return [*told, *([f"and in {len(sets) - _ERAS:,} more ways"] if len(sets) > _ERAS else [])]
+    return [*lines, *([f"and in {len(sets) - _ERAS:,} more ways"] if len(sets) > _ERAS else [])]
 
 
 def legend(comparison: Comparison) -> str:

@@ -417,11 +417,11 @@ def axis_bytes(chart: AxisChart, suffix: str) -> bytes:
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(_cell(row.get(name)))}</td>' for name in names)}</tr>\n" for row in rows
     )
-    said = "".join(f"<p>{escape(sentence)}.</p>\n" for sentence in crossover_sentences(chart))
+    sentences = "".join(f"<p>{escape(sentence)}.</p>\n" for sentence in crossover_sentences(chart))
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(chart.title)}</title>\n'
         f"<style>body {{ font: 14px sans-serif; margin: 2em; }} {TABLE_STYLE}</style>\n</head>\n<body>\n"
-        f"{svg_element(chart)}\n{said}<p>{escape(chart.y)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n"
+        f"{svg_element(chart)}\n{sentences}<p>{escape(chart.y)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n"
         f"<tbody>\n{body}</tbody>\n</table>\n</body>\n</html>\n"
     ).encode()
 

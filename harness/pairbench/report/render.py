@@ -169,7 +169,7 @@ def cells_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, str]:
     return {column.header: clean(column.text(row)) for column in columns}
 
 
-def telling(columns: Sequence[Column[Row]], cells: Sequence[Mapping[str, str]]) -> list[Column[Row]]:
+def filled_columns(columns: Sequence[Column[Row]], cells: Sequence[Mapping[str, str]]) -> list[Column[Row]]:
     """Return the columns that have a cell with more than the usual text."""
     return [column for column in columns if any(row[column.header] not in ("", column.usual) for row in cells)]
 
@@ -188,7 +188,7 @@ class Layout(Generic[Row]):
         """Return the layout of rows for a terminal so many columns wide, or endless."""
         widths = {
             column: max([len(column.header), *(len(row[column.header]) for row in cells)])
-            for column in telling(columns, cells)
+            for column in filled_columns(columns, cells)
         }
         left_out: list[str] = []
         while width and widths and INDENT + sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:

@@ -20,7 +20,7 @@ from pairbench.report import latency_words, units
 from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Items, Line, Section, render_page, to_html
 from pairbench.report.latency_words import LEGEND
 from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
-from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, telling
+from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, filled_columns
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
 
@@ -240,7 +240,7 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
     # Records for which a run had no time may be most; they are named in one line.
     tried = ordered(record for record in records if record.reason != OUT_OF_BUDGET)
     rows = [(record, _cells(record)) for record in tried]
-    told = telling(COLUMNS, [cells for _, cells in rows])
+    filled = filled_columns(COLUMNS, [cells for _, cells in rows])
     several = len({record.device_uuid for record, _ in rows}) > 1
     doubted = any(cells["P50"].endswith("?") for _, cells in rows)
 
@@ -254,7 +254,7 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
         blocks += [Line(text=heading(in_run[0][0]), style="dim"), BLANK]
         for _, of_operator in groupby(in_run, key=lambda row: operator_of(row[0])):
             entries = [_entry(record, cells, several_devices=several) for record, cells in of_operator]
-            table = Grouped(columns=COLUMNS, told=told, entries=[entry for _, entry in entries])
+            table = Grouped(columns=COLUMNS, filled=filled, entries=[entry for _, entry in entries])
             blocks.append(Section(title=title(entries[0][0]), level=3, blocks=[table]))
             if len(blocks) == 3:  # below the first table alone
                 blocks.append(Line(text=legend, style="dim", gap=True))
@@ -277,7 +277,7 @@ def _entry(record: Record, cells: dict[str, str], *, several_devices: bool) -> t
         name=case,
         rows=[(cells, dict.fromkeys(("speedup", "interval"), _style(record)))],
         remarks=[remark] if remark else [],
-        said=remark,
+        remark_cell=remark,
         style="red" if bad else "yellow" if record.reason else "dim",
     )
     return record, entry

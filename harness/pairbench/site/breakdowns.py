@@ -39,10 +39,10 @@ def beside_baseline(parts: Sequence[Breakdown]) -> tuple[str, ...]:
         if base is None or part is base:
             continue
         before, after = (sum(piece.launches for piece in one.pieces) + one.graph_launches for one in (base, part))
-        told = [_times(before, after, "launches", f"{before:,} → {after:,}")]
+        changes = [_times(before, after, "launches", f"{before:,} → {after:,}")]
         then, now = parts_ns(base), parts_ns(part)
-        told.append(_times(then, now, "time in kernels", f"{units.duration(then)} → {units.duration(now)}"))
-        sentences.append(f"{part.entry}: {', '.join(told)}")
+        changes.append(_times(then, now, "time in kernels", f"{units.duration(then)} → {units.duration(now)}"))
+        sentences.append(f"{part.entry}: {', '.join(changes)}")
     return tuple(sentences)
 
 

@@ -202,8 +202,8 @@ def commit_words(head: RunHead) -> str:
     """Return subject, pull request and author of a run's commit in words, as far as they were recorded."""
     request = f"#{head.pull_request}" if head.pull_request else ""
     parts = [head.subject or "", request if request not in (head.subject or "") else ""]
-    said = " ".join(filter(None, parts))
-    return f"{said} by {head.author}".strip() if head.author else said
+    text = " ".join(filter(None, parts))
+    return f"{text} by {head.author}".strip() if head.author else text
 
 
 def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:

@@ -132,14 +132,14 @@ def series_events(
         _series_event(trend, "moved", moves.get(index), places.get(index, []), accepted)
         for index in sorted({*moves, *places})
     ]
-    told = bool(trend.moves) and trend.moves[-1].index >= len(points) - _RECENT
+    moved_lately = bool(trend.moves) and trend.moves[-1].index >= len(points) - _RECENT
     short = len(points) < 2 * MIN_RUNS
     for change in changes:
         newest = bool(points) and points[-1].record.run_id in change.current_runs
         latency = any(
             one.outcome is GateOutcome.REGRESSION and one.metric not in _COUNTED for one in change.judgements
         )  # of counts and statuses the steps of the history tell
-        if (short or newest) and not told and change.outcome is GateOutcome.REGRESSION and latency:
+        if (short or newest) and not moved_lately and change.outcome is GateOutcome.REGRESSION and latency:
             _add_compared(found, trend, change)
     return tuple(found)
 
@@ -167,7 +167,7 @@ def _series_event(
         outcome = outcome_of_move(move.size, move.attribution)
         accepted_too = covered(trend.latency.p50, move.after_ns)
         parts.append(_Part(outcome, move.size > 1, life.ended, life.superseded, accepted_too))
-    told = [*(step.reason for step in steps), *dict.fromkeys(step.why for step in steps)]
+    reasons = [*(step.reason for step in steps), *dict.fromkeys(step.why for step in steps)]
     moved = Moved(
         series=trend.series,
         outcome=GateOutcome.UNDECIDED,
@@ -177,7 +177,7 @@ def _series_event(
         after_ns=move.after_ns if move else None,
         control=move.control if move else None,
         attribution=move.attribution if move and not steps else first.attribution if first else None,
-        reason="; ".join(filter(None, [*told, move.reason if move else ""])),
+        reason="; ".join(filter(None, [*reasons, move.reason if move else ""])),
         counts=tuple(
             CountStep(metric=step.metric, before=step.reference, after=step.current, reason=step.reason)
             for step in steps
@@ -302,17 +302,17 @@ def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Seri
 def run_verdicts(reference: str, device_name: str, changes: Sequence[Change]) -> RunVerdicts:
     """Return what a comparison of a run with an earlier one says of a device model, the worst and then the largest first."""
     here = [change for change in changes if change.series.device_name == device_name]
-    told = [change for change in here if change.outcome in _TOLD or change.verdict in (Verdict.SLOWER, Verdict.FASTER)]
+    shown = [change for change in here if change.outcome in _TOLD or change.verdict in (Verdict.SLOWER, Verdict.FASTER)]
     rank = {outcome: place for place, outcome in enumerate(_TOLD)}
 
     def size(change: Change) -> float:
         return abs(change.p50.change.estimate - 1) if change.p50 and change.p50.change else 0.0
 
-    told.sort(key=lambda change: (rank.get(change.outcome, len(rank)), -size(change), change.series))
+    shown.sort(key=lambda change: (rank.get(change.outcome, len(rank)), -size(change), change.series))
     counts = {outcome: sum(change.outcome is outcome for change in here) for outcome in GateOutcome}
     return RunVerdicts(
         reference=reference,
-        changes=tuple(told),
+        changes=tuple(shown),
         counts={str(outcome): number for outcome, number in counts.items() if number},
         outcomes={change.series: str(change.outcome) for change in here},
     )

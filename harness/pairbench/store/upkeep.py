@@ -300,7 +300,7 @@ class Finding:
     what: str
     """One of the kinds above."""
     path: str
-    told: str
+    reason: str
     """The sentence about the file."""
 
 
@@ -357,8 +357,8 @@ def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | 
             problem = problem_of(file.path, error)
             continue
         if opened.version > SCHEMA_VERSION:
-            told = f"is of schema version {opened.version}, of which this pairbench reads what it knows; update it"
-            return Finding(what=NEWER, path=file.path, told=told), opened.size
+            reason = f"is of schema version {opened.version}, of which this pairbench reads what it knows; update it"
+            return Finding(what=NEWER, path=file.path, reason=reason), opened.size
         return None, opened.size
     return _of_sentence(DAMAGED, problem), 0
 
@@ -370,19 +370,19 @@ def _superfluous(place: StoreLocation, of_dataset: dict[str, list[RunFile]], dam
         for file in files:
             if file.path in beside:
                 yield Finding(
-                    what=LEFT, path=file.path, told="its rows are in the run's one file; the next run removes it"
+                    what=LEFT, path=file.path, reason="its rows are in the run's one file; the next run removes it"
                 )
             elif file.is_part and file.path not in damaged:
                 yield Finding(
-                    what=UNFINISHED, path=file.path, told="its run goes on, or was killed; it is as good as one file"
+                    what=UNFINISHED, path=file.path, reason="its run goes on, or was killed; it is as good as one file"
                 )
         if dataset == "records":
             for file in choose(place, files).left:
                 if file.path not in beside and file.path not in damaged:
-                    told = "its rows are in a compacted file; `pairbench store compact` removes it"
-                    yield Finding(what=LEFT, path=file.path, told=told)
-    if told := index_problem(place, of_dataset["records"]):
-        yield Finding(what=LEFT, path=f"{place.root}/{INDEX}", told=told)
+                    reason = "its rows are in a compacted file; `pairbench store compact` removes it"
+                    yield Finding(what=LEFT, path=file.path, reason=reason)
+    if reason := index_problem(place, of_dataset["records"]):
+        yield Finding(what=LEFT, path=f"{place.root}/{INDEX}", reason=reason)
 
 
 def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Iterator[Finding]:
@@ -395,7 +395,7 @@ def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Ite
     for file in of_dataset["samples"]:
         if (_partition(place, file), file.run_id) not in known:
             yield Finding(
-                what=ORPHANED, path=file.path, told="the store has no records of its run; delete it where nobody has"
+                what=ORPHANED, path=file.path, reason="the store has no records of its run; delete it where nobody has"
             )
 
 
@@ -409,11 +409,11 @@ def _hidden(place: StoreLocation) -> Iterator[Finding]:
         return
     for folder in FOLDERS:
         for path in sorted(Path(place.root, folder).rglob(".*.tmp")):
-            told = "half-written: its writer is at work, or was killed and the next run removes it"
-            yield Finding(what=LEFT, path=str(path), told=told)
+            reason = "half-written: its writer is at work, or was killed and the next run removes it"
+            yield Finding(what=LEFT, path=str(path), reason=reason)
 
 
 def _of_sentence(what: str, problem: str) -> Finding:
     """Return the finding for a sentence that begins with its file."""
-    path, separator, told = problem.partition(": ")
-    return Finding(what=what, path=path if separator else "", told=told or problem)
+    path, separator, reason = problem.partition(": ")
+    return Finding(what=what, path=path if separator else "", reason=reason or problem)

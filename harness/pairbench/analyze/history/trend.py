@@ -294,11 +294,11 @@ def _off_level(
     attribution, why = cause_of(Interval(effect, effect, effect), control, points[before], points[-1], policy)
     if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
         outcome = GateOutcome.UNDECIDED
-        told = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
+        hint = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
     else:
         outcome = outcome_of_move(effect, attribution)
-        told = "" if judged.runs == 1 else f"{judged.runs} runs in a row"
-    reason = "; ".join(filter(None, [judged.reason, told, why]))
+        hint = "" if judged.runs == 1 else f"{judged.runs} runs in a row"
+    reason = "; ".join(filter(None, [judged.reason, hint, why]))
     return Latest(
         index=index, outcome=outcome, verdict=judged.verdict, change=effect, attribution=attribution, reason=reason
     )

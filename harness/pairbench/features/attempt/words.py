@@ -23,14 +23,14 @@ def case_lines(case: Sequence[Tried]) -> list[str]:
     if shared := _shared_reason(case):
         return [heading, f"  {clean(shared)}"]
     # Of a baseline that only served to tell right from wrong there is nothing to say.
-    said = [
+    shown = [
         one
         for one in case
         if one.record.reason != NOT_TRIED and (one.record.role, one.record.status) != ("baseline", Status.VERIFIED)
     ]
-    width = max((len(_name(one.record)) for one in said), default=0)
+    width = max((len(_name(one.record)) for one in shown), default=0)
     lines = [heading]
-    for one in said:
+    for one in shown:
         name = _name(one.record)
         for line in _words(one):
             lines.append(f"  {name.ljust(width)}  {clean(line)}")
