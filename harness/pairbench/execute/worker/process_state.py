@@ -304,16 +304,17 @@ _UNSET = object()
 
 
 def _made(entry: Any) -> Any:
-    """Return the value that somebody has given a setting; a plain object where nobody has."""
+    """Return the value that somebody has given a setting; a plain object where nobody has. Torch itself gives a list or a set its default as it is read."""
     value = entry.user_override
-    return value.get() if type(value) is ContextVar else value
+    value = value.get() if type(value) is ContextVar else value
+    return _UNSET if value == entry.default else value
 
 
 def _set_compiler_settings(before: dict[tuple[str, str], Any]) -> None:
-    for (name, key), value in _compiler_settings().items():
+    for name, key in _compiler_settings():
         if (name, key) not in before:
             delattr(sys.modules[name], key)
-        del value
+            sys.modules[name]._config[key].hide = False  # else the setting is gone
     for (name, key), value in before.items():
         setattr(sys.modules[name], key, value)
 
