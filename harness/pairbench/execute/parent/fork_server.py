@@ -76,7 +76,8 @@ class Forked:
 
     def ended(self) -> bool:
         """Return whether the server has told the exit code, or has ended itself."""
-        return self._code is not None or (self.pid is not None and self._told())
+        self._pid = self.pid  # it is told before the exit code
+        return self._code is not None or self._told()
 
     def _told(self) -> bool:
         """Return whether something can be read from the server."""
