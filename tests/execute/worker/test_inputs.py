@@ -147,7 +147,11 @@ class Packed:
     ("made", "words"),
     [
         (torch.Generator, r"'x' as a torch\.Generator, which moves with every call.*pass them as a tensor"),
-        (lambda: Packed(torch.ones(2)), r"'x' as a dataclass Packed, expected tensors.*asdict"),
+        (lambda: Packed([torch.Generator()]), r"'x\.x\[0\]' as a torch\.Generator"),
+        (lambda: iter([torch.ones(2)]), r"'x' as a list_iterator, which every call moves on; pass a list"),
+        (lambda: np.array(["a", None]), r"'x' as a NumPy ndarray of object, expected an array of numbers"),
+        (lambda: np.broadcast_to(np.ones(1), 4), r"'x' as a NumPy array that is read-only"),
+        (lambda: np.ones(4)[::-1], r"'x' as a NumPy array that is .* a view which torch cannot have"),
         (lambda: torch.eye(3).to_sparse(), r"'x' as a torch\.sparse_coo tensor, expected dense ones"),
         (lambda: {"deep": [torch.eye(3).to_sparse_csr()]}, r"'x\.deep\[0\]' as a torch\.sparse_csr tensor"),
     ],

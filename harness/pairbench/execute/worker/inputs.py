@@ -1,6 +1,5 @@
 """The seeded tensor factory that a suite's `inputs` function is given as `make`."""
 
-import dataclasses
 import random
 import zlib
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import is_out_of_memory
-from pairbench.execute.worker.trees import leaves, named_tensors
+from pairbench.execute.worker.input_trees import check_supported, named_tensors
+from pairbench.execute.worker.trees import leaves
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
 
@@ -122,9 +122,7 @@ def build_inputs(
             raise DeclarationError(
                 f"{what} names {missing!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}"
             )
-    for path, leaf in leaves(inputs):
-        if why := _unsupported(leaf):
-            raise DeclarationError(f"inputs() returned {path!r} as {why}")
+    check_supported(inputs)
     return _for_training(operator, inputs, make, like or {}) if operator.direction else inputs
 
 
@@ -154,7 +152,7 @@ def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
     Raises:
         DeclarationError: a name is none of an input, or not of one that can have a gradient.
     """
-    found = dict(named_tensors(inputs))
+    found = named_tensors(inputs)
     for name in operator.gradients:
         if name not in found:
             raise DeclarationError(
@@ -181,17 +179,3 @@ def _gradient(form: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     else:
         values = 1.25 + 0.75 * torch.rand((), dtype=dtype, device=form.device, generator=generator)
     return values.to(form.dtype)
-
-
-def _unsupported(leaf: Any) -> str | None:
-    """Return what cannot be copied, refilled and compared, and what to do instead; None for all else."""
-    if isinstance(leaf, torch.Generator):
-        return (
-            "a torch.Generator, which moves with every call, so that no two calls compute the same; "
-            "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
-        )
-    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-        return f"a dataclass {type(leaf).__qualname__}, expected tensors, modules, and dicts, lists or tuples of these; pass dataclasses.asdict() of it"
-    if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_nested):
-        return f"a {leaf.layout} tensor, expected dense ones; pass its indices and values, and make it within the call"
-    return None

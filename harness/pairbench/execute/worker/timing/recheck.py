@@ -12,6 +12,7 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
+from pairbench.execute.worker.input_trees import copy_inputs, refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
@@ -29,7 +30,7 @@ from pairbench.execute.worker.timing.new_values import (
 )
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.rights import Inputs, Right, Rights
-from pairbench.execute.worker.trees import copy_tree, refill, tensors
+from pairbench.execute.worker.trees import copy_tree, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import poison
 from pairbench.execute.worker.verify.judge import same_outputs
@@ -142,7 +143,7 @@ def _inputs_of(ready: Case, number: int, inputs: dict[str, Any] | None = None) -
 
 def _known_of(ready: Case) -> dict[str, Any]:
     """Return inputs that came again and again; elsewhere they are known, and not asked for."""
-    return {} if isinstance(ready, Elsewhere) else copy_tree(ready.inputs)
+    return {} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs)
 
 
 def _may_remember(ready: Case, timed: Timed) -> bool:

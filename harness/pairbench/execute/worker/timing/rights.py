@@ -7,6 +7,7 @@ from typing import Any
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.input_trees import copy_inputs
 from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
 from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.ready import Ready
@@ -85,7 +86,7 @@ class Right:
     def _expected(self) -> Any:
         """What the baseline gives."""
         operator = self._ready.operator
-        call = make_call(operator, operator.baseline, "eager", copy_tree(self._inputs))
+        call = make_call(operator, operator.baseline, "eager", copy_inputs(self._inputs))
         return self._outputs(copy_tree(call.observe()))
 
     @functools.cached_property

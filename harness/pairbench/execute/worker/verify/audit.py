@@ -8,8 +8,9 @@ import torch
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
+from pairbench.execute.worker.input_trees import copy_inputs, refill
 from pairbench.execute.worker.training import arguments
-from pairbench.execute.worker.trees import copy_tree, leaves, refill, same_bits
+from pairbench.execute.worker.trees import copy_tree, leaves, same_bits
 from pairbench.execute.worker.verify.case import ExpectedOutputs, Reference
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.case import OUTPUT_GRADIENTS, gradient_of
@@ -47,7 +48,7 @@ def _wrong_gradients(operator: Operator, reference: ExpectedOutputs) -> Iterator
         return
     right = {path: leaf for path, leaf in leaves(reference.outputs) if gradient_of(path)}
     ones = {path: torch.ones_like(given) for path, given in reference.inputs[OUTPUT_GRADIENTS].items()}
-    alike = copy_tree({**reference.inputs, OUTPUT_GRADIENTS: ones})
+    alike = copy_inputs({**reference.inputs, OUTPUT_GRADIENTS: ones})
     unscaled = dict(leaves(copy_tree(make_call(operator, operator.baseline, "eager", alike).observe())))
     for path in right:
         yield "not scaled by the output's gradient", path, unscaled[path]
@@ -85,7 +86,7 @@ def audit_declared(
         elsewhere = "tried in the direction fwd_bwd, which judges outputs and gradients"
         return ImpostorResult(impostor=name, declared=True, rejected=False, reason=elsewhere, tried=False)
     impostor = operator.impostors[name]
-    inputs = copy_tree(references[0].inputs)
+    inputs = copy_inputs(references[0].inputs)
     try:
         valid = impostor.valid is None or impostor.valid(**arguments(inputs)) is True
     except BaseException as error:

@@ -13,17 +13,23 @@ from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
+from pairbench.execute.worker.input_trees import (
+    as_outputs,
+    changed_inputs,
+    copy_inputs,
+    named_tensors,
+    refill,
+    upcast_inputs,
+)
+from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import (
     about_changed_inputs,
-    changed_inputs,
     copy_tree,
     distinct,
     has_room,
     leaves,
-    refill,
     tensors,
-    upcast_tree,
 )
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.judge import Known, OutputVerdict, dtype_name, judge, same_outputs, worst
@@ -85,7 +91,7 @@ class Reference(Protocol):
 
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
     """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
-    outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
+    outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_inputs(inputs)).observe())
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
     return ExpectedOutputs(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
@@ -108,14 +114,16 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
 
 
 def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    exact = upcast_tree(inputs)
+    exact = upcast_inputs(inputs)
     if operator.oracle is None or operator.direction:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
         return make_call(operator, judge_by, "eager", exact).observe()
     if callable(operator.reset):
         operator.reset(**{name: exact[name] for name in operator.state})
     outputs = operator.oracle(**exact)
-    return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
+    if not operator.state:
+        return outputs
+    return {"output": outputs, "state": {name: as_outputs(exact[name]) for name in operator.state}}
 
 
 def why_anything_passes(
@@ -199,12 +207,14 @@ def verify_entry(
 def _verify(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
-    inputs = copy_tree(references[0].inputs)
+    inputs = copy_inputs(references[0].inputs)
     if entry.mode == "compile":
         forget_compilations()
+    forms = [ModuleForms(inputs)]
     started = time.perf_counter_ns()
     try:
         call = make_call(operator, variant, entry.mode, inputs)
+        forms.append(ModuleForms(call.given))
         outputs = call.observe()
     except CaptureError as error:
         reason = f"cannot be captured as a CUDA graph: {error}"
@@ -215,11 +225,15 @@ def _verify(
     first_call_ns = time.perf_counter_ns() - started
     if paths := changed_inputs(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
         return _mismatched(entry, about_changed_inputs(paths))
+    if why := _changed(forms):
+        return _mismatched(entry, why)
     written = call.overwritten()
     reused = _Reused(call, outputs)
     verdicts = list(_verdicts(operator, call, outputs, references, device, reused))
     written |= call.overwritten()
     del outputs  # what comes needs the memory
+    if why := _changed(forms):
+        return _mismatched(entry, why)
     compilation = compilations() if entry.mode == "compile" else None
     correctnesses = [item.correctness for item in verdicts if item.correctness]
     correctness = worst(correctnesses) if correctnesses else None
@@ -244,6 +258,10 @@ def _verify(
     )
 
 
+def _changed(forms: list[ModuleForms]) -> str | None:
+    return next(filter(None, [form.changed() for form in forms]), None)
+
+
 class _Reused:
     """Whether calls return memory that the first one returned, whose outputs are held meanwhile.
 
@@ -252,7 +270,7 @@ class _Reused:
 
     def __init__(self, call: Call, outputs: Any) -> None:
         self._of_state = bool(call.operator.state)
-        given = tensors([call.shared, call.kwargs, call.given])
+        given = named_tensors([call.shared, call.kwargs, call.given]).values()
         arguments = [_whole(tensor) for tensor in given if _has_address(tensor)]
         self._held = [extent for extent in self._extents(outputs) if not _overlap(extent, arguments)]
         self.found = False
@@ -364,7 +382,7 @@ def strays_note(verdicts: list[OutputVerdict]) -> str | None:
 
 def _unwritten(operator: Operator, call: Call, written: set[str]) -> str | None:
     """Return a sentence on inputs that no call overwrites although that is declared; a backward may, which `fwd` has not."""
-    names = ", ".join(repr(name) for name in call.consumed if name not in written)
+    names = ", ".join(repr(name) for name in call.variant.consumes if name in call.consumed and name not in written)
     return f"consumes names {names}, which no call writes" if names and operator.direction != "fwd" else None
 
 
