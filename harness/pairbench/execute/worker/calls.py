@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.faults import charged
 from pairbench.execute.worker.graphs import Replay, capture
 from pairbench.execute.worker.input_trees import (
     as_outputs,
@@ -79,7 +80,8 @@ class Call:
         """
         self.reset()
         try:
-            outputs = self.run()
+            with charged():
+                outputs = self.run()
         except TypeError:
             _check_names(self.variant.function, self.kwargs)
             raise
@@ -189,7 +191,8 @@ def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
 def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:
     if variant.prepare is None:
         return {}
-    prepared = variant.prepare(**{name: inputs[name] for name in operator.constants})
+    with charged():
+        prepared = variant.prepare(**{name: inputs[name] for name in operator.constants})
     if not isinstance(prepared, dict):
         raise DeclarationError(f"prepare() returned {type(prepared).__name__}, expected a dict of keyword arguments")
     return prepared

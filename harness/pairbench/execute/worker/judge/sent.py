@@ -55,6 +55,7 @@ class OutsideReference:
     line: ParentLine
     heartbeat: Heartbeat
     outputs: None = None
+    sparing: bool = False
     oracle_missing: None = None
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)

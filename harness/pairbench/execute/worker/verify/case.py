@@ -62,6 +62,7 @@ class ExpectedOutputs:
     oracle: Any | None
     oracle_missing: str | None
     """Why there is no oracle; None where there is one."""
+    sparing: bool = False
     known: Known = field(default_factory=Known)
     """What was found of the outputs by themselves, and of how far they are off the oracle."""
 
@@ -85,6 +86,10 @@ class Reference(Protocol):
     def oracle_missing(self) -> str | None:
         """Why there is no oracle; None where there is one, or where only the judge outside knows."""
 
+    @property
+    def sparing(self) -> bool:
+        """Whether memory is short, so that nothing is held that verification can do without."""
+
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
         """Judge what was computed of these inputs."""
 
@@ -104,7 +109,7 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
         BaseException: what the operator's own oracle raised, memory apart: the suite is at fault.
     """
     try:
-        oracle = _oracle_outputs(operator, inputs)
+        oracle = oracle_outputs(operator, inputs)
         _synchronize_all()
     except BaseException as error:
         if not is_out_of_memory(error) and operator.oracle is not None:
@@ -113,7 +118,8 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
     return oracle, None
 
 
-def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+    """Return the float64 outputs for some inputs."""
     exact = upcast_inputs(inputs)
     if operator.oracle is None or operator.direction:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
@@ -228,10 +234,11 @@ def _verify(
     if why := _changed(forms):
         return _mismatched(entry, why)
     written = call.overwritten()
+    sparing, first_calls = references[0].sparing, [outputs]
     reused = _Reused(call, outputs)
-    verdicts = list(_verdicts(operator, call, outputs, references, device, reused))
-    written |= call.overwritten()
     del outputs  # what comes needs the memory
+    verdicts = list(_verdicts(operator, call, first_calls, references, device, reused))
+    written |= call.overwritten()
     if why := _changed(forms):
         return _mismatched(entry, why)
     compilation = compilations() if entry.mode == "compile" else None
@@ -254,7 +261,7 @@ def _verify(
         uncapturable=uncapturable,
         capturable=uncapturable is None if tried else None,
         compilation=compilation,
-        reuses_output=reused.found if entry.mode != "graph" else None,
+        reuses_output=reused.found if entry.mode != "graph" and not sparing else None,
     )
 
 
@@ -308,7 +315,7 @@ def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
 def _verdicts(
     operator: Operator,
     call: Call,
-    outputs: Any,
+    first_calls: list[Any],
     references: tuple[Reference, ...],
     device: torch.device,
     reused: "_Reused",
@@ -316,14 +323,15 @@ def _verdicts(
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
     Args:
-        outputs: Of the first call, with the first reference's inputs.
+        first_calls: Outputs of the first call alone, with the first reference's inputs. They are let go where memory is short.
         reused: Is shown the outputs of the others.
     """
     first, second = references
+    outputs = first_calls.pop() if first.sparing else first_calls[0]
 
     def run(reference: Reference) -> Any:
         """Run on poisoned memory, from the reference's own state."""
-        poison_freed(once if reference.outputs is None else reference.outputs)
+        poison_freed(once if reference.outputs is None else reference.outputs, copies=1 if first.sparing else 3)
         if isinstance(call.run, Replay):
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
@@ -334,27 +342,29 @@ def _verdicts(
         # Read by a copy behind the call in its own stream: what another stream has yet to write is not in it.
         observed = call.observe()
         reused.look(observed)
-        outputs = _copied(observed)
+        outputs = _copied(observed, sparing=first.sparing)
         synchronize(device)
         return outputs
 
     again = make_call(operator, operator.baseline, "eager", call.shared).observe()
     del again  # the next call might be given this memory, with the right outputs in it, and leave it unwritten
-    once = _copied(outputs)
+    once = _copied(outputs, sparing=first.sparing)
     of_first = first.judge(once, operator.tolerance_for)
     yield of_first
+    if first.sparing:
+        once = outputs = None
 
     def judged(outputs: Any) -> OutputVerdict:
         """Judge another call on the first inputs; most give the same to the bit, and need not be judged anew."""
         # Outputs that could not be copied may be what later calls write to.
-        alike = once is not outputs and same_outputs(outputs, once)
+        alike = once is not None and once is not outputs and same_outputs(outputs, once)
         return of_first if alike else first.judge(outputs, operator.tolerance_for)
 
     yield judged(run(first))
     if call.training and operator.direction == "bwd" and not call.training.once:
         if call.consumed:
             call.reset()
-        verdict = judged(_copied(call.run()))
+        verdict = judged(_copied(call.run(), sparing=first.sparing))
         again_why = (
             f"its second backward over one graph, which is retained, gives something else; it leaves what was saved alone, or declares "
             f"consumes=({SAVED!r},) if its caller goes through a graph once: "
@@ -364,10 +374,13 @@ def _verdicts(
         with PoisonEmpty():
             outputs = run(first)
         yield judged(outputs)
+        del outputs
     yield second.judge(run(second), operator.tolerance_for)
 
 
-def _copied(outputs: Any) -> Any:
+def _copied(outputs: Any, *, sparing: bool) -> Any:
+    if sparing:
+        return outputs
     plain = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors(outputs))
     return copy_tree(outputs) if plain and has_room(outputs) else outputs
 
