@@ -417,6 +417,13 @@ class Ended:
     reason: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class InputsMade:
+    """Making the inputs of a case took so long in a stage, in seconds, that the run may say so."""
+
+    seconds: float
+
+
 def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list["Ended"]:
     """Return the ends of a case's entries whose baseline ended."""
     why = f"nothing to verify against: the baseline {status} ({reason})"

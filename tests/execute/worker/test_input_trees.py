@@ -72,7 +72,7 @@ class Batch(collections.UserDict[str, Any]):
         return self.data["t"]
 
 
-class Holder(torch.nn.Module):
+class Holder(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, t: Any) -> None:
         super().__init__()
         self.t = t

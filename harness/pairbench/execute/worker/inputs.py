@@ -1,6 +1,7 @@
 """The seeded tensor factory that a suite's `inputs` function is given as `make`."""
 
 import random
+import time
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,16 @@ from pairbench.execute.worker.input_trees import check_supported, named_tensors
 from pairbench.execute.worker.trees import leaves
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
+
+
+@dataclass
+class Making:
+    """How long making inputs has taken in this process."""
+
+    seconds: float = 0.0
+
+
+making = Making()
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
@@ -34,6 +45,9 @@ def as_dtype(name: str | torch.dtype) -> torch.dtype:
 @dataclass(frozen=True, kw_only=True)
 class Make:
     """Makes tensors on the device under test; the same seed gives the same values.
+
+    What `inputs` makes by torch's own functions is on the host, and takes long where it is large: within `with make.device:` it is made on that
+    device as well, and is the same for a seed.
 
     Random values are drawn in float32 (float64 for float64) and then rounded, so that one seed means nearly the same
     input in every dtype.
@@ -67,6 +81,23 @@ class Make:
         values = torch.rand(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
         return values.mul_(high - low).add_(low).to(wanted)
 
+    def rand(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+        """Return a tensor of that shape with values spread evenly over [0, 1), as `torch.rand` does."""
+        return self.uniform(*shape, dtype=dtype)
+
+    def like(self, tensor: torch.Tensor, *, mean: float = 0.0, scale: float = 1.0) -> torch.Tensor:
+        """Return a tensor with another's shape, strides and dtype, a parameter's too, with normally distributed values of that mean and scale.
+
+        Raises:
+            DeclarationError: the other has integers, of which nobody knows the range.
+        """
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise DeclarationError(
+                f"make.like was given a tensor of {tensor.dtype}; make.integers(..., low=, high=) draws integers"
+            )
+        values = self.normal(*tensor.shape, dtype=tensor.dtype, mean=mean, scale=scale)
+        return torch.empty_like(tensor.detach(), device=self.device).copy_(values)
+
     def integers(self, *shape: int, low: int = 0, high: int, dtype: str | torch.dtype = "int64") -> torch.Tensor:
         """Return a tensor of that shape with integers spread evenly over [low, high)."""
         return torch.randint(low, high, shape, dtype=as_dtype(dtype), device=self.device, generator=self.generator)
@@ -99,6 +130,14 @@ def build_inputs(
     Raises:
         DeclarationError: `inputs` does not return a dict, or not the inputs that `constants`, `state` and `consumes` name.
     """
+    began = time.perf_counter()
+    try:
+        return _built(operator, case, device, seed, like or {})
+    finally:
+        making.seconds += time.perf_counter() - began
+
+
+def _built(operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any]) -> dict[str, Any]:
     number = zlib.crc32(f"{case.key}:{seed}".encode())
     make = Make(device=device, seed=number)
     # What inputs() makes without `make`, the weights of an nn.Linear say, is the same in every process as well.
@@ -123,7 +162,7 @@ def build_inputs(
                 f"{what} names {missing!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}"
             )
     check_supported(inputs)
-    return _for_training(operator, inputs, make, like or {}) if operator.direction else inputs
+    return _for_training(operator, inputs, make, like) if operator.direction else inputs
 
 
 def _for_training(operator: Operator, inputs: dict[str, Any], make: Make, like: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pairbench.execute.protocol import (
     Ended,
     FingerprintOutputs,
     HoldCase,
+    InputsMade,
     ParentLine,
     ProfileCase,
     SaveOutputs,
@@ -34,7 +35,7 @@ from pairbench.execute.worker.devices import SEEDS, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.inputs import build_inputs, making
 from pairbench.execute.worker.judge.sent import outside_references
 from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import launches, memory
@@ -43,20 +44,21 @@ from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import (
-    ExpectedOutputs,
+    Expected,
     Reference,
     check_baseline,
     make_expected,
     why_anything_passes,
 )
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
-from pairbench.execute.worker.verify.sparing import Held, SparingReference, is_short, sparing_references
+from pairbench.execute.worker.verify.sparing import Held, is_short, sparing_references
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry
 
-Expected = ExpectedOutputs | SparingReference
+_TOLD_S = 0.05
+"""Seconds from which the run is told how long a case's inputs took to make."""
 _MORE_SEEDS = range(100, 104)
 """Far from those of verification: of inputs that tell whether small outputs are the same by chance."""
 
@@ -65,7 +67,7 @@ def run_stage(
     job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
-    device = begin_case(config, job, operator)
+    device, made_s = begin_case(config, job, operator), making.seconds
     match job:
         case VerifyCase():
             yield from of_case(_verify(job, operator, heartbeat, device, line))
@@ -87,6 +89,8 @@ def run_stage(
             from pairbench.execute.worker.diverge.lockstep import diverge
 
             yield from of_case(diverge(job, operator, config, heartbeat, device))
+    if isinstance(job, VerifyCase | TimeCase | ProfileCase) and (took_s := making.seconds - made_s) >= _TOLD_S:
+        yield InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
     release(device)
 

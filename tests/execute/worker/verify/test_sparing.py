@@ -3,18 +3,19 @@
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import stages
-from pairbench.execute.worker.devices import SEEDS
+from pairbench.execute.worker.input_trees import upcast_inputs
 from pairbench.execute.worker.profile.memory import host_memory
 from pairbench.execute.worker.verify import case as verify_case
 from pairbench.execute.worker.verify import distance, judge, sparing
 from pairbench.execute.worker.verify.audit import audit_automatic
+from pairbench.execute.worker.verify.case import Expected
 from pairbench.execute.worker.verify.sparing import Held
 from pairbench.model.case import grid
 from pairbench.model.operator import Operator
@@ -66,7 +67,7 @@ def test_a_case_is_verified_within_inputs_two_outputs_and_a_float64_copy_of_both
 
     def all_of_it() -> None:
         held = hold(operator)
-        assert all(result.rejected for result in audit_automatic(operator, held.references[0]))  # type: ignore[arg-type]
+        assert all(result.rejected for result in audit_automatic(operator, cast(Expected, held.references[0])))
         for name in operator.implementations:
             found = verify(held, operator, name)
             assert (found.status, found.reason) == (Status.VERIFIED, None)
@@ -140,7 +141,7 @@ def test_memory_that_the_harness_needs_is_charged_to_nobody(monkeypatch: pytest.
 def small_oracle(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Have the oracle run out of memory on more than a quarter of the rows; returns the sizes that it was computed for."""
     sizes = list[int]()
-    plain = verify_case.upcast_inputs
+    plain = upcast_inputs
 
     def upcast(tree: Any) -> Any:
         if tree["x"].numel() > ROWS * COLUMNS // 4:
@@ -167,9 +168,9 @@ def test_an_oracle_that_does_not_fit_is_computed_in_slices(small_oracle: list[in
     )
     held = hold(operator)
     assert small_oracle[:2] == [1, 2] and max(small_oracle) <= ROWS // 4
-    first = held.references[0]
+    first: Any = held.references[0]
     whole = shifted(*(tensor.double() for tensor in first.inputs.values()))
-    assert all(torch.allclose(one, two) for one, two in zip(first.oracle.values(), whole, strict=True))  # type: ignore[union-attr]
+    assert all(torch.allclose(one, two) for one, two in zip(first.oracle.values(), whole, strict=True))
     found = verify(held, operator)
     assert (
         found.status is Status.VERIFIED and found.correctness is not None and found.correctness.oracle_ratio is not None
@@ -199,10 +200,3 @@ def test_an_oracle_that_does_not_fit_is_left_out_with_a_reason(changes: dict[str
 def test_batched_is_an_axis_of_whole_numbers(axis: str) -> None:
     with pytest.raises(DeclarationError, match=f"batched is '{axis}', expected the name of an axis of whole numbers"):
         declare(batched=axis, cases=grid(rows=[3], dtype=["float32"]), inputs=lambda make, rows, dtype: {})
-
-
-def test_seeds_are_those_of_verification() -> None:
-    assert [
-        reference.make.args[1]
-        for reference in sparing.less_held(declare(), declare().cases[0], lambda case, seed: {}, bare=True)
-    ] == list(SEEDS)  # type: ignore[attr-defined]

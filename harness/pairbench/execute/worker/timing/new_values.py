@@ -198,7 +198,13 @@ def _sample(
     # As many as hide the host's work of a call between others: with one alone, a call that the host limits would look slower.
     for _ in range(lead_in + 1):
         ready.timer.flush()
-    return ready.timer.sample(call.run, keep=lambda outputs: timed.copied(call.observed(outputs)))
+    return ready.timer.sample(call.run, keep=lambda outputs: _kept(timed, call.observed(outputs)))
+
+
+def _kept(timed: Timed, outputs: Any) -> Any:
+    """Return outputs to judge: a copy, or where there is no room for one the outputs themselves, which are judged before any other call is made."""
+    copied = timed.copied(outputs)
+    return outputs if copied is None else copied
 
 
 def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:

@@ -121,7 +121,7 @@ def make_ready(
     nvml, _ = open_nvml(config.device.uuid)
     beside = [found for item in config.device.beside if (found := open_nvml(item.uuid)[0])]
     seed = zlib.crc32(f"{job.case.key}:{config.settings.seed}:{job.round}".encode())
-    values = Values.of(operator, job.case, device, inputs)
+    values = Values.of(operator, job.case, device, inputs, inputs_s)
     constants = {name: inputs[name] for name in operator.constants}
     return Ready(
         job=job,

@@ -66,7 +66,9 @@ class Values:
         self._targets = named_tensors(self.shared)
 
     @classmethod
-    def of(cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any]) -> "Values":
+    def of(
+        cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any], made_s: float = 0.0
+    ) -> "Values":
         """Make further sets, as many as time and memory allow.
 
         Args:
@@ -74,12 +76,17 @@ class Values:
             case: Of it.
             device: Where.
             inputs: Of the case with the first seed: the first set, and where all others will be put.
+            made_s: Seconds that these took to make: where that is too long, no others are.
         """
         synchronize(device)  # what was queued before is not waited for on the account of values
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
-        if not (found := named_tensors(shared)) or not has_room(found, copies=1 + _MORE[0][1]):
+        if (
+            not (found := named_tensors(shared))
+            or not has_room(found, copies=1 + _MORE[0][1])
+            or made_s >= _MORE[-1][0]
+        ):
             return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:

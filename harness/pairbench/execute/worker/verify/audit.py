@@ -12,14 +12,14 @@ from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.input_trees import copy_inputs, refill
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_tree, leaves, same_bits
-from pairbench.execute.worker.verify.case import ExpectedOutputs, Reference
+from pairbench.execute.worker.verify.case import Expected, Reference
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.case import OUTPUT_GRADIENTS, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
 
-def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
+def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorResult]:
     """Judge the baseline's own outputs after each of them was spoilt in every way that a broken kernel spoils one.
 
     By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
@@ -43,7 +43,7 @@ def _where(paths: list[str], path: str) -> str:
     return f" of output {paths.index(path)}" if len(paths) > 1 else ""
 
 
-def _wrong_gradients(operator: Operator, reference: ExpectedOutputs) -> Iterator[tuple[str, str, torch.Tensor]]:
+def _wrong_gradients(operator: Operator, reference: Expected) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Yield the mistakes that only gradients have: that of another input, and one that the output's gradient does not scale."""
     if operator.direction not in ("bwd", "fwd_bwd"):
         return

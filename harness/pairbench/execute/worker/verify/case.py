@@ -94,6 +94,18 @@ class Reference(Protocol):
         """Judge what was computed of these inputs."""
 
 
+class Expected(Reference, Protocol):
+    """A reference here, with what is right: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
+
+    @property
+    def oracle(self) -> Any | None:
+        """The float64 outputs; None where there are none."""
+
+    @property
+    def known(self) -> Known:
+        """What was found of the outputs by themselves, and of how far they are off the oracle."""
+
+
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
     """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_inputs(inputs)).observe())
@@ -165,7 +177,7 @@ def why_anything_passes(
     )
 
 
-def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
+def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
     """Return why the baseline itself is wrong by the oracle, or None.
 
     Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its

@@ -171,7 +171,7 @@ def _oracle(operator: Operator, case: Case, make: Make) -> tuple[Any | None, str
     if operator.batched is None:
         return None, f"{missing}; batched= names the axis along which it may be computed in slices"
     axes = dict(case.axes)
-    size, slices = int(axes[operator.batched]), 1
+    size, slices = int(str(axes[operator.batched])), 1
     while slices < size:
         slices = min(2 * slices, size)
         try:
