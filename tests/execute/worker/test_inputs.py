@@ -64,6 +64,16 @@ def test_moments(make: Make) -> None:
     assert whole.unique().tolist() == [-2, -1, 0, 1, 2]
 
 
+def test_rand_and_like(make: Make) -> None:
+    assert torch.equal(Make(device=CPU, seed=7).rand(9, dtype="float64"), make.uniform(9, dtype="float64"))
+    other = torch.zeros(3, 4, dtype=torch.bfloat16).t()
+    found = make.like(torch.nn.Parameter(other), mean=5.0, scale=0.1)
+    assert (found.shape, found.stride(), found.dtype) == (other.shape, other.stride(), other.dtype)
+    assert not found.requires_grad and float(found.float().std()) > 0 and bool((found > 4).all())
+    with pytest.raises(DeclarationError, match=r"make\.like was given a tensor of torch\.int64; make\.integers"):
+        make.like(torch.arange(3))
+
+
 def test_zeros_and_ones(make: Make) -> None:
     assert make.zeros(2, 3, dtype="int32").tolist() == [[0] * 3] * 2
     assert make.ones(2, dtype=torch.float16).dtype == torch.float16
@@ -110,6 +120,11 @@ def test_named_inputs_must_be_there(what: str) -> None:
         build_inputs(operator, operator.cases[0], CPU, 0)
 
 
+def on_device(make: Make, n: int) -> torch.Tensor:
+    with make.device:
+        return torch.rand(n)
+
+
 def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
     """The weights of an nn.Linear come from torch's own generator, which every process seeds by chance."""
 
@@ -117,13 +132,14 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
         return {
             "x": make.ones(n),
             "layer": torch.nn.Linear(n, n),
+            "there": on_device(make, n),
             "more": torch.tensor([random.random(), float(np.random.random_sample())]),  # noqa: NPY002
         }
 
     operator = Operator(
         "op",
-        baseline=lambda x, layer, more: x,
-        variants={"v": lambda x, layer, more: x},
+        baseline=lambda x, layer, more, there: x,
+        variants={"v": lambda x, layer, more, there: x},
         inputs=inputs,
         cases=grid(n=[3]),
     )
@@ -134,6 +150,7 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
     second = build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)
     other = build_inputs(operator, operator.cases[0], torch.device("cpu"), 1)
     assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(first["there"], second["there"]) and not torch.equal(first["there"], other["there"])
     assert torch.equal(first["layer"].weight, second["layer"].weight) and torch.equal(first["more"], second["more"])
     assert not torch.equal(first["layer"].weight, other["layer"].weight)
 

@@ -160,19 +160,30 @@ def copy_inputs(tree: Any) -> Any:
     return _with_copies(tree, lambda dtype: dtype)
 
 
+def copy_to(tree: Any, device: Callable[[torch.Tensor], torch.device]) -> Any:
+    """Return such a copy with each tensor on a device; what comes from a GPU to the host is pinned there, so that it goes back quickly."""
+    return _with_copies(tree, lambda dtype: dtype, device)
+
+
 def upcast_inputs(tree: Any) -> Any:
     """Return such a copy in which floats are float64 and complex numbers complex128; what requires a gradient still does."""
     return _with_copies(tree, _widest)
+
+
+def _its_own(tensor: torch.Tensor) -> torch.device:
+    return tensor.device
 
 
 def _widest(dtype: torch.dtype) -> torch.dtype:
     return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
 
 
-def _with_copies(tree: Any, wanted: Callable[[torch.dtype], torch.dtype]) -> Any:
+def _with_copies(
+    tree: Any, wanted: Callable[[torch.dtype], torch.dtype], device: Callable[[torch.Tensor], torch.device] = _its_own
+) -> Any:
     found = {id(value): tensor for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None}
     arrays = {id(value) for _, value, _ in nodes(tree) if isinstance(value, np.ndarray)}
-    copies = _copied(found, wanted)
+    copies = _copied(found, wanted, device)
     return with_replaced(tree, {key: new.numpy() if key in arrays else new for key, new in copies.items()})
 
 
@@ -222,7 +233,11 @@ def _about_copying(tree: Any, replaced: Mapping[int, Any], error: Exception) -> 
     )
 
 
-def _copied(found: Mapping[int, torch.Tensor], wanted: Callable[[torch.dtype], torch.dtype]) -> dict[int, torch.Tensor]:
+def _copied(
+    found: Mapping[int, torch.Tensor],
+    wanted: Callable[[torch.dtype], torch.dtype],
+    device: Callable[[torch.Tensor], torch.device],
+) -> dict[int, torch.Tensor]:
     """Return copies of tensors by their key; those that share a storage share one again."""
     by_storage = defaultdict[object, list[int]](list)
     for key, tensor in found.items():
@@ -232,7 +247,10 @@ def _copied(found: Mapping[int, torch.Tensor], wanted: Callable[[torch.dtype], t
         group = [found[key] for key in keys]
         dtypes = {one.dtype for one in group}
         alone = len(group) == 1 or (len(dtypes) > 1 and any(wanted(dtype) != dtype for dtype in dtypes))
-        made = [_alone(one, wanted(one.dtype)) for one in group] if alone else _together(group, wanted)
+        stays = alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None)
+        made = (
+            [_alone(one, wanted(one.dtype)) for one in group] if stays else _together(group, wanted, device(group[0]))
+        )
         copies.update(zip(keys, map(_as, made, group), strict=True))
     return copies
 
@@ -250,7 +268,9 @@ def _alone(tensor: torch.Tensor, wanted: torch.dtype) -> torch.Tensor:
     return copy_tensor(tensor.detach()) if tensor.dtype == wanted else tensor.detach().to(wanted)
 
 
-def _together(group: list[torch.Tensor], wanted: Callable[[torch.dtype], torch.dtype]) -> list[torch.Tensor]:
+def _together(
+    group: list[torch.Tensor], wanted: Callable[[torch.dtype], torch.dtype], device: torch.device
+) -> list[torch.Tensor]:
     """Return copies that lie in one storage as the originals do: of all that is between the first of their elements and the last one."""
     storage = max((one.untyped_storage() for one in group), key=torch.UntypedStorage.nbytes)
     dtypes = {one.dtype for one in group}
@@ -259,10 +279,12 @@ def _together(group: list[torch.Tensor], wanted: Callable[[torch.dtype], torch.d
     end = max((one.storage_offset() + _extent(one)) * one.itemsize for one in group)
     whole = torch.empty(0, dtype=dtype, device=group[0].device)
     whole.set_(storage, begin // dtype.itemsize, (math.ceil((end - begin) / dtype.itemsize),))
-    copied = whole.to(wanted(dtype), copy=True).untyped_storage()
+    copied = whole.to(device, wanted(dtype), copy=True)
+    if whole.is_cuda and device.type == "cpu":
+        copied = copied.pin_memory()
     return [
-        torch.empty(0, dtype=wanted(one.dtype), device=one.device).set_(
-            copied, one.storage_offset() - begin // one.itemsize, one.shape, one.stride()
+        torch.empty(0, dtype=wanted(one.dtype), device=device).set_(
+            copied.untyped_storage(), one.storage_offset() - begin // one.itemsize, one.shape, one.stride()
         )
         for one in group
     ]

@@ -200,3 +200,23 @@ def test_an_oracle_that_does_not_fit_is_left_out_with_a_reason(changes: dict[str
 def test_batched_is_an_axis_of_whole_numbers(axis: str) -> None:
     with pytest.raises(DeclarationError, match=f"batched is '{axis}', expected the name of an axis of whole numbers"):
         declare(batched=axis, cases=grid(rows=[3], dtype=["float32"]), inputs=lambda make, rows, dtype: {})
+
+
+@pytest.mark.parametrize(("long_s", "made"), [(0.0, 3), (60.0, 15)])
+def test_inputs_that_take_long_are_made_once_for_each_seed(
+    monkeypatch: pytest.MonkeyPatch, long_s: float, made: int
+) -> None:
+    """And once more to see how large they are."""
+    monkeypatch.setattr(sparing, "is_short", lambda *_: True)
+    monkeypatch.setattr(stages, "is_short", lambda *_: True)
+    monkeypatch.setattr(sparing, "_LONG_S", long_s)
+    calls = list[int]()
+
+    def inputs(make: Any, rows: int) -> dict[str, torch.Tensor]:
+        calls.append(rows)
+        return {"x": make.normal(rows, 8)}
+
+    operator = declare(inputs=inputs)
+    held = hold(operator)
+    assert [verify(held, operator, name).status for name in operator.implementations] == [Status.VERIFIED] * 2
+    assert (len(calls) == made) if not long_s else (len(calls) > made)

@@ -5,6 +5,7 @@ computed as they are judged. Where even that leaves too little for an implementa
 """
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, free_bytes
 from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
-from pairbench.execute.worker.input_trees import named_tensors, with_replaced
+from pairbench.execute.worker.input_trees import copy_to, named_tensors, with_replaced
 from pairbench.execute.worker.trees import copy_tree, leaves, tensors
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
@@ -34,6 +35,9 @@ from pairbench.model.tolerance import Tolerance
 
 _PLENTY = 20
 """Times the size of inputs that verification may take if it holds all of both seeds, float64 copies included, and outputs are as large."""
+
+_LONG_S, _COPIES = 1.0, 4
+"""Seconds from which inputs are kept once they are made, if the host has free memory for so many copies of them."""
 
 Make = Callable[[Case, int], dict[str, Any]]
 """Makes the inputs of a case for a seed."""
@@ -80,6 +84,7 @@ def sparing_references(
         make: Makes inputs.
         bare: Whether nothing is held at all; then there is no oracle.
     """
+    make = _remembered(make)
     missing: str | None = "no oracle: out of memory beside what the implementation needs"
     oracle = useless = outputs = None
     if not bare:
@@ -148,6 +153,28 @@ class Held:
 
     def _is_bare(self) -> bool:
         return not isinstance(self.references[0], ExpectedOutputs) and self.references[0].outputs is None
+
+
+def _remembered(make: Make) -> Make:
+    """Return what makes inputs, and those that take long once alone: a copy is kept in the host's memory where that has room."""
+    kept = dict[tuple[Case, int], tuple[Any, dict[int, torch.device]]]()
+
+    def made(case: Case, seed: int) -> dict[str, Any]:
+        if (found := kept.get((case, seed))) is not None:
+            held, devices = found
+            copied: dict[str, Any] = copy_to(held, lambda tensor: devices.get(id(tensor), tensor.device))
+            return copied
+        began = time.perf_counter()
+        inputs, host = make(case, seed), torch.device("cpu")
+        took_s = time.perf_counter() - began
+        size = sum(tensor.nbytes for tensor in named_tensors(inputs).values())
+        if took_s >= _LONG_S and _COPIES * size < free_bytes(host):
+            held = copy_to(inputs, lambda _: host)
+            places = named_tensors(inputs)
+            kept[case, seed] = held, {id(one): places[path].device for path, one in named_tensors(held).items()}
+        return inputs
+
+    return made
 
 
 def _plain(outputs: Any, inputs: dict[str, Any]) -> ExpectedOutputs:
