@@ -50,9 +50,9 @@ class Heartbeat:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Let no time pass for anybody: the worker waits for an answer of its parent."""
+        """Stop the entry's time while the worker waits for an answer of its parent; what goes wrong is still the entry's."""
         index, deadline, began = self._index[0], self._deadline[0], time.monotonic()
-        self.rest()
+        self._write(index, float("inf"))
         try:
             yield
         finally:

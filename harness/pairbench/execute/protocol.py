@@ -415,6 +415,8 @@ class Ended:
     entry: Entry | None
     status: Status
     reason: str
+    unnamed: str | None = None
+    """What an implementation did, as a verb with its object, where the worker does not know which of them it was."""
 
 
 @dataclass(frozen=True, kw_only=True)

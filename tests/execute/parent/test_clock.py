@@ -19,7 +19,7 @@ class Worker:
     """Times two entries in blocks, with a clock and samples that may be false, and tells a parent that may be late."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: OutsideClock) -> None:
-        self.us = 0.0
+        self.us = 1.0
         """Time that has passed, by which the parent's clock goes too."""
         self._clock = clock
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.us / 1e6))
@@ -160,3 +160,10 @@ def test_samples_are_those_that_were_told_at_once(worker: Worker, clock: Outside
     worker.time(blocks=3)
     found = clock.with_samples(told())
     assert [entry.call_ns for entry in found.entries] == [(BASELINE_US * 1e3,) * 3, (200e3,) * 3]
+
+
+def test_a_worker_that_begins_anew_is_judged_by_its_newest_samples(worker: Worker, clock: OutsideClock) -> None:
+    worker.time(hidden=0.5, blocks=30)
+    worker.time()
+    check(clock)
+    assert {len(entry.call_ns) for entry in clock.with_samples(told()).entries} == {120}

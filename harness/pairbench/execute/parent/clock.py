@@ -22,8 +22,28 @@ _TURNS = 5
 """Turns of an entry that are enough to tell."""
 
 
-class ClocksDisagreeError(Exception):
-    """The time that a worker tells of is not the time that has passed, and it cannot be said which entry did that."""
+class CulpritUnknownError(Exception):
+    """An implementation disturbed the others, or the measurement, and it is not known which."""
+
+    def __init__(self, of_entry: str, of_case: str) -> None:
+        """Say what was done.
+
+        Args:
+            of_entry: The reason for the entry that is found to have done it.
+            of_case: The reason for all, where none is.
+        """
+        super().__init__(of_entry)
+        self.of_entry, self.of_case = of_entry, of_case
+
+
+class ClocksDisagreeError(CulpritUnknownError):
+    """The time that a worker tells of is not the time that has passed."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"its clock and ours disagree: {why}",
+            f"the clock in the process that timed it and ours disagree: {why}; no implementation alone does that",
+        )
 
 
 @dataclasses.dataclass
@@ -46,6 +66,9 @@ class OutsideClock:
 
     def take(self, taken: Taken, received_s: float) -> None:
         """Take notice of samples, and of when they came by the parent's clock; those that ask for an answer are to be answered at once."""
+        if taken.asks and not taken.since_ns and not taken.call_ns:  # the worker begins to time, or does so anew
+            self._taken.clear()
+            self._asked.clear()
         if self._asked and self._asked[-1].since_ns is None:
             self._asked[-1].since_ns = taken.since_ns
         self._taken.append(taken)

@@ -36,7 +36,8 @@ INTERPRET = "TRITON_INTERPRET"
 _ROOT = Path(__file__).resolve().parents[3]
 """The folder that has the package."""
 _GRACE_S = 5.0
-"""A worker that notices the end of its time by itself gets this long to say so."""
+"""A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
+_POLL_S = 0.02
 
 
 @dataclass
@@ -172,7 +173,7 @@ class WorkerProcess:
             reason = f"wrote what is no message: {error}; ended"
             raise WorkerEndedError(self._running(), Status.FAILED, reason) from None
         except (EOFError, ConnectionError):
-            status, reason = self._log.explain(self._process.wait())
+            status, reason = self._end()
             self.close()
             raise WorkerEndedError(self._running(), status, reason) from None
         except WorkerEndedError as error:
@@ -182,6 +183,15 @@ class WorkerProcess:
         except InterruptedRunError:
             self.close()
             raise
+
+    def _end(self) -> tuple[Status, str]:
+        """Return the status and the reason for a worker that has hung up; one that goes on running cannot be waited for."""
+        until = time.monotonic() + _GRACE_S
+        while not self._process.ended():
+            if time.monotonic() > until:
+                return Status.FAILED, "closed its line to the command and went on running; ended"
+            time.sleep(_POLL_S)
+        return self._log.explain(self._process.wait())
 
     def _check_rest(self) -> None:
         """Make sure that the worker itself says that it is done: it rests before it does."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pairbench.execute.heartbeat import NOBODY
 from pairbench.execute.parent.case_state import CaseState, unprofiled
-from pairbench.execute.parent.clock import ClocksDisagreeError
+from pairbench.execute.parent.clock import CulpritUnknownError
 from pairbench.execute.parent.judged import judged_results
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import (
@@ -31,7 +31,7 @@ from pairbench.model.plan import Entry
 from pairbench.stats import quick
 
 _DOUBTS = 2
-"""Times that the clocks may disagree without anybody being found to do that."""
+"""Times that a case is timed although somebody disturbs it and no variant alone does."""
 Enough = Callable[[CaseState], object]
 """Says whether what is known of a case is enough."""
 
@@ -95,40 +95,40 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
         )
         try:
             _serve(state, workers, job)
-        except ClocksDisagreeError as error:
+        except CulpritUnknownError as error:
             doubts += 1
-            _blame_clock(state, workers, job, str(error), alone=doubts == _DOUBTS)
+            _find_culprit(state, workers, job, error, last=doubts == _DOUBTS)
 
 
-def _blame_clock(state: CaseState, workers: Workers, job: TimeCase, why: str, *, alone: bool) -> None:
-    """Time each variant with its baseline alone, in a process of its own, and end those beside which the clocks disagree again.
+def _find_culprit(
+    state: CaseState, workers: Workers, job: TimeCase, unknown: CulpritUnknownError, *, last: bool
+) -> None:
+    """Time each variant with its baseline alone, in a process of its own, and end those that do it again.
 
     Args:
         state: The case.
         workers: Those of the round; none of their processes so far is of any use.
-        job: What was timed.
-        why: How far they disagree.
-        alone: Whether this happened before without anybody being found, so that the case ends.
+        job: The job during which it happened.
+        unknown: What happened.
+        last: Whether the case ends where no variant does it again.
     """
-    assert workers.judge is not None
     found = False
     for suspect in [entry for entry in job.entries if entry.role == "variant"]:
         workers.close()
         beside = [entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode]
         try:
-            for _ in judged_results(
-                workers.get(), workers.judge, replace(job, entries=(*beside, suspect), earlier_ns=())
-            ):
-                pass
-        except ClocksDisagreeError as error:
-            state.end(suspect, Status.FAILED, f"its clock and ours disagree: {error}")
+            for result in _results(workers, replace(job, entries=(*beside, suspect), earlier_ns=())):
+                if isinstance(result, Ended) and result.entry == suspect:
+                    state.end(suspect, result.status, result.reason)
+                    found = True
+        except CulpritUnknownError as error:
+            state.end(suspect, Status.FAILED, error.of_entry)
             found = True
         except (WorkerEndedError, NoMessageError):  # that is found out when it is timed among the others
             continue
     workers.close()
-    if alone and not found:
-        reason = f"the clock in the process that timed it and ours disagree: {why}; no implementation alone does that"
-        state.blame(NOBODY, Status.FAILED, reason, job)
+    if last and not found:
+        state.blame(NOBODY, Status.FAILED, unknown.of_case, job)
 
 
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
@@ -143,6 +143,19 @@ def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     }
 
 
+def _results(workers: Workers, job: AnyCaseJob) -> Iterator[Any]:
+    """Yield what a job gives.
+
+    Raises:
+        CulpritUnknownError: an implementation disturbed the timing, and it is not known which.
+    """
+    worker = workers.get()
+    for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
+        if isinstance(job, TimeCase) and isinstance(result, Ended) and result.unnamed:
+            raise CulpritUnknownError(f"{result.unnamed}, while being timed", result.reason)
+        yield result
+
+
 def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
     """Run one job and take in what comes back, until that is enough; what ends the worker ends what ran.
 
@@ -152,7 +165,7 @@ def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, enough: Enough |
     worker = workers.get()
     before = state.known()
     try:
-        for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
+        for result in _results(workers, job):
             state.take(result, job, worker.log_line)
             if enough and enough(state):
                 worker.close()  # it is still at work on the next

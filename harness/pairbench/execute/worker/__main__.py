@@ -127,7 +127,13 @@ class _Line:
         return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
 
     def ask(self, message: Any) -> Any:
-        """Send a dataclass and return what the parent answers; meanwhile nobody's time passes."""
+        """Send a dataclass and return the parent's answer; the entries' time stands still meanwhile.
+
+        An entry may have put another file in the place of the line: no answer would ever come from there.
+        """
+        from pairbench.execute.worker.process_state import files
+
+        files.require(self.descriptor)
         with self._heartbeat.waiting():
             self.send(message)
             return self.receive()

@@ -90,3 +90,11 @@ class SuiteFaultError(Exception):
         super().__init__(reason)
         self.status = status
         self.reason = reason
+
+
+class UnnamedError(SuiteFaultError):
+    """An implementation changed something that all share, and it is not known which: no latency of the process is believed."""
+
+    def __init__(self, why: str, when: str = "while they were timed, ") -> None:
+        super().__init__(Status.FAILED, f"{when}one of the implementations {why}")
+        self.why = why

@@ -23,8 +23,10 @@ _all, _map, _zip, _is, _call, _len = all, map, zip, operator.is_, operator.call,
 _OWN = "pairbench."
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 """Names of a module's constants, by convention; other values of our modules are state."""
-_CHANGED_BY_TORCH = frozenset({"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
-"""Replaced by torch itself when its compiler is loaded."""
+_CHANGED_BY_TORCH = frozenset(
+    {"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__", "torch.Storage"}
+)
+"""Replaced by torch itself: the first three when its compiler is loaded, the last with the default dtype."""
 _MEASURING = ("pairbench.execute.", "pairbench.stats")
 """Beginnings of the names of our modules that measure and judge."""
 _LARGE = ("torch", "numpy", "ctypes", "sys")

@@ -5,7 +5,7 @@ from typing import Any
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended
-from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
+from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
 from pairbench.execute.worker.left_at_work import processes
 from pairbench.execute.worker.process_state import files
@@ -67,7 +67,8 @@ def of_case(results: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from results
     except SuiteFaultError as error:
-        yield Ended(entry=None, status=error.status, reason=error.reason)
+        unnamed = error.why if isinstance(error, UnnamedError) else None
+        yield Ended(entry=None, status=error.status, reason=error.reason, unnamed=unnamed)
     except BaseException as error:
         if isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None):
             raise  # it is this generator that is closed, and no suite that raises

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -151,6 +151,7 @@ class _Files:
 
     def __init__(self) -> None:
         self.spare: dict[int, int] = {}
+        self._held: dict[int, tuple[int, int] | None] = {}
         os.register_at_fork(after_in_child=self.let_go)  # what a suite forks must not keep the line open
 
     def hold(self, *numbers: int) -> None:
@@ -158,6 +159,12 @@ class _Files:
         for number in numbers:
             with contextlib.suppress(OSError):
                 self.spare[number] = os.dup(number)
+                self._held[number] = _file(number)
+
+    def require(self, number: int) -> None:
+        """End the process where a descriptor is no longer the file that it was held as; see `end_without`."""
+        if _file(number) != self._held[number]:
+            _end()
 
     def let_go(self) -> None:
         """Close the second descriptors, and watch nothing any more."""
@@ -174,9 +181,7 @@ class _Files:
         """End the process where one of them is gone and cannot be put back, for the parent to name who runs."""
         for (number, spare), was in zip(self.spare.items(), files, strict=True):
             if _file(number) != was and _file(spare) != was:
-                with contextlib.suppress(OSError):
-                    os.write(2, b"fatal: files of the worker were closed, its line to the parent among them\n")
-                os._exit(1)
+                _end()
 
     def write(self, files: tuple[tuple[int, int] | None, ...]) -> None:
         """Put them back; see `end_without`."""
@@ -192,6 +197,12 @@ def _file(number: int) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _end() -> NoReturn:
+    with contextlib.suppress(OSError):
+        os.write(2, b"fatal: files of the worker were closed, its line to the parent among them\n")
+    os._exit(1)
 
 
 files = _Files()
@@ -293,16 +304,17 @@ _UNSET = object()
 
 
 def _made(entry: Any) -> Any:
-    """Return the value that somebody has given a setting; a plain object where nobody has."""
+    """Return the value that somebody has given a setting; a plain object where nobody has. Torch itself gives a list or a set its default as it is read."""
     value = entry.user_override
-    return value.get() if type(value) is ContextVar else value
+    value = value.get() if type(value) is ContextVar else value
+    return _UNSET if value == entry.default else value
 
 
 def _set_compiler_settings(before: dict[tuple[str, str], Any]) -> None:
-    for (name, key), value in _compiler_settings().items():
+    for name, key in _compiler_settings():
         if (name, key) not in before:
             delattr(sys.modules[name], key)
-        del value
+            sys.modules[name]._config[key].hide = False  # else the setting is gone
     for (name, key), value in before.items():
         setattr(sys.modules[name], key, value)
 

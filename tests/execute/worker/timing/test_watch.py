@@ -8,11 +8,11 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError
 from pairbench.execute.worker.flags import restore_flags, watched_flags
 from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import FirstCalls, UnseenError, Watch
+from pairbench.execute.worker.timing.watch import FirstCalls, Watch
 from pairbench.execute.worker.trees import copy_tree
 
 
@@ -190,5 +190,5 @@ def test_what_runs_and_cannot_be_put_back_is_nobody_s(monkeypatch: pytest.Monkey
     left: list[str] = []
     monkeypatch.setattr(trusted, "left_running", lambda *, thorough=True: next(iter(left), None) if thorough else None)
     _, watch = made()
-    with pytest.raises(UnseenError, match="one of the implementations leaves a thread"):
+    with pytest.raises(UnnamedError, match="one of the implementations leaves a thread"):
         watch.named(_turns(watch, int, lambda: left.append("leaves a thread running"), int))

@@ -20,7 +20,7 @@ from pairbench.execute.protocol import (
 )
 from pairbench.execute.protocol import Inputs as InputSums
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.input_trees import copy_inputs, parts
 from pairbench.execute.worker.inputs import build_inputs
@@ -29,7 +29,6 @@ from pairbench.execute.worker.timing.new_values import call_again, call_in_pairs
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.judge import OutputVerdict
-from pairbench.model.outcome import Status
 from pairbench.model.tolerance import Tolerance
 
 
@@ -85,18 +84,18 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: P
         The seconds that this took, and those that were spent on values before.
 
     Raises:
-        SuiteFaultError: as `recheck.judge_timed` does.
+        UnnamedError: as `recheck.judge_timed` does.
     """
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
-        raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
+        raise UnnamedError(why)
     asked = _Asked(ready, _file(line))
     request = line.ask(_told(ready, measuring_s))
     while request.kind != "end":
         answer = guarded(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
         request = line.ask(Answer(ended=answer) if isinstance(answer, Ended) else answer)
     if why := ready.watch.changed_flags() or replaced() or left_running():
-        raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
+        raise UnnamedError(why, "while they were judged, ")
     clear(_file(line))
     return ready.values.spent_s + trusted.perf_counter() - began
 

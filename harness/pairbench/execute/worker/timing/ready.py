@@ -14,7 +14,7 @@ from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.autotuned import choices
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.input_trees import named_tensors, refill
@@ -27,7 +27,6 @@ from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import FirstCalls, Watch
 from pairbench.execute.worker.trees import tensors
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 _ROOM = 1.2
@@ -101,7 +100,7 @@ def make_ready(
         replays = yield from _capture(job, calls, inputs, heartbeat, first_calls)
     clocks = {entry: _clocks(timer, entry, call, replays.get(entry)) for entry, call in calls.items()}
     if why := first_calls.changed():
-        raise SuiteFaultError(Status.FAILED, f"one of the implementations {why}")
+        raise UnnamedError(why, "")
     timed = [
         Timed(
             index=index,

@@ -9,7 +9,7 @@ from typing import Any
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
 from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, refill
@@ -63,11 +63,11 @@ def judge_timed(ready: Case, measuring_s: float, heartbeat: Heartbeat) -> Genera
         The seconds that this took, and those that were spent on values before.
 
     Raises:
-        SuiteFaultError: something that all implementations share was replaced meanwhile, so no time can be believed.
+        UnnamedError: something that all implementations share was replaced meanwhile, so no time can be believed.
     """
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
-        raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
+        raise UnnamedError(why)
     later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
     chance = secrets.SystemRandom().random
     thorough = not ready.job.round or ready.job.thorough or chance() < later
@@ -84,7 +84,7 @@ def judge_timed(ready: Case, measuring_s: float, heartbeat: Heartbeat) -> Genera
             ended.update([end.entry] if end.entry else [])
             yield end
         if why := ready.watch.changed_flags() or replaced() or left_running():
-            raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
+            raise UnnamedError(why, "while they were judged, ")
     if isinstance(ready, Elsewhere):  # a GPU's replays are judged where they are
         return trusted.perf_counter() - began
     replayed = [timed for timed in ready.timed if timed.entry in ready.replays and timed.entry not in ended]

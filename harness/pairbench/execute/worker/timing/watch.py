@@ -14,7 +14,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
 from pairbench.execute.worker.input_trees import named_tensors
 from pairbench.execute.worker.left_at_work import processes
@@ -22,7 +22,6 @@ from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.process_state import STATE, files
 from pairbench.execute.worker.timing.values import Values, version
 from pairbench.execute.worker.trees import about_changed_inputs, same_bits
-from pairbench.model.outcome import Status
 
 _PART = 0.05
 """Part of the time of timing that looking may take, after the first block."""
@@ -36,13 +35,6 @@ _BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
 
 
 _Result = TypeVar("_Result")
-
-
-class UnseenError(SuiteFaultError):
-    """Something that all implementations share was changed, and nobody knows by whom; so no time is believed."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(Status.FAILED, f"while they were timed, one of the implementations {why}")
 
 
 class FirstCalls:
@@ -131,7 +123,7 @@ class Watch:
 
         Raises:
             DeclarationError: the entry has changed something, or left something behind that runs. What was changed is put back.
-            UnseenError: somebody has changed something, in a turn that was not looked at.
+            UnnamedError: somebody has changed something, in a turn that was not looked at.
         """
         began = trusted.perf_counter()
         self._owed_s = max(0.0, self._owed_s - _PART * (began - self._looked))
@@ -139,7 +131,7 @@ class Watch:
         closely = self._strict or self._owed_s <= (_AT_FIRST_S if block == 0 else 0.0)
         unsure = (looks and not self._clean) or (closely and not self._close)
         if unsure and (why := self._left_behind(closely=closely)):
-            raise UnseenError(why)
+            raise UnnamedError(why)
         processes.begin()
         before = trusted.perf_counter()
         yield
@@ -150,7 +142,7 @@ class Watch:
             looks = closely = True
         self._clean, self._close = looks, closely
         if why := (self._left_behind(closely=closely) if looks else None) or trusted.left_running(thorough=closely):
-            raise UnseenError(why) if processes.of_another else DeclarationError(why)
+            raise UnnamedError(why) if processes.of_another else DeclarationError(why)
         if self._have_moved() or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
             self._compare()
         self._looked = trusted.perf_counter()
@@ -168,12 +160,12 @@ class Watch:
         """Time entries; where somebody has changed something unseen, do so once more and look around each turn, so that who does it is named.
 
         Raises:
-            UnseenError: it is not known who changed something that all implementations share.
+            UnnamedError: it is not known who changed something that all implementations share.
         """
         for self._strict in (False, True):
             try:
                 result = time()
-            except UnseenError as error:
+            except UnnamedError as error:
                 unseen = error
             except BaseException:
                 self._left_behind()  # of another, perhaps, and how messages are written
@@ -181,7 +173,7 @@ class Watch:
             else:
                 if (why := self._left_behind() or trusted.left_running()) is None:
                     return result
-                unseen = UnseenError(why)
+                unseen = UnnamedError(why)
             if trusted.left_running():  # that cannot be put back, and is nobody's whose turn comes next
                 break
             self._clean = self._close = False
