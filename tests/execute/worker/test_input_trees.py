@@ -18,6 +18,7 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker.input_trees import (
     as_outputs,
     changed_inputs,
+    check_supported,
     copy_inputs,
     named_tensors,
     refill,
@@ -98,6 +99,16 @@ def test_objects_are_copied_refilled_upcast_and_watched(made: Callable[[Any], An
     assert refill(tree, fresh) and mine.tolist() == [1, 1, 1]
     assert changed_inputs(before, tree)[0] == path and changed_inputs(fresh, tree) == []
     assert {found.dtype for found in named_tensors(upcast_inputs(tree)).values()} == {torch.float64}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_what_an_object_holds_besides_tensors_is_copied_and_left_alone() -> None:
+    tree = {"x": Holder([torch.eye(2).to_sparse(), np.array(["a", None]), iter([1]), torch.nn.Linear(2, 2)])}
+    check_supported(tree)
+    found, wide = copy_inputs(tree), upcast_inputs(tree)
+    assert found["x"].t[0] is not tree["x"].t[0] and found["x"].t[0].to_dense().tolist() == [[1, 0], [0, 1]]
+    assert list(named_tensors(found)) == ["x.t[3].weight", "x.t[3].bias"] and wide["x"].t[3].bias.dtype == torch.float64
+    assert refill(found, tree) and changed_inputs(tree, found) == []
 
 
 def test_arrays_are_copied_refilled_upcast_and_watched() -> None:

@@ -100,10 +100,10 @@ def parts(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:
-    """Return a tensor itself, and an array as a tensor of its memory; None for all else."""
-    if isinstance(value, np.ndarray) and why_unsupported(value) is None:
-        return torch.from_numpy(value)
-    return value if isinstance(value, torch.Tensor) else None
+    """Return a tensor itself, and an array as a tensor of its memory; None for all else, such as a sparse tensor that an object holds."""
+    if not isinstance(value, torch.Tensor | np.ndarray) or why_unsupported(value):
+        return None
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 def _is_container(value: Any) -> bool:
@@ -139,13 +139,13 @@ def why_unsupported(value: Any) -> str | None:
 
 
 def check_supported(tree: Any) -> None:
-    """Make sure that inputs can be copied, refilled and compared.
+    """Make sure that inputs can be copied, refilled and compared; what an object holds besides is copied, and is the same for all seeds.
 
     Raises:
         DeclarationError: one cannot, with its path.
     """
-    for path, value, _ in nodes(tree):
-        if why := why_unsupported(value):
+    for path, value, in_object in nodes(tree):
+        if not in_object and (why := why_unsupported(value)):
             raise DeclarationError(f"inputs() returned {path!r} as {why}")
 
 
@@ -206,8 +206,8 @@ def with_replaced(tree: Any, replaced: Mapping[int, Any]) -> Any:
 
 
 def _stays_itself(value: Any) -> bool:
-    if isinstance(value, (torch.Tensor, np.ndarray, *_OPAQUE)):
-        return True
+    if _as_tensor(value) is not None or isinstance(value, _OPAQUE):
+        return not isinstance(value, torch.Generator)
     return callable(value) and not _is_container(value)
 
 
