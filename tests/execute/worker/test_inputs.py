@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
 from pairbench.model.case import grid
 from pairbench.model.operator import Operator
@@ -122,6 +123,16 @@ def test_named_inputs_must_be_there(what: str) -> None:
 def on_device(make: Make, n: int) -> torch.Tensor:
     with make.device:
         return torch.rand(n)
+
+
+def test_what_is_made_in_inference_mode_can_be_refilled() -> None:
+    def inputs(make: Make, rows: int) -> dict[str, Any]:
+        with torch.inference_mode():
+            return {"x": make.normal(rows) + 0}
+
+    operator = declare(inputs)
+    found, fresh = (build_inputs(operator, operator.cases[0], CPU, seed) for seed in (0, 1))
+    assert refill(found, fresh) and torch.equal(found["x"], fresh["x"])
 
 
 def test_what_is_made_without_make_is_the_same_in_every_process() -> None:

@@ -12,7 +12,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import is_out_of_memory
-from pairbench.execute.worker.input_trees import check_supported, named_tensors
+from pairbench.execute.worker.input_trees import check_supported, copy_inputs, named_tensors
 from pairbench.execute.worker.trees import leaves
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
@@ -162,6 +162,10 @@ def _built(operator: Operator, case: Case, device: torch.device, seed: int, like
                 f"{what} names {missing!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}"
             )
     check_supported(inputs)
+    if any(tensor.is_inference() for tensor in named_tensors(inputs).values()):
+        inputs = copy_inputs(
+            inputs
+        )  # those of inference mode are never written to outside of it, as other values are put in place
     return _for_training(operator, inputs, make, like) if operator.direction else inputs
 
 
