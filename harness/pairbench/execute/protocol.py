@@ -419,6 +419,13 @@ class Ended:
     """What an implementation did, as a verb with its object, where the worker does not know which of them it was."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class InputsMade:
+    """Making the inputs of a case took so long in a stage, in seconds, that the run may say so."""
+
+    seconds: float
+
+
 def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list["Ended"]:
     """Return the ends of a case's entries whose baseline ended."""
     why = f"nothing to verify against: the baseline {status} ({reason})"

@@ -62,7 +62,7 @@ def add_operator(source: SourceText, operator: Operator) -> None:
         "claims": operator.claims and source.expression(operator.claims, f"claims= of {what}"),
         **{
             name: repr(value)
-            for name in ("constants", "state", "gradients", "accepts_constant", "source", "owner")
+            for name in ("constants", "state", "gradients", "batched", "accepts_constant", "source", "owner")
             if (value := getattr(operator, name))
         },
     }

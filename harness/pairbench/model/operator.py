@@ -138,6 +138,9 @@ class Operator:
     reset: bool | Callable[..., object] = False
     """How state is put back before each call, outside of the clock: True to restore the values that `inputs` gave it, at the same
     addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""
+    batched: str | None = None
+    """An axis whose elements are computed independently of one another, so that the float64 oracle may be computed in slices along it where
+    memory is short; None where there is none. Part of no hash."""
     accepts_constant: bool = False
     """Whether outputs that are the same for all inputs are meant, as those of a mask that sizes alone determine. Part of no hash."""
     source: str = ""
@@ -169,6 +172,7 @@ class Operator:
         gradient_tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
         reset: bool | Callable[..., object] = False,
         consumes: Sequence[str] = (),
+        batched: str | None = None,
         accepts_constant: bool = False,
         source: str = "",
         owner: str = "",
@@ -204,6 +208,7 @@ class Operator:
         set_field(self, "direction", None)
         set_field(self, "tf32", False)
         set_field(self, "reset", _reset(name, reset, self.state))
+        set_field(self, "batched", _batched(name, batched, self.cases))
         set_field(self, "accepts_constant", bool(accepts_constant))
         set_field(self, "source", str(source))
         set_field(self, "owner", _owner(name, owner))
@@ -261,6 +266,15 @@ def _of_known_names(kind: type[_Kind], given: Mapping[str, object]) -> _Kind:
             advice = f"did you mean {near[0]}=?" if near else f"expected {', '.join(known)}"
             raise DeclarationError(f"{kind.__name__}: there is no argument {name}=; {advice}")
     return object.__new__(kind)
+
+
+def _batched(operator: str, axis: str | None, cases: tuple[Case, ...]) -> str | None:
+    values = [dict(case.axes).get(axis or "") for case in cases]
+    if axis is not None and not all(type(value) is int for value in values):
+        raise DeclarationError(
+            f"operator {operator!r}: batched is {axis!r}, expected the name of an axis of whole numbers"
+        )
+    return axis
 
 
 def _implementation(operator: str, what: str, value: Any) -> Variant:

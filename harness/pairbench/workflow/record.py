@@ -138,6 +138,8 @@ class DoneRun:
     """Seconds inside timed calls and the flushes between them, by the device's selector."""
     judging_s: dict[str, float] = field(default_factory=dict)
     """Seconds spent on changing inputs and on judging outputs of timed calls, by the device's selector."""
+    remarks: list[str] = field(default_factory=list)
+    """Sentences on operators whose inputs take long to make."""
     loads: dict[str, HostLoad] = field(default_factory=dict)
     """Other work on the host and the device, by the device's selector."""
     interrupted: bool = False
@@ -157,6 +159,12 @@ class DoneRun:
             return 2
         return int(any(Status(record.status).bad for record in self.records))
 
+    def take(self, device: Device, session: DeviceSession) -> None:
+        """Take what a session on a device says of itself."""
+        self.measuring_s[device.selector] = session.measuring_s()
+        self.judging_s[device.selector] = session.judging_s()
+        self.remarks += session.slow_inputs()
+
     def summary(self) -> dict[str, Any]:
         timed = [record for record in self.records if record.n_rounds]
         return {
@@ -165,6 +173,7 @@ class DoneRun:
             "measuring_fraction": {name: seconds / self.wall_s for name, seconds in self.measuring_s.items()},
             "judging_s": self.judging_s,
             "judging_fraction": {name: seconds / self.wall_s for name, seconds in self.judging_s.items()},
+            "remarks": self.remarks,
             "remeasured_blocks": remeasured_blocks(timed),
             "host_load": {
                 name: {**vars(load), "remark": load.disturbs(name.partition(":")[0])}
@@ -200,6 +209,7 @@ class DoneRun:
             f"Blocks measured again because the device throttled: {summary['remeasured_blocks']}",
         ]
         lines += [f"What ended the measuring: {stops}"] if stops else []
+        lines += [f"{remark[0].upper()}{remark[1:]}" for remark in self.remarks]
         return lines + (self.kept.lines() if self.kept else [])
 
     def plain_records(self) -> list[dict[str, Any]]:
@@ -266,8 +276,7 @@ def record_run(
         try:
             session.run(context.settings.rounds, budgeted and budgeted(contexts[device].settings, recorder))
         finally:
-            done.measuring_s[device.selector] = session.measuring_s()
-            done.judging_s[device.selector] = session.judging_s()
+            done.take(device, session)
             done.loads[device.selector] = measured = watch.during(session.states, session.foreign_cores)
             watch.end(measured)
 

@@ -1,6 +1,5 @@
 """The tensor factory of suites: one seed, one value, on every machine and nearly in every dtype."""
 
-import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
 from pairbench.model.case import grid
 from pairbench.model.operator import Operator
@@ -64,6 +64,16 @@ def test_moments(make: Make) -> None:
     assert whole.unique().tolist() == [-2, -1, 0, 1, 2]
 
 
+def test_rand_and_like(make: Make) -> None:
+    assert torch.equal(Make(device=CPU, seed=7).rand(9, dtype="float64"), make.uniform(9, dtype="float64"))
+    other = torch.zeros(3, 4, dtype=torch.bfloat16).t()
+    found = make.like(torch.nn.Parameter(other), mean=5.0, scale=0.1)
+    assert (found.shape, found.stride(), found.dtype) == (other.shape, other.stride(), other.dtype)
+    assert not found.requires_grad and float(found.float().std()) > 0 and bool((found > 4).all())
+    with pytest.raises(DeclarationError, match=r"make\.like was given a tensor of torch\.int64; make\.integers"):
+        make.like(torch.arange(3))
+
+
 def test_zeros_and_ones(make: Make) -> None:
     assert make.zeros(2, 3, dtype="int32").tolist() == [[0] * 3] * 2
     assert make.ones(2, dtype=torch.float16).dtype == torch.float16
@@ -110,6 +120,21 @@ def test_named_inputs_must_be_there(what: str) -> None:
         build_inputs(operator, operator.cases[0], CPU, 0)
 
 
+def on_device(make: Make, n: int) -> torch.Tensor:
+    with make.device:
+        return torch.rand(n)
+
+
+def test_what_is_made_in_inference_mode_can_be_refilled() -> None:
+    def inputs(make: Make, rows: int) -> dict[str, Any]:
+        with torch.inference_mode():
+            return {"x": make.normal(rows) + 0}
+
+    operator = declare(inputs)
+    found, fresh = (build_inputs(operator, operator.cases[0], CPU, seed) for seed in (0, 1))
+    assert refill(found, fresh) and torch.equal(found["x"], fresh["x"])
+
+
 def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
     """The weights of an nn.Linear come from torch's own generator, which every process seeds by chance."""
 
@@ -117,13 +142,14 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
         return {
             "x": make.ones(n),
             "layer": torch.nn.Linear(n, n),
+            "there": on_device(make, n),
             "more": torch.tensor([random.random(), float(np.random.random_sample())]),  # noqa: NPY002
         }
 
     operator = Operator(
         "op",
-        baseline=lambda x, layer, more: x,
-        variants={"v": lambda x, layer, more: x},
+        baseline=lambda x, layer, more, there: x,
+        variants={"v": lambda x, layer, more, there: x},
         inputs=inputs,
         cases=grid(n=[3]),
     )
@@ -134,20 +160,19 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
     second = build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)
     other = build_inputs(operator, operator.cases[0], torch.device("cpu"), 1)
     assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(first["there"], second["there"]) and not torch.equal(first["there"], other["there"])
     assert torch.equal(first["layer"].weight, second["layer"].weight) and torch.equal(first["more"], second["more"])
     assert not torch.equal(first["layer"].weight, other["layer"].weight)
-
-
-@dataclasses.dataclass
-class Packed:
-    x: Any
 
 
 @pytest.mark.parametrize(
     ("made", "words"),
     [
         (torch.Generator, r"'x' as a torch\.Generator, which moves with every call.*pass them as a tensor"),
-        (lambda: Packed(torch.ones(2)), r"'x' as a dataclass Packed, expected tensors.*asdict"),
+        (lambda: iter([torch.ones(2)]), r"'x' as a list_iterator, which every call moves on; pass a list"),
+        (lambda: np.array(["a", None]), r"'x' as a NumPy ndarray of object, expected an array of numbers"),
+        (lambda: np.broadcast_to(np.ones(1), 4), r"'x' as a NumPy array that is read-only"),
+        (lambda: np.ones(4)[::-1], r"'x' as a NumPy array that is .* a view which torch cannot have"),
         (lambda: torch.eye(3).to_sparse(), r"'x' as a torch\.sparse_coo tensor, expected dense ones"),
         (lambda: {"deep": [torch.eye(3).to_sparse_csr()]}, r"'x\.deep\[0\]' as a torch\.sparse_csr tensor"),
     ],

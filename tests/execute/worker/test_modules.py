@@ -1,12 +1,15 @@
 """Modules among arguments: found wherever they lie, and watched from outside."""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from pairbench.execute.worker.modules import names_of, roots, watching
+from pairbench.execute.worker.modules import ModuleForms, names_of, roots, watching
 
 
 @dataclass
@@ -83,3 +86,24 @@ def test_a_compiled_module_is_one_call_and_stays_compiled() -> None:
         net(torch.zeros(1, 2))
     assert told.events == ["+net", "-net"]
     assert len(graphs) == 1, "watching it has compiled it again"
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    r"switches 'm', a module among its inputs, to eval\(\)": lambda m: m.eval(),
+    r"switches 'm\.1', a module among its inputs, to eval\(\)": lambda m: m[1].eval(),
+    "adds, removes or replaces a hook of 'm.0'": lambda m: m[0].register_forward_hook(lambda *_: None),
+    "adds, removes or replaces a parameter of 'm'": lambda m: setattr(m, "extra", nn.Parameter(torch.zeros(1))),
+    "adds, removes or replaces a module of 'm'": lambda m: m.__setitem__(1, nn.Identity()),
+}
+
+
+@pytest.mark.parametrize("words", CHANGES)
+def test_what_a_module_is_may_not_change_and_is_put_back(words: str) -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    forms = ModuleForms({"m": net})
+    net.cached = torch.zeros(1)  # what it keeps for itself is its own
+    assert forms.changed() is None
+    CHANGES[words](net)
+    said = forms.changed(" as it is timed")
+    assert said is not None and re.search(f"{words}.* as it is timed; an operator leaves the modules", said)
+    assert forms.changed() is None and list(net.state_dict()) == ["0.weight", "0.bias"] and net[1].training

@@ -26,6 +26,7 @@ from pairbench.execute.protocol import (
     FoundDevices,
     HoldCase,
     Inputs,
+    InputsMade,
     Job,
     Judged,
     JudgeOutputs,
@@ -68,14 +69,14 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     Describe: (DescribedSuite, BrokenSuite),
     Probe: (Environment,),
     Diagnose: (Finding,),
-    VerifyCase: (Verification, ImpostorResult, Inputs, Outputs, Ended),
-    TimeCase: (TimedRound, DrawSeed, Taken, TimedCase, Answer, Ended),
+    VerifyCase: (Verification, ImpostorResult, Inputs, Outputs, InputsMade, Ended),
+    TimeCase: (TimedRound, DrawSeed, Taken, TimedCase, Answer, InputsMade, Ended),
     HoldCase: (ImpostorResult, Ended),
     CompareInputs: (Judged, Ended),
     JudgeOutputs: (Judged, Ended),
     TimeAlone: (Alone, Ended),
     JudgeTimed: (Request, Ended),
-    ProfileCase: (Profile, Ended),
+    ProfileCase: (Profile, InputsMade, Ended),
     OpenCase: (Opened, Ended),
     TakeBlock: (TakenBlock, Ended),
     CloseCase: (TimedRound, Ended),
@@ -96,6 +97,7 @@ _ONCE = (
     Environment,
     TimedRound,
     TimedCase,
+    InputsMade,
     Opened,
     TakenBlock,
     OutputsCompared,
@@ -153,6 +155,8 @@ class Answers:
                 )
             case TimedCase() if isinstance(job, TimeCase):
                 return None if _is_told(answer, len(job.entries)) else "that cannot be"
+            case InputsMade():
+                return None if _are_times((answer.seconds,)) else "that is no time"
             case Answer():
                 return None if _are_times((*answer.known_ns, *answer.new_ns)) else "with times that are none"
             case TakenBlock() if isinstance(job, TakeBlock):

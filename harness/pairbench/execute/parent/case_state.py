@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pairbench.execute.heartbeat import NOBODY
-from pairbench.execute.protocol import CaseJob, Ended, VerifyCase
+from pairbench.execute.protocol import CaseJob, Ended, InputsMade, VerifyCase
 from pairbench.model.outcome import (
     NOT_PROFILED,
     NOT_REACHED,
@@ -32,6 +32,10 @@ class CaseState:
     rounds: list[TimedRound] = field(default_factory=list)
     impostors: list[ImpostorResult] = field(default_factory=list)
     reported: set[Entry] = field(default_factory=set)
+    inputs_s: float = 0.0
+    """Seconds that making its inputs took, where that was long."""
+    spent_s: float = 0.0
+    """Seconds that all stages took so far."""
 
     def __post_init__(self) -> None:
         self.start_over()
@@ -83,6 +87,8 @@ class CaseState:
             case Verification():
                 self.refuted[result.entry] = result
                 self.end(result.entry, result.status, result.reason or "")
+            case InputsMade():
+                self.inputs_s += result.seconds
             case TimedRound():
                 self.rounds.append(result)
             case Profile():

@@ -6,6 +6,7 @@ nothing can change it any more.
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
 
+_LONG_S = 1.0
+"""Seconds from which on making an operator's inputs is remarked on."""
 _JUDGING = 0.025
 """Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
 
@@ -92,6 +95,7 @@ class DeviceSession:
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
             self._observer.stepped(self._device)
+            state.spent_s += took_s
             verified(state, took_s)
 
         verifiers.verify(take, begins, done, impostors=impostors)
@@ -141,6 +145,7 @@ class DeviceSession:
             sparing = self.judging_s() > _JUDGING * (began - self._began)
             time_case(state, workers, len(state.rounds), sparing=sparing)
             self.round_s[state] = time.monotonic() - began
+            state.spent_s += self.round_s[state]
             self._report(state, state.ended)
             self.hold(state)
             self._observer.stepped(self._device)
@@ -167,8 +172,9 @@ class DeviceSession:
         def begins(state: CaseState) -> None:
             self._observer.step(self._device, "profile", state.planned.case.key)
 
-        def done(state: CaseState, _: float) -> None:
+        def done(state: CaseState, took_s: float) -> None:
             self._observer.stepped(self._device)
+            state.spent_s += took_s
             if final:
                 self._report(state, state.planned.entries)
             else:
@@ -217,6 +223,22 @@ class DeviceSession:
     def judging_s(self) -> float:
         """Return the time that was spent on changing values and on judging what timed calls gave."""
         return sum(timed.judging_s for state in self.states for timed in state.rounds)
+
+    def slow_inputs(self) -> list[str]:
+        """Return a sentence for each operator whose inputs took long to make."""
+        by_operator = defaultdict[str, list[CaseState]](list)
+        for state in self.states:
+            by_operator[state.planned.operator.name].append(state)
+        took = {
+            name: (sum(state.inputs_s for state in states), sum(state.spent_s for state in states))
+            for name, states in by_operator.items()
+        }
+        advice = ": make them on make.device" if self._device.kind == "cuda" else ""
+        return [
+            f"making inputs of {name} took {inputs_s:.0f} s of its {max(spent_s, inputs_s):.0f}{advice}"
+            for name, (inputs_s, spent_s) in took.items()
+            if inputs_s >= _LONG_S
+        ]
 
     def finish(self) -> None:
         """Report everything that is left: what was verified and is not to be timed."""

@@ -9,10 +9,19 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.faults import charged
 from pairbench.execute.worker.graphs import Replay, capture
+from pairbench.execute.worker.input_trees import (
+    as_outputs,
+    changed_inputs,
+    copy_inputs,
+    named_tensors,
+    refill,
+    restore,
+    together_with,
+)
 from pairbench.execute.worker.judge.plain import refuse_shadows
 from pairbench.execute.worker.training import Training, arguments
-from pairbench.execute.worker.trees import changed_inputs, copy_tree, refill, tensors
 from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.operator import Operator, Variant
 
@@ -35,7 +44,8 @@ class Call:
     initial: dict[str, Any]
     """What `reset` restores of state; empty where it restores no values."""
     consumed: dict[str, Any]
-    """Copies of the inputs that the call may overwrite. `reset` restores them from the shared inputs, and so to the values that are in place."""
+    """Copies of the inputs that the call may overwrite, and of those that share memory with them or with its state. `reset` restores them from the
+    shared inputs, and so to the values that are in place."""
     training: Training | None = None
     """What `run` goes through in training; None where no gradients are named."""
 
@@ -44,15 +54,18 @@ class Call:
 
         The shared inputs are left to the caller. What was prepared of constants without tensors stays: it is the same for all values.
         """
-        refill(self.initial, {name: fresh[name] for name in self.initial})
-        replacement = _own_state(self.operator, fresh)
-        if tensors({name: fresh[name] for name in self.operator.constants}):
-            replacement |= _prepared(self.operator, self.variant, fresh)
-        return refill({name: self.kwargs[name] for name in replacement}, replacement)
+        state = {name: fresh[name] for name in self.operator.state}
+        restore(self.initial, state if self.initial else {})
+        replacement = dict[str, Any]()
+        if named_tensors({name: fresh[name] for name in self.operator.constants}):
+            replacement = _prepared(self.operator, self.variant, fresh)
+        fits = refill({name: self.kwargs[name] for name in replacement}, replacement)
+        return fits and restore(self.kwargs, state)
 
     def overwritten(self) -> set[str]:
         """Return the inputs that the run which has just ended has overwritten, of those that it consumes."""
-        return {name for name, copied in self.consumed.items() if changed_inputs(self.shared[name], copied)}
+        names = [name for name in self.consumed if name in self.variant.consumes]
+        return {name for name in names if changed_inputs(self.shared[name], self.consumed[name])}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -67,7 +80,8 @@ class Call:
         """
         self.reset()
         try:
-            outputs = self.run()
+            with charged():
+                outputs = self.run()
         except TypeError:
             _check_names(self.variant.function, self.kwargs)
             raise
@@ -84,7 +98,7 @@ class Call:
             self.training.check(outputs)
         if not self.operator.state:
             return outputs
-        return {"output": outputs, "state": {name: self.kwargs[name] for name in self.operator.state}}
+        return {"output": outputs, "state": {name: as_outputs(self.kwargs[name]) for name in self.operator.state}}
 
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
         """Capture the call as a CUDA graph; see `graphs.capture`.
@@ -99,7 +113,7 @@ class Call:
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     """Return why an implementation computes something else for these inputs, or None where it does not."""
-    if variant.valid is None or (valid := variant.valid(**copy_tree(arguments(inputs)))) is True:
+    if variant.valid is None or (valid := variant.valid(**copy_inputs(arguments(inputs)))) is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
@@ -110,9 +124,10 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     Raises:
         CaptureError: the mode is graph, and the call cannot be captured.
     """
-    state = _own_state(operator, inputs)
-    initial = copy_tree(state) if operator.reset is True else {}
-    consumed = {name: copy_tree(inputs[name]) for name in variant.consumes if name in inputs}
+    own = copy_inputs({name: inputs[name] for name in together_with(inputs, (*operator.state, *variant.consumes))})
+    state = {name: own[name] for name in operator.state}
+    initial = copy_inputs(state) if operator.reset is True else {}
+    consumed = {name: value for name, value in own.items() if name not in state}
     given = {**inputs, **consumed}
     reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs)
     kwargs = {**arguments(given), **state, **_prepared(operator, variant, inputs)}
@@ -125,7 +140,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     run: Callable[[], Any] = training.run if training else functools.partial(function, **kwargs)
     if mode == "graph":
         run = training.capture() if training else capture(run, before=reset)
-        refill(state, {name: inputs[name] for name in state})  # capturing has called it some times
+        restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
     if training:
         reset = run.before if isinstance(run, Replay) else training.ready
     return Call(
@@ -152,7 +167,7 @@ def _reset(
     if callable(operator.reset):
         operator.reset(**state)
     elif operator.reset:
-        refill(state, initial)
+        restore(state, initial)
     if consumed and not refill(consumed, {name: inputs[name] for name in consumed}):
         raise DeclarationError(
             f"changes the shape or the structure of an input that it consumes ({', '.join(consumed)}); consumes= lets it overwrite values alone"
@@ -173,14 +188,11 @@ def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
         ) from None
 
 
-def _own_state(operator: Operator, inputs: dict[str, Any]) -> dict[str, Any]:
-    return {name: copy_tree(inputs[name]) for name in operator.state}
-
-
 def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:
     if variant.prepare is None:
         return {}
-    prepared = variant.prepare(**{name: inputs[name] for name in operator.constants})
+    with charged():
+        prepared = variant.prepare(**{name: inputs[name] for name in operator.constants})
     if not isinstance(prepared, dict):
         raise DeclarationError(f"prepare() returned {type(prepared).__name__}, expected a dict of keyword arguments")
     return prepared

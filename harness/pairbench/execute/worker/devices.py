@@ -1,6 +1,7 @@
 """The devices of this machine, as torch sees them."""
 
 import platform
+import sys
 from pathlib import Path
 
 import torch
@@ -43,6 +44,17 @@ def cpu_name() -> str:
 
 SEEDS = (0, 1)
 """Seeds of the inputs. The second one's values are put at the addresses of the first one's, so that a cached answer shows."""
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return how much memory of a device is free; of the host, how much can be had without swapping."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return sys.maxsize
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), sys.maxsize)
 
 
 def synchronize(device: torch.device) -> None:

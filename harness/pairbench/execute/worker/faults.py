@@ -1,6 +1,8 @@
 """Turns an exception into a status and a sentence, and finds out whether the GPU survived it."""
 
+import contextlib
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -41,6 +43,21 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = message_of(error)
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
+
+
+@contextlib.contextmanager
+def charged() -> Iterator[None]:
+    """Mark what is raised inside as an implementation's own, so that memory which runs out here is charged to it."""
+    try:
+        yield
+    except BaseException as error:
+        error.of_implementation = True  # type: ignore[attr-defined]
+        raise
+
+
+def is_charged(error: BaseException) -> bool:
+    """Return whether something was raised by an implementation itself."""
+    return getattr(error, "of_implementation", False)
 
 
 def where(error: BaseException) -> str:

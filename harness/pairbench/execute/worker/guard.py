@@ -5,7 +5,7 @@ from typing import Any
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended
-from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError, explain
+from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
 from pairbench.execute.worker.left_at_work import processes
 from pairbench.execute.worker.process_state import files
@@ -57,6 +57,8 @@ def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[]
         raise
     except BaseException as error:
         status, reason = explain(error)
+        if is_out_of_memory(error):  # what judges is ours
+            status, reason = Status.SKIPPED, f"the harness ran out of memory as it judged what was timed: {reason}"
         return Ended(entry=job.entries[index], status=status, reason=reason)
 
 

@@ -1,7 +1,7 @@
 """The seeded tensor factory that a suite's `inputs` function is given as `make`."""
 
-import dataclasses
 import random
+import time
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +12,20 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import is_out_of_memory
-from pairbench.execute.worker.trees import leaves, named_tensors
+from pairbench.execute.worker.input_trees import check_supported, copy_inputs, named_tensors
+from pairbench.execute.worker.trees import leaves
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
+
+
+@dataclass
+class Making:
+    """How long making inputs has taken in this process."""
+
+    seconds: float = 0.0
+
+
+making = Making()
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
@@ -34,6 +45,9 @@ def as_dtype(name: str | torch.dtype) -> torch.dtype:
 @dataclass(frozen=True, kw_only=True)
 class Make:
     """Makes tensors on the device under test; the same seed gives the same values.
+
+    What `inputs` makes by torch's own functions is on the host, and takes long where it is large: within `with make.device:` it is made on that
+    device as well, and is the same for a seed.
 
     Random values are drawn in float32 (float64 for float64) and then rounded, so that one seed means nearly the same
     input in every dtype.
@@ -67,6 +81,23 @@ class Make:
         values = torch.rand(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
         return values.mul_(high - low).add_(low).to(wanted)
 
+    def rand(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+        """Return a tensor of that shape with values spread evenly over [0, 1), as `torch.rand` does."""
+        return self.uniform(*shape, dtype=dtype)
+
+    def like(self, tensor: torch.Tensor, *, mean: float = 0.0, scale: float = 1.0) -> torch.Tensor:
+        """Return a tensor with another's shape, strides and dtype, a parameter's too, with normally distributed values of that mean and scale.
+
+        Raises:
+            DeclarationError: the other has integers, of which nobody knows the range.
+        """
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise DeclarationError(
+                f"make.like was given a tensor of {tensor.dtype}; make.integers(..., low=, high=) draws integers"
+            )
+        values = self.normal(*tensor.shape, dtype=tensor.dtype, mean=mean, scale=scale)
+        return torch.empty_like(tensor.detach(), device=self.device).copy_(values)
+
     def integers(self, *shape: int, low: int = 0, high: int, dtype: str | torch.dtype = "int64") -> torch.Tensor:
         """Return a tensor of that shape with integers spread evenly over [low, high)."""
         return torch.randint(low, high, shape, dtype=as_dtype(dtype), device=self.device, generator=self.generator)
@@ -99,6 +130,14 @@ def build_inputs(
     Raises:
         DeclarationError: `inputs` does not return a dict, or not the inputs that `constants`, `state` and `consumes` name.
     """
+    began = time.perf_counter()
+    try:
+        return _built(operator, case, device, seed, like or {})
+    finally:
+        making.seconds += time.perf_counter() - began
+
+
+def _built(operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any]) -> dict[str, Any]:
     number = zlib.crc32(f"{case.key}:{seed}".encode())
     make = Make(device=device, seed=number)
     # What inputs() makes without `make`, the weights of an nn.Linear say, is the same in every process as well.
@@ -122,10 +161,12 @@ def build_inputs(
             raise DeclarationError(
                 f"{what} names {missing!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}"
             )
-    for path, leaf in leaves(inputs):
-        if why := _unsupported(leaf):
-            raise DeclarationError(f"inputs() returned {path!r} as {why}")
-    return _for_training(operator, inputs, make, like or {}) if operator.direction else inputs
+    check_supported(inputs)
+    if any(tensor.is_inference() for tensor in named_tensors(inputs).values()):
+        inputs = copy_inputs(
+            inputs
+        )  # those of inference mode are never written to outside of it, as other values are put in place
+    return _for_training(operator, inputs, make, like) if operator.direction else inputs
 
 
 def _for_training(operator: Operator, inputs: dict[str, Any], make: Make, like: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +195,7 @@ def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
     Raises:
         DeclarationError: a name is none of an input, or not of one that can have a gradient.
     """
-    found = dict(named_tensors(inputs))
+    found = named_tensors(inputs)
     for name in operator.gradients:
         if name not in found:
             raise DeclarationError(
@@ -181,17 +222,3 @@ def _gradient(form: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     else:
         values = 1.25 + 0.75 * torch.rand((), dtype=dtype, device=form.device, generator=generator)
     return values.to(form.dtype)
-
-
-def _unsupported(leaf: Any) -> str | None:
-    """Return what cannot be copied, refilled and compared, and what to do instead; None for all else."""
-    if isinstance(leaf, torch.Generator):
-        return (
-            "a torch.Generator, which moves with every call, so that no two calls compute the same; "
-            "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
-        )
-    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-        return f"a dataclass {type(leaf).__qualname__}, expected tensors, modules, and dicts, lists or tuples of these; pass dataclasses.asdict() of it"
-    if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_nested):
-        return f"a {leaf.layout} tensor, expected dense ones; pass its indices and values, and make it within the call"
-    return None

@@ -1,4 +1,4 @@
-"""The modules among a call's arguments: their names, and a way to watch their calls."""
+"""The modules among a call's arguments: their names, a way to watch their calls, and whether a call changes what they are."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,6 +6,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 import torch
+
+from pairbench.execute.worker.input_trees import nodes
 
 
 class Watcher(Protocol):
@@ -76,3 +78,46 @@ def watching(names: dict[torch.nn.Module, str], watcher: Watcher) -> Iterator[No
         yield
     finally:
         torch.nn.Module.__call__ = plain
+
+
+_CALLED = tuple(name for name in vars(torch.nn.Module()) if "hooks" in name and "state_dict" not in name)
+_REGISTERED = {"_parameters": "parameter", "_modules": "module", **dict.fromkeys(_CALLED, "hook")}
+
+
+class ModuleForms:
+    """What modules are besides their values: whether they train, and the names of their parameters, their parts and their hooks."""
+
+    def __init__(self, tree: Any) -> None:
+        """Remember how the modules of a tree are now."""
+        self._modules = {path: value for path, value, _ in nodes(tree) if isinstance(value, torch.nn.Module)}
+        self._were = {path: _form(module) for path, module in self._modules.items()}
+
+    def changed(self, when: str = "") -> str | None:
+        """Return a sentence on the first module that is not as it was, or None. All are put back.
+
+        Args:
+            when: Words on when a call has changed it, with a space before them.
+        """
+        found = []
+        for path, module in self._modules.items():
+            training, were = self._were[path]
+            if module.training != training:
+                found.append(f"switches {path!r}, a module among its inputs, to {'eval' if training else 'train'}()")
+                module.training = training
+            for kind, was in were.items():
+                held = vars(module)[kind]
+                if held.keys() != was.keys() or (kind == "_modules" and any(held[key] is not was[key] for key in was)):
+                    found.append(
+                        f"adds, removes or replaces a {_REGISTERED[kind]} of {path!r}, a module among its inputs"
+                    )
+                    held.clear()
+                    held.update(was)
+        if not found:
+            return None
+        return f"{found[0]}{when}; an operator leaves the modules among its inputs as they are, for its caller goes on with them"
+
+
+def _form(module: torch.nn.Module) -> tuple[bool, dict[str, dict[Any, Any]]]:
+    return module.training, {
+        kind: dict(vars(module)[kind]) for kind in _REGISTERED if isinstance(vars(module).get(kind), dict)
+    }

@@ -21,6 +21,7 @@ from pairbench.execute.protocol import (
     Ended,
     FingerprintOutputs,
     HoldCase,
+    InputsMade,
     ParentLine,
     ProfileCase,
     SaveOutputs,
@@ -31,10 +32,10 @@ from pairbench.execute.protocol import (
 )
 from pairbench.execute.worker.calls import make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, torch_device
-from pairbench.execute.worker.faults import SuiteFaultError, explain
+from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.inputs import build_inputs, making
 from pairbench.execute.worker.judge.sent import outside_references
 from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import launches, memory
@@ -43,18 +44,21 @@ from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import (
-    ExpectedOutputs,
+    Expected,
     Reference,
     check_baseline,
     make_expected,
-    verify_entry,
     why_anything_passes,
 )
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
+from pairbench.execute.worker.verify.sparing import Held, is_short, sparing_references
+from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry
 
+_TOLD_S = 0.05
+"""Seconds from which the run is told how long a case's inputs took to make."""
 _MORE_SEEDS = range(100, 104)
 """Far from those of verification: of inputs that tell whether small outputs are the same by chance."""
 
@@ -63,7 +67,7 @@ def run_stage(
     job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
-    device = begin_case(config, job, operator)
+    device, made_s = begin_case(config, job, operator), making.seconds
     match job:
         case VerifyCase():
             yield from of_case(_verify(job, operator, heartbeat, device, line))
@@ -85,6 +89,8 @@ def run_stage(
             from pairbench.execute.worker.diverge.lockstep import diverge
 
             yield from of_case(diverge(job, operator, config, heartbeat, device))
+    if isinstance(job, VerifyCase | TimeCase | ProfileCase) and (took_s := making.seconds - made_s) >= _TOLD_S:
+        yield InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
     release(device)
 
@@ -114,13 +120,14 @@ def release(device: torch.device) -> None:
 
 def expected_of(
     job: VerifyCase | HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[Any, None, tuple[ExpectedOutputs, ...]]:
+) -> Generator[Any, None, tuple[Expected, ...]]:
     """Return the expected outputs of a case for each seed, and yield what became of its automatic impostors; none where nothing can be judged by them."""
     references, ended = _references(job, operator, heartbeat, device)
     yield from ended
     if not references:
         return ()
-    results = audit_automatic(operator, references[0]) if job.automatic_impostors else []
+    tried = job.automatic_impostors and references[0].outputs is not None
+    results = audit_automatic(operator, references[0]) if tried else []
     yield from results
     if let_through := [result.impostor for result in results if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
@@ -134,11 +141,14 @@ def _verify(
 ) -> Iterator[Any]:
     references: tuple[Reference, ...]
     if job.outside and line is not None:
-        references = outside_references(_inputs(job, operator, device), heartbeat, line)
+        inputs = [_made(operator, device, job.case, seed) for seed in SEEDS]
+        references = outside_references(inputs, heartbeat, line)
     else:
         references = yield from expected_of(job, operator, heartbeat, device)
     if not references:
         return
+    held = Held(operator, job.case, device, references, functools.partial(_made, operator, device))
+    del references
     refused: Ended | Verification | None = None
     for index, entry in enumerate(job.entries):
         variant = operator.implementations[entry.implementation]
@@ -147,9 +157,9 @@ def _verify(
             continue
 
         def step(entry: Entry = entry, variant: Any = variant) -> Verification:
-            if why := why_invalid(variant, references[0].inputs):
+            if variant.valid is not None and (why := why_invalid(variant, held.references[0].inputs)):
                 return Verification(entry=entry, status=Status.SKIPPED, reason=why)
-            return verify_entry(operator, variant, entry, references, device)
+            return held.verify(variant, entry)
 
         found = guarded(job, index, heartbeat, step)
         yield found
@@ -158,18 +168,18 @@ def _verify(
     # Last, for an impostor may do worse than be wrong.
     for index, name in enumerate(job.declared_impostors, start=len(job.entries)):
         with heartbeat.entry(index):
-            outcome = audit_declared(operator, name, references, device)
+            outcome = audit_declared(operator, name, held.references, device)
         yield outcome
 
 
-def _inputs(job: CaseJob, operator: Operator, device: torch.device) -> list[dict[str, Any]]:
-    """Return the inputs for each seed of verification.
+def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> dict[str, Any]:
+    """Return the inputs for a seed of verification.
 
     Raises:
         SuiteFaultError: they cannot be made.
     """
     try:
-        inputs = [build_inputs(operator, job.case, device, seed) for seed in SEEDS]
+        inputs = build_inputs(operator, case, device, seed)
     except BaseException as error:  # of the suite's, as in `guarded`
         status, reason = explain(error)
         # What a declaration lacks is no failure of the function.
@@ -183,17 +193,15 @@ def _inputs(job: CaseJob, operator: Operator, device: torch.device) -> list[dict
 
 def _references(
     job: VerifyCase | HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> tuple[tuple[ExpectedOutputs, ...], list[Ended]]:
+) -> tuple[tuple[Expected, ...], list[Ended]]:
     """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
-    inputs = _inputs(job, operator, device)
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
-            # No generator: what raises may be StopIteration.
-            references = tuple([make_expected(operator, given) for given in inputs])
-            more = (build_inputs(operator, job.case, device, seed) for seed in _MORE_SEEDS)
-            useless = why_anything_passes(operator, job.case, references, more)
+            references, useless = _held_or_sparing(operator, job.case, device)
             wrong = useless or check_baseline(references[0], operator.tolerance_for)
+    except SuiteFaultError:
+        raise
     except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)
     else:
@@ -203,6 +211,32 @@ def _references(
             return references, []
     # Impostors alone have no entry to end; the end of the case is theirs.
     return (), without_baseline(job.entries, status, wrong) or [Ended(entry=None, status=status, reason=wrong)]
+
+
+def _held_or_sparing(operator: Operator, case: Case, device: torch.device) -> tuple[tuple[Expected, ...], str | None]:
+    """Return what is expected for each seed, held if there is room, and why the outputs cannot tell right from wrong, or None."""
+    make = functools.partial(_made, operator, device)
+    first = [make(case, SEEDS[0])]
+    if not is_short(first[0], device):
+        try:
+            # No generator: what raises may be StopIteration.
+            references = tuple([make_expected(operator, given) for given in (first.pop(), make(case, SEEDS[1]))])
+            if not any("out of memory" in (one.oracle_missing or "") for one in references):
+                more = (build_inputs(operator, case, device, seed) for seed in _MORE_SEEDS)
+                return references, why_anything_passes(operator, case, references, more)
+        except BaseException as error:
+            if not is_out_of_memory(error) and getattr(error, "status", None) is not Status.OOM:
+                raise
+        references = ()
+    first.clear()
+    release(device)
+    try:
+        return sparing_references(operator, case, make, bare=False)
+    except BaseException as error:
+        if not is_out_of_memory(error):
+            raise
+    release(device)
+    return sparing_references(operator, case, make, bare=True)
 
 
 def _profile(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:

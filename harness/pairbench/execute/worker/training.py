@@ -7,7 +7,6 @@ for it is gone through several times.
 """
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,8 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.graphs import Replay, capture, capture_behind
-from pairbench.execute.worker.trees import leaves, map_tensors, named_tensors, tensors
+from pairbench.execute.worker.input_trees import named_tensors, with_replaced
+from pairbench.execute.worker.trees import leaves, map_tensors, tensors
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, gradient_path
 from pairbench.model.operator import Operator
 
@@ -79,16 +79,16 @@ class Training:
             reset: Puts its state back, and restores what a call overwrites.
             once: Whether a call may overwrite what was saved.
         """
-        named = dict(named_tensors(kwargs))
+        named = named_tensors(kwargs)
         own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
-        found = dict(named_tensors(own))
+        found = named_tensors(own)
         return cls(
             operator=operator,
             function=function,
             kwargs=own,
             targets={name: found[name] for name in operator.gradients},
             output_gradients=inputs.get(OUTPUT_GRADIENTS, {}),
-            watched=tensors({name: value for name, value in kwargs.items() if name not in operator.state}),
+            watched=list(named_tensors({name: kwargs[name] for name in kwargs if name not in operator.state}).values()),
             reset=reset,
             once=once,
         )
@@ -221,7 +221,7 @@ class Training:
 
     def saved_bytes(self) -> int:
         """Return the bytes that one forward keeps for backward: of distinct storages, those of its arguments left out."""
-        given = {tensor.untyped_storage().data_ptr() for tensor in tensors(self.kwargs)}
+        given = {tensor.untyped_storage().data_ptr() for tensor in named_tensors(self.kwargs).values()}
         kept = dict[int, int]()
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -255,7 +255,7 @@ class Training:
 
     def _afresh(self) -> "Training":
         own = _own_leaves(self.kwargs, list(self.targets.values()))
-        found = dict(named_tensors(own))
+        found = named_tensors(own)
         return Training(
             operator=self.operator,
             function=self.function,
@@ -270,7 +270,7 @@ class Training:
 
 def accumulated(inputs: dict[str, Any]) -> str:
     """Return what is to be added to a reason where calls left a gradient in `.grad` of an input; else nothing."""
-    for name, tensor in named_tensors(inputs):
+    for name, tensor in named_tensors(inputs).items():
         if tensor.is_leaf and tensor.grad is not None:
             return (
                 f"; calls leave a gradient in {name}.grad, to which each call adds: declare gradients=({name!r},) and return the outputs "
@@ -282,15 +282,10 @@ def accumulated(inputs: dict[str, Any]) -> str:
 def _own_leaves(tree: dict[str, Any], targets: list[torch.Tensor]) -> dict[str, Any]:
     """Return a tree with leaves of its own in the place of some tensors, at the same addresses; all other tensors are shared."""
     own = {id(target): _own_leaf(target) for target in targets}
-
-    def change_module(module: torch.nn.Module) -> torch.nn.Module:
-        held = [*module.parameters(), *module.buffers()]
-        if not any(id(tensor) in own for tensor in held):
-            return module
-        return copy.deepcopy(module, {id(tensor): own.get(id(tensor), tensor) for tensor in held})
-
-    changed: dict[str, Any] = map_tensors(tree, lambda tensor: own.get(id(tensor), tensor), change_module)
-    return changed
+    learn = {
+        name: value for name, value in tree.items() if any(id(one) in own for one in named_tensors(value).values())
+    }
+    return {**tree, **with_replaced(learn, own)}
 
 
 def _own_leaf(target: torch.Tensor) -> torch.Tensor:

@@ -283,13 +283,16 @@ def left_running(*, thorough: bool = True) -> str | None:
 def _left_behind() -> str | None:
     """Describe a thread of a suite that is alive and not waiting for a subprocess; None where there is none."""
     tops = sys._current_frames()
+    tops.pop(
+        threading.get_ident(), None
+    )  # a frame that holds itself would hold all that its callers have until garbage is collected
     for thread in [*_threads]:
         top = tops.get(thread.ident or 0)
         if top is None or top.f_code not in _WAIT_FOR_A_PROCESS:
             return f"a thread running ({thread.place}: {thread.name!r})"
     # Those of a library may be at work for a suite.
-    for ident, top in tops.items():
-        frame = top if ident != threading.get_ident() and top.f_code not in _WAIT_FOR_A_PROCESS else None
+    for top in tops.values():
+        frame = top if top.f_code not in _WAIT_FOR_A_PROCESS else None
         while frame is not None and not _is_of_suite(frame):
             frame = frame.f_back
         if frame is not None:

@@ -120,7 +120,7 @@ def test_without_an_oracle_the_rest_is_said(
     def cannot(_: Any) -> Any:
         raise TypeError("no float64 here")
 
-    monkeypatch.setattr(module, "upcast_tree", cannot)
+    monkeypatch.setattr(module, "upcast_inputs", cannot)
     found = divergence(suites, heartbeat, "wrong_ffn")
     assert found.oracle_missing and "no float64 here" in found.oracle_missing
     assert found.first and found.first.variant_oracle is None and found.bad

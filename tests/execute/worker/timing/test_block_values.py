@@ -98,7 +98,7 @@ def test_of_each_call_with_a_lead_in_an_output_is_kept(
     entries = timed(baseline=lambda: 1e8, a=lambda: 1.0, b=lambda: 2.0)
     found = take(entries, values=values, seconds=1e-8, renew=lambda: renewed)
     assert [len(one.kept) for one in entries[1:]] == [int(judged)] * 2
-    assert len(found.throttled) == samples and values.puts <= len(entries)
+    assert len(found.throttled) == samples and values.written.get("x", 0) <= len(entries)
 
 
 def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:

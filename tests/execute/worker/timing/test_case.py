@@ -11,6 +11,7 @@ import torch
 from pairbench import Operator, Variant
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.worker.timing import measure, new_values, recheck, rights, values
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
@@ -76,3 +77,29 @@ def test_what_it_timed_is_judged_as_well(heartbeat: Heartbeat) -> None:
 
     ended = [result for result in results(remembers, heartbeat) if isinstance(result, Ended)]
     assert [(end.entry, end.status) for end in ended] == [(ENTRIES[1], Status.MISMATCHED)]
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_where_memory_is_short_outputs_are_judged_as_they_are(
+    heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch, remembers: bool
+) -> None:
+    kept = dict[int, torch.Tensor]()
+    for module in (measure, new_values, recheck, rights, values):
+        monkeypatch.setattr(module, "has_room", lambda *_, **__: False)
+    timed, *ended = results(lambda x: kept.setdefault(0, x + 1) if remembers else x + 1, heartbeat)[::-1]
+    assert isinstance(timed, TimedRound)
+    assert [(one.entry, one.status) for one in ended] == [(ENTRIES[1], Status.MISMATCHED)] * remembers
+
+
+def test_memory_that_runs_out_as_it_is_judged_is_charged_to_nobody(
+    heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(rights, "judge", no_room)
+    monkeypatch.setattr(rights, "clearly_right", no_room)
+    found = results(lambda x: x + 1, heartbeat)
+    ended = {one.entry: (one.status, one.reason) for one in found if isinstance(one, Ended)}
+    assert ended and {status for status, _ in ended.values()} == {Status.SKIPPED}
+    assert all("the harness ran out of memory as it judged what was timed" in reason for _, reason in ended.values())

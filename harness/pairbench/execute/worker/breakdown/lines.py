@@ -17,8 +17,8 @@ from unittest.mock import patch
 import torch
 
 from pairbench.execute.worker.dispatch import TransparentMode
+from pairbench.execute.worker.input_trees import named_tensors
 from pairbench.execute.worker.modules import watching
-from pairbench.execute.worker.trees import tensors
 from pairbench.execute.worker.verify.judge import dtype_name
 from pairbench.model.breakdown import SourceLine
 
@@ -139,7 +139,7 @@ def see(
     run: Callable[[], Any], names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()
 ) -> list[Sighting]:
     """Run once and return every copy, cast and wait, in order."""
-    storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors(state))
+    storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in named_tensors(state).values())
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), contextlib.__file__, "<", *skipped)
     mode = Sightings(state=storages, skipped=ours)
     with _explicit_waits(mode), watching(names, mode), mode:

@@ -32,11 +32,11 @@ from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.graphs import CaptureError, Replay
 from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.input_trees import restore
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.profile import launches
 from pairbench.execute.worker.profile.trace import raw_trace, run_sentinel
-from pairbench.execute.worker.trees import refill
 from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
@@ -136,7 +136,7 @@ class _Subject:
 
     def _restore(self) -> None:
         """Put the state back to what the case declares, and do what comes before each call."""
-        refill(self._state(), {name: self._call.shared[name] for name in self._call.operator.state})
+        restore(self._state(), {name: self._call.shared[name] for name in self._call.operator.state})
         self._call.reset()
         synchronize(self._device)
 

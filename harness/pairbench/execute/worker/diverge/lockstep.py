@@ -18,9 +18,10 @@ from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.diverge.gap import Tensors, error_of, gap_of, incomparable, is_worse, size_of, tensors_of
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.input_trees import copy_inputs, restore, upcast_inputs
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
-from pairbench.execute.worker.trees import copy_tree, refill, upcast_tree
+from pairbench.execute.worker.trees import copy_tree
 from pairbench.execute.worker.verify.judge import dtype_name, judge
 from pairbench.model.divergence import Divergence, Gap, Layer, NoDivergence
 from pairbench.model.operator import Operator
@@ -65,10 +66,7 @@ class _Side:
     def run(self, visits: _Visits | None = None) -> Any:
         """Run once from the state that the case declares, and return all that is judged."""
         operator = self.call.operator
-        refill(
-            {name: self.call.kwargs[name] for name in operator.state},
-            {name: self.call.shared[name] for name in operator.state},
-        )
+        restore(self.call.kwargs, {name: self.call.shared[name] for name in operator.state})
         if visits is None:
             outputs = self.call.observe()
         else:
@@ -89,8 +87,8 @@ def diverge(
         variant = operator.implementations[entry.implementation]
         if why := why_invalid(variant, inputs):
             return NoDivergence(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
-        baseline = make_call(operator, operator.baseline, "eager", copy_tree(inputs))
-        call = make_call(operator, variant, "eager", copy_tree(inputs))
+        baseline = make_call(operator, operator.baseline, "eager", copy_inputs(inputs))
+        call = make_call(operator, variant, "eager", copy_inputs(inputs))
         ours, theirs = roots(call.given), roots(baseline.given)
         if missing := _missing(entry, ours, theirs):
             return NoDivergence(entry=entry, reason=missing, bad=False)
@@ -161,7 +159,7 @@ class _Lockstep:
     def _oracle(self) -> tuple[_Side | None, Any, str | None]:
         """Return the baseline in float64 and its outputs, or why it does not run in float64."""
         try:
-            call = make_call(self._operator, self._operator.baseline, "eager", upcast_tree(self._inputs))
+            call = make_call(self._operator, self._operator.baseline, "eager", upcast_inputs(self._inputs))
             oracle = _Side(call=call, names=names_of(roots(call.given)), device=self._baseline.device)
             return oracle, copy_tree(oracle.run()), None
         except BaseException as error:

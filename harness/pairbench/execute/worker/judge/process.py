@@ -41,7 +41,7 @@ from pairbench.execute.worker.judge.sent import sums
 from pairbench.execute.worker.stages import begin_case, expected_of
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.timing.timers import HostTimer
-from pairbench.execute.worker.verify.case import ExpectedOutputs, strays_note
+from pairbench.execute.worker.verify.case import Expected, strays_note
 from pairbench.execute.worker.verify.judge import OutputVerdict, worst
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
@@ -57,7 +57,7 @@ class _Held:
     """A case whose outputs are judged."""
 
     operator: Operator
-    references: tuple[ExpectedOutputs, ...]
+    references: tuple[Expected, ...]
     verdicts: dict[int, list[OutputVerdict]] = field(default_factory=dict)
 
     def judged(self, index: int, verdict: OutputVerdict) -> Judged:
@@ -163,9 +163,9 @@ class Judge:
         return self._held
 
 
-def _as_judged(reference: ExpectedOutputs) -> ExpectedOutputs:
-    oracle = None if reference.oracle is None else as_judged(reference.oracle)
-    return replace(reference, outputs=as_judged(reference.outputs), oracle=oracle)
+def _as_judged(reference: Expected) -> Expected:
+    outputs, oracle = (None if one is None else as_judged(one) for one in (reference.outputs, reference.oracle))
+    return replace(reference, outputs=outputs, oracle=oracle)  # type: ignore[type-var]
 
 
 def _alone_ns(operator: Operator, inputs: dict[str, Any]) -> tuple[float, ...]:

@@ -22,11 +22,11 @@ from pairbench.execute.protocol import Inputs as InputSums
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.input_trees import copy_inputs, parts
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import clear, export, write
 from pairbench.execute.worker.timing.new_values import call_again, call_in_pairs, compares
 from pairbench.execute.worker.timing.ready import Ready
-from pairbench.execute.worker.trees import copy_tree
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.judge import OutputVerdict
 from pairbench.model.tolerance import Tolerance
@@ -36,7 +36,7 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     """Return what tells inputs apart: for each leaf of each seed's, its name and a text of its form and a checksum of its elements."""
     found = []
     for seed, given in enumerate(inputs):
-        exported = export(given, copy=False)
+        exported = export(dict(parts(given)), copy=False)
         pieces = iter(exported.pieces)
         for path, described in exported.leaves:
             filled = described[0] == "tensor" and described[4]
@@ -54,6 +54,7 @@ class OutsideReference:
     line: ParentLine
     heartbeat: Heartbeat
     outputs: None = None
+    sparing: bool = False
     oracle_missing: None = None
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)
@@ -111,7 +112,7 @@ class _Asked:
     @functools.cached_property
     def _known(self) -> dict[str, Any] | None:
         """Inputs that came again and again; None where calls on these are not compared."""
-        return copy_tree(self._ready.inputs) if compares(self._ready) else None
+        return copy_inputs(self._ready.inputs) if compares(self._ready) else None
 
     def answer(self, request: Request) -> Answer:
         timed = self._timed[request.index]

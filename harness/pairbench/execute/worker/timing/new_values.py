@@ -12,12 +12,13 @@ from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call
 from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.input_trees import named_tensors, refill, same_form
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
-from pairbench.execute.worker.trees import has_room, refill, same_form
+from pairbench.execute.worker.trees import has_room
 from pairbench.stats import quick
 
 _SEED_BITS = 60
@@ -141,7 +142,7 @@ def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_see
     Raises:
         EntryFailedError: a `prepare` failed.
     """
-    if not compares(ready) or not has_room(ready.inputs):
+    if not compares(ready) or not has_room(named_tensors(ready.inputs)):
         return False
     began = trusted.perf_counter()
     new = build_inputs(ready.operator, ready.job.case, ready.device, draw(), like=ready.inputs)
@@ -197,7 +198,13 @@ def _sample(
     # As many as hide the host's work of a call between others: with one alone, a call that the host limits would look slower.
     for _ in range(lead_in + 1):
         ready.timer.flush()
-    return ready.timer.sample(call.run, keep=lambda outputs: timed.copied(call.observed(outputs)))
+    return ready.timer.sample(call.run, keep=lambda outputs: _kept(timed, call.observed(outputs)))
+
+
+def _kept(timed: Timed, outputs: Any) -> Any:
+    """Return outputs to judge: a copy, or where there is no room for one the outputs themselves, which are judged before any other call is made."""
+    copied = timed.copied(outputs)
+    return outputs if copied is None else copied
 
 
 def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.input_trees import named_tensors, refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import export
 from pairbench.execute.worker.timing.measure import Timed, copy_where_room
@@ -24,7 +25,7 @@ from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nv
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import FirstCalls, Watch
-from pairbench.execute.worker.trees import refill, tensors
+from pairbench.execute.worker.trees import tensors
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
@@ -119,7 +120,7 @@ def make_ready(
     nvml, _ = open_nvml(config.device.uuid)
     beside = [found for item in config.device.beside if (found := open_nvml(item.uuid)[0])]
     seed = zlib.crc32(f"{job.case.key}:{config.settings.seed}:{job.round}".encode())
-    values = Values.of(operator, job.case, device, inputs)
+    values = Values.of(operator, job.case, device, inputs, inputs_s)
     constants = {name: inputs[name] for name in operator.constants}
     return Ready(
         job=job,
@@ -162,7 +163,10 @@ def _capture(
     torch.cuda.empty_cache()
     # Replays are judged on other inputs, beside a copy of what the baseline's gives.
     beside = tensors(
-        [inputs, *(replay.replays[0].outputs for entry, replay in replays.items() if entry.role == "baseline")]
+        [
+            named_tensors(inputs),
+            *(replay.replays[0].outputs for entry, replay in replays.items() if entry.role == "baseline"),
+        ]
     )
     room = _ROOM * needed + sum(tensor.nbytes for tensor in beside)
     return replays if torch.cuda.mem_get_info()[0] >= room else {}

@@ -12,6 +12,7 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
+from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
@@ -29,7 +30,7 @@ from pairbench.execute.worker.timing.new_values import (
 )
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.rights import Inputs, Right, Rights
-from pairbench.execute.worker.trees import copy_tree, refill, tensors
+from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import poison
 from pairbench.execute.worker.verify.judge import same_outputs
@@ -142,7 +143,7 @@ def _inputs_of(ready: Case, number: int, inputs: dict[str, Any] | None = None) -
 
 def _known_of(ready: Case) -> dict[str, Any]:
     """Return inputs that came again and again; elsewhere they are known, and not asked for."""
-    return {} if isinstance(ready, Elsewhere) else copy_tree(ready.inputs)
+    return {} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs)
 
 
 def _may_remember(ready: Case, timed: Timed) -> bool:
@@ -168,16 +169,18 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
     remembered = False
     if others:
         new = new_values(ready)
-        again = list[tuple[Timed, Again]]()
-        for timed in others:
-            made = guarded(
-                ready.job, timed.index, heartbeat, functools.partial(call_again_on, ready, timed, new, known)
-            )
-            if isinstance(made, Ended):
-                yield made
-            else:
-                again.append((timed, made))
-        remembered = yield from _judge_again(ready, heartbeat, again, new, known)
+        together = isinstance(ready, Elsewhere) or has_room(named_tensors(ready.inputs))
+        for some in [others] if together else [[timed] for timed in others]:
+            again = list[tuple[Timed, Again]]()
+            for timed in some:
+                step = functools.partial(call_again_on, ready, timed, new, known)
+                made = guarded(ready.job, timed.index, heartbeat, step)
+                if isinstance(made, Ended):
+                    yield made
+                else:
+                    again.append((timed, made))
+            del made
+            remembered |= yield from _judge_again(ready, heartbeat, again, new, known, remembered=remembered)
     samples = [
         (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
     ]

@@ -7,8 +7,9 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, refilling, same_form
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.trees import copy_tree, has_room, refilling, same_form, tensors
+from pairbench.execute.worker.trees import has_room
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
@@ -31,6 +32,11 @@ def set_seed(number: int) -> int:
     return _FIRST_SEED + number
 
 
+def version(tensor: torch.Tensor) -> int:
+    """Return how often torch has written to a tensor, or to another one that shares its memory."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 @dataclass(kw_only=True)
 class Values:
     """The sets of values of one case's inputs, all but its constants and its state, and which one is in place."""
@@ -46,19 +52,23 @@ class Values:
     judged: bool
     """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state that is not put back."""
     current: int = 0
-    puts: int = 0
-    """How often a set was put in place: each tensor was written to that often."""
+    written: dict[str, int] = field(default_factory=dict)
+    """How often each tensor was written to as sets were put in place; tensors that share memory may share that count."""
     spent_s: float = 0.0
     """Seconds that making the sets and putting them in place took."""
     _debt_s: float = field(default=0.0, init=False)
     _copies: list[list[tuple[torch.Tensor, torch.Tensor]]] = field(init=False)
+    _targets: dict[str, torch.Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
         """Find once what is copied where for each set: a case has hundreds of changes."""
         self._copies = [refilling(self.shared, values) for values in self.sets]
+        self._targets = named_tensors(self.shared)
 
     @classmethod
-    def of(cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any]) -> "Values":
+    def of(
+        cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any], made_s: float = 0.0
+    ) -> "Values":
         """Make further sets, as many as time and memory allow.
 
         Args:
@@ -66,12 +76,17 @@ class Values:
             case: Of it.
             device: Where.
             inputs: Of the case with the first seed: the first set, and where all others will be put.
+            made_s: Seconds that these took to make: where that is too long, no others are.
         """
         synchronize(device)  # what was queued before is not waited for on the account of values
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
-        if not tensors(shared) or not has_room(shared, copies=1 + _MORE[0][1]):
+        if (
+            not (found := named_tensors(shared))
+            or not has_room(found, copies=1 + _MORE[0][1])
+            or made_s >= _MORE[-1][0]
+        ):
             return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
@@ -79,7 +94,7 @@ class Values:
             synchronize(device)
             return {name: made[name] for name in names}
 
-        first = copy_tree(shared)
+        first = copy_inputs(shared)
         began = trusted.perf_counter()
         second = make(1)
         took = trusted.perf_counter() - began
@@ -112,11 +127,13 @@ class Values:
 
     def put(self, index: int) -> None:
         """Put a set in place, at the same addresses."""
+        before = {name: version(tensor) for name, tensor in self._targets.items()}
         with torch.no_grad():
             for target, value in self._copies[index]:
                 target.copy_(value)
+        for name, then in before.items():
+            self.written[name] = self.written.get(name, 0) + version(self._targets[name]) - then
         self.current = index
-        self.puts += 1
 
     def replace_first(self, inputs: dict[str, Any]) -> None:
         """Take the values of these inputs for the first set from now on, and put them in place."""

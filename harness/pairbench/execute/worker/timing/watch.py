@@ -16,10 +16,12 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
+from pairbench.execute.worker.input_trees import named_tensors
 from pairbench.execute.worker.left_at_work import processes
+from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.process_state import STATE, files
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.trees import about_changed_inputs, leaves, same_bits
+from pairbench.execute.worker.timing.values import Values, version
+from pairbench.execute.worker.trees import about_changed_inputs, same_bits
 
 _PART = 0.05
 """Part of the time of timing that looking may take, after the first block."""
@@ -45,13 +47,14 @@ class FirstCalls:
             inputs: Those that every implementation leaves alone.
             renew: Puts them back as they are now.
         """
-        self._tensors = _tensors(inputs)
+        self._tensors = named_tensors(inputs)
+        self._forms = ModuleForms(inputs)
         self._renew = renew
-        self._sums = [_sum(tensor) for _, tensor in self._tensors]
+        self._sums = {name: _sum(tensor) for name, tensor in self._tensors.items()}
         self._versions = self._read_versions()
 
     def _read_versions(self) -> list[int]:
-        return [_version(tensor) for _, tensor in self._tensors]
+        return list(map(version, self._tensors.values()))
 
     def look(self) -> None:
         """Look whether torch has written to an input since the last time.
@@ -59,6 +62,8 @@ class FirstCalls:
         Raises:
             DeclarationError: an input has changed. By now it is as it was.
         """
+        if why := self._forms.changed(_BEFORE):
+            raise DeclarationError(why)
         if self._read_versions() != self._versions:
             changed = self.changed()
             self._renew()
@@ -68,8 +73,7 @@ class FirstCalls:
 
     def changed(self) -> str | None:
         """Return a sentence on the inputs that are not as they were, whoever wrote to them, or None."""
-        pairs = zip(self._tensors, self._sums, strict=True)
-        changed = [name for (name, tensor), then in pairs if _sum(tensor) != then]
+        changed = [name for name, tensor in self._tensors.items() if _sum(tensor) != self._sums[name]]
         return about_changed_inputs(changed, _BEFORE) if changed else None
 
 
@@ -88,8 +92,9 @@ class Watch:
         self._files = files.read()
         self._of_torch = {name: value for name, value in self.flags.items() if name not in STATE}
         self._values = values
-        self._constants = _tensors(constants or {})
-        self._shared = _tensors(values.shared)
+        self._constants = named_tensors(constants or {})
+        self._shared = named_tensors(values.shared)
+        self._forms = ModuleForms({**values.shared, **(constants or {})})
         self.begin()
         self._owed_s = 0.0
         self._looked = trusted.perf_counter()
@@ -102,12 +107,12 @@ class Watch:
 
     def begin(self) -> None:
         """Expect the inputs to stay as they are now."""
-        self._sums = {name: _sum(tensor) for name, tensor in (*self._constants, *self._lone())}
+        self._sums = {name: _sum(tensor) for name, tensor in (self._constants | self._lone()).items()}
         self._versions = self._read_versions()
 
-    def _lone(self) -> list[tuple[str, torch.Tensor]]:
+    def _lone(self) -> dict[str, torch.Tensor]:
         """Return the tensors of which there is no other set to compare with."""
-        return self._shared if len(self._values.sets) == 1 else []
+        return self._shared if len(self._values.sets) == 1 else {}
 
     @contextmanager
     def turn(self, block: int) -> Iterator[None]:
@@ -184,8 +189,9 @@ class Watch:
 
     def _read_versions(self) -> list[int]:
         """Return how often each tensor was written to by torch, but for the changes of values."""
-        shared = [_version(tensor) - self._values.puts for _, tensor in self._shared]
-        return shared + [_version(tensor) for _, tensor in self._constants]
+        written = self._values.written
+        shared = [version(tensor) - written.get(name, 0) for name, tensor in self._shared.items()]
+        return shared + list(map(version, self._constants.values()))
 
     def _compare(self) -> None:
         if why := self.changed_input():
@@ -199,19 +205,11 @@ class Watch:
 
     def changed_input(self) -> str | None:
         """Return a sentence on the inputs that are not as they should be, to the bit, or None."""
-        expected = _tensors(self._values.sets[self._values.current])
-        pairs = [] if self._lone() else zip(self._shared, expected, strict=True)
-        changed = [name for (name, now), (_, then) in pairs if not same_bits(now, then)]
-        changed += [name for name, tensor in (*self._constants, *self._lone()) if _sum(tensor) != self._sums[name]]
-        return about_changed_inputs(changed, _WHILE) if changed else None
-
-
-def _tensors(tree: Any) -> list[tuple[str, torch.Tensor]]:
-    return [(name, leaf) for name, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
+        expected = {} if self._lone() else named_tensors(self._values.sets[self._values.current])
+        changed = [name for name, then in expected.items() if not same_bits(self._shared[name], then)]
+        lone = self._constants | self._lone()
+        changed += [name for name, tensor in lone.items() if _sum(tensor) != self._sums[name]]
+        return about_changed_inputs(changed, _WHILE) if changed else self._forms.changed(_WHILE)
 
 
 def _sum(tensor: torch.Tensor) -> int:

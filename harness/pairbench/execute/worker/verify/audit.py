@@ -1,6 +1,7 @@
 """The tolerance audit: deliberately wrong outputs must be rejected, or the tolerance is worth nothing."""
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import torch
@@ -8,16 +9,17 @@ import torch
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
+from pairbench.execute.worker.input_trees import copy_inputs, refill
 from pairbench.execute.worker.training import arguments
-from pairbench.execute.worker.trees import copy_tree, leaves, refill, same_bits
-from pairbench.execute.worker.verify.case import ExpectedOutputs, Reference
+from pairbench.execute.worker.trees import copy_tree, leaves, same_bits
+from pairbench.execute.worker.verify.case import Expected, Reference
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.case import OUTPUT_GRADIENTS, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
 
-def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
+def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorResult]:
     """Judge the baseline's own outputs after each of them was spoilt in every way that a broken kernel spoils one.
 
     By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
@@ -41,13 +43,13 @@ def _where(paths: list[str], path: str) -> str:
     return f" of output {paths.index(path)}" if len(paths) > 1 else ""
 
 
-def _wrong_gradients(operator: Operator, reference: ExpectedOutputs) -> Iterator[tuple[str, str, torch.Tensor]]:
+def _wrong_gradients(operator: Operator, reference: Expected) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Yield the mistakes that only gradients have: that of another input, and one that the output's gradient does not scale."""
     if operator.direction not in ("bwd", "fwd_bwd"):
         return
     right = {path: leaf for path, leaf in leaves(reference.outputs) if gradient_of(path)}
     ones = {path: torch.ones_like(given) for path, given in reference.inputs[OUTPUT_GRADIENTS].items()}
-    alike = copy_tree({**reference.inputs, OUTPUT_GRADIENTS: ones})
+    alike = copy_inputs({**reference.inputs, OUTPUT_GRADIENTS: ones})
     unscaled = dict(leaves(copy_tree(make_call(operator, operator.baseline, "eager", alike).observe())))
     for path in right:
         yield "not scaled by the output's gradient", path, unscaled[path]
@@ -61,7 +63,7 @@ def _spoilt(right: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         return
     yield "zeros", torch.zeros_like(right)
     if right.is_floating_point():
-        yield "mean", torch.full_like(right, float(right.detach().double().nanmean()))
+        yield "mean", torch.full_like(right, _mean(right.detach()))
     for axis in range(right.dim()):
         if right.shape[axis] > 1:
             yield f"shifted by one along axis {axis}", right.roll(1, axis)
@@ -70,6 +72,15 @@ def _spoilt(right: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     yield "tail left unwritten", tail.reshape(right.shape)
 
 
+def _mean(tensor: torch.Tensor) -> float:
+    """Return the mean of the elements that are not NaN, in float64 without a copy of all."""
+    pieces = tensor.reshape(-1).split(_CHUNK)
+    count = sum(int((~piece.isnan()).sum()) for piece in pieces)
+    return float(sum(piece.double().nansum() for piece in pieces)) / count if count else math.nan
+
+
+_CHUNK = 1 << 24
+"""Number of elements that are summed at once."""
 _LEAST_TAIL = 8
 """Elements: one alone may be next to zero by chance, so that zero is right."""
 
@@ -85,7 +96,7 @@ def audit_declared(
         elsewhere = "tried in the direction fwd_bwd, which judges outputs and gradients"
         return ImpostorResult(impostor=name, declared=True, rejected=False, reason=elsewhere, tried=False)
     impostor = operator.impostors[name]
-    inputs = copy_tree(references[0].inputs)
+    inputs = copy_inputs(references[0].inputs)
     try:
         valid = impostor.valid is None or impostor.valid(**arguments(inputs)) is True
     except BaseException as error:

@@ -13,17 +13,23 @@ from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
+from pairbench.execute.worker.input_trees import (
+    as_outputs,
+    changed_inputs,
+    copy_inputs,
+    named_tensors,
+    refill,
+    upcast_inputs,
+)
+from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import (
     about_changed_inputs,
-    changed_inputs,
     copy_tree,
     distinct,
     has_room,
     leaves,
-    refill,
     tensors,
-    upcast_tree,
 )
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.judge import Known, OutputVerdict, dtype_name, judge, same_outputs, worst
@@ -56,6 +62,7 @@ class ExpectedOutputs:
     oracle: Any | None
     oracle_missing: str | None
     """Why there is no oracle; None where there is one."""
+    sparing: bool = False
     known: Known = field(default_factory=Known)
     """What was found of the outputs by themselves, and of how far they are off the oracle."""
 
@@ -79,13 +86,29 @@ class Reference(Protocol):
     def oracle_missing(self) -> str | None:
         """Why there is no oracle; None where there is one, or where only the judge outside knows."""
 
+    @property
+    def sparing(self) -> bool:
+        """Whether memory is short, so that nothing is held that verification can do without."""
+
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
         """Judge what was computed of these inputs."""
 
 
+class Expected(Reference, Protocol):
+    """A reference here, with what is right: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
+
+    @property
+    def oracle(self) -> Any | None:
+        """The float64 outputs; None where there are none."""
+
+    @property
+    def known(self) -> Known:
+        """What was found of the outputs by themselves, and of how far they are off the oracle."""
+
+
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
     """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
-    outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
+    outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_inputs(inputs)).observe())
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
     return ExpectedOutputs(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
@@ -98,7 +121,7 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
         BaseException: what the operator's own oracle raised, memory apart: the suite is at fault.
     """
     try:
-        oracle = _oracle_outputs(operator, inputs)
+        oracle = oracle_outputs(operator, inputs)
         _synchronize_all()
     except BaseException as error:
         if not is_out_of_memory(error) and operator.oracle is not None:
@@ -107,15 +130,18 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
     return oracle, None
 
 
-def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    exact = upcast_tree(inputs)
+def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+    """Return the float64 outputs for some inputs."""
+    exact = upcast_inputs(inputs)
     if operator.oracle is None or operator.direction:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
         return make_call(operator, judge_by, "eager", exact).observe()
     if callable(operator.reset):
         operator.reset(**{name: exact[name] for name in operator.state})
     outputs = operator.oracle(**exact)
-    return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
+    if not operator.state:
+        return outputs
+    return {"output": outputs, "state": {name: as_outputs(exact[name]) for name in operator.state}}
 
 
 def why_anything_passes(
@@ -151,7 +177,7 @@ def why_anything_passes(
     )
 
 
-def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
+def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
     """Return why the baseline itself is wrong by the oracle, or None.
 
     Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
@@ -199,12 +225,14 @@ def verify_entry(
 def _verify(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
-    inputs = copy_tree(references[0].inputs)
+    inputs = copy_inputs(references[0].inputs)
     if entry.mode == "compile":
         forget_compilations()
+    forms = [ModuleForms(inputs)]
     started = time.perf_counter_ns()
     try:
         call = make_call(operator, variant, entry.mode, inputs)
+        forms.append(ModuleForms(call.given))
         outputs = call.observe()
     except CaptureError as error:
         reason = f"cannot be captured as a CUDA graph: {error}"
@@ -215,11 +243,16 @@ def _verify(
     first_call_ns = time.perf_counter_ns() - started
     if paths := changed_inputs(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
         return _mismatched(entry, about_changed_inputs(paths))
+    if why := _changed(forms):
+        return _mismatched(entry, why)
     written = call.overwritten()
+    sparing, first_calls = references[0].sparing, [outputs]
     reused = _Reused(call, outputs)
-    verdicts = list(_verdicts(operator, call, outputs, references, device, reused))
-    written |= call.overwritten()
     del outputs  # what comes needs the memory
+    verdicts = list(_verdicts(operator, call, first_calls, references, device, reused))
+    written |= call.overwritten()
+    if why := _changed(forms):
+        return _mismatched(entry, why)
     compilation = compilations() if entry.mode == "compile" else None
     correctnesses = [item.correctness for item in verdicts if item.correctness]
     correctness = worst(correctnesses) if correctnesses else None
@@ -240,8 +273,12 @@ def _verify(
         uncapturable=uncapturable,
         capturable=uncapturable is None if tried else None,
         compilation=compilation,
-        reuses_output=reused.found if entry.mode != "graph" else None,
+        reuses_output=reused.found if entry.mode != "graph" and not sparing else None,
     )
+
+
+def _changed(forms: list[ModuleForms]) -> str | None:
+    return next(filter(None, [form.changed() for form in forms]), None)
 
 
 class _Reused:
@@ -252,7 +289,7 @@ class _Reused:
 
     def __init__(self, call: Call, outputs: Any) -> None:
         self._of_state = bool(call.operator.state)
-        given = tensors([call.shared, call.kwargs, call.given])
+        given = named_tensors([call.shared, call.kwargs, call.given]).values()
         arguments = [_whole(tensor) for tensor in given if _has_address(tensor)]
         self._held = [extent for extent in self._extents(outputs) if not _overlap(extent, arguments)]
         self.found = False
@@ -290,7 +327,7 @@ def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
 def _verdicts(
     operator: Operator,
     call: Call,
-    outputs: Any,
+    first_calls: list[Any],
     references: tuple[Reference, ...],
     device: torch.device,
     reused: "_Reused",
@@ -298,14 +335,15 @@ def _verdicts(
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
     Args:
-        outputs: Of the first call, with the first reference's inputs.
+        first_calls: Outputs of the first call alone, with the first reference's inputs. They are let go where memory is short.
         reused: Is shown the outputs of the others.
     """
     first, second = references
+    outputs = first_calls.pop() if first.sparing else first_calls[0]
 
     def run(reference: Reference) -> Any:
         """Run on poisoned memory, from the reference's own state."""
-        poison_freed(once if reference.outputs is None else reference.outputs)
+        poison_freed(once if reference.outputs is None else reference.outputs, copies=1 if first.sparing else 3)
         if isinstance(call.run, Replay):
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
@@ -316,27 +354,29 @@ def _verdicts(
         # Read by a copy behind the call in its own stream: what another stream has yet to write is not in it.
         observed = call.observe()
         reused.look(observed)
-        outputs = _copied(observed)
+        outputs = _copied(observed, sparing=first.sparing)
         synchronize(device)
         return outputs
 
     again = make_call(operator, operator.baseline, "eager", call.shared).observe()
     del again  # the next call might be given this memory, with the right outputs in it, and leave it unwritten
-    once = _copied(outputs)
+    once = _copied(outputs, sparing=first.sparing)
     of_first = first.judge(once, operator.tolerance_for)
     yield of_first
+    if first.sparing:
+        once = outputs = None
 
     def judged(outputs: Any) -> OutputVerdict:
         """Judge another call on the first inputs; most give the same to the bit, and need not be judged anew."""
         # Outputs that could not be copied may be what later calls write to.
-        alike = once is not outputs and same_outputs(outputs, once)
+        alike = once is not None and once is not outputs and same_outputs(outputs, once)
         return of_first if alike else first.judge(outputs, operator.tolerance_for)
 
     yield judged(run(first))
     if call.training and operator.direction == "bwd" and not call.training.once:
         if call.consumed:
             call.reset()
-        verdict = judged(_copied(call.run()))
+        verdict = judged(_copied(call.run(), sparing=first.sparing))
         again_why = (
             f"its second backward over one graph, which is retained, gives something else; it leaves what was saved alone, or declares "
             f"consumes=({SAVED!r},) if its caller goes through a graph once: "
@@ -346,10 +386,13 @@ def _verdicts(
         with PoisonEmpty():
             outputs = run(first)
         yield judged(outputs)
+        del outputs
     yield second.judge(run(second), operator.tolerance_for)
 
 
-def _copied(outputs: Any) -> Any:
+def _copied(outputs: Any, *, sparing: bool) -> Any:
+    if sparing:
+        return outputs
     plain = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors(outputs))
     return copy_tree(outputs) if plain and has_room(outputs) else outputs
 
@@ -364,7 +407,7 @@ def strays_note(verdicts: list[OutputVerdict]) -> str | None:
 
 def _unwritten(operator: Operator, call: Call, written: set[str]) -> str | None:
     """Return a sentence on inputs that no call overwrites although that is declared; a backward may, which `fwd` has not."""
-    names = ", ".join(repr(name) for name in call.consumed if name not in written)
+    names = ", ".join(repr(name) for name in call.variant.consumes if name in call.consumed and name not in written)
     return f"consumes names {names}, which no call writes" if names and operator.direction != "fwd" else None
 
 

@@ -292,13 +292,12 @@ def _off_the_oracle(ratio: float | None) -> str | None:
 def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
     if not (value.is_floating_point() or value.is_complex()):
         return None
-    mine, theirs = value.isnan(), expected.isnan()
-    if torch.equal(mine, theirs):
+    pieces = list(zip(*(tensor.detach().reshape(-1).split(_LARGE) for tensor in (value, expected)), strict=True))
+    if all(torch.equal(one.isnan(), other.isnan()) for one, other in pieces):
         return None
-    return (
-        f"has NaN in {int(mine.sum())} of {value.numel()} elements, the baseline's in {int(theirs.sum())}, "
-        f"{int((mine ^ theirs).sum())} of them in other places"
-    )
+    mine, theirs = (sum(int(pair[side].isnan().sum()) for pair in pieces) for side in (0, 1))
+    apart = sum(int((one.isnan() ^ other.isnan()).sum()) for one, other in pieces)
+    return f"has NaN in {mine} of {value.numel()} elements, the baseline's in {theirs}, {apart} of them in other places"
 
 
 def _oracle_ratio(

@@ -11,6 +11,7 @@ from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintO
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.input_trees import parts
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.trees import leaves
 from pairbench.execute.worker.verify.judge import judge
@@ -27,7 +28,7 @@ def fingerprint_outputs(
 ) -> Iterator[Any]:
     """Yield the fingerprints of the inputs and of each entry's outputs."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    yield Fingerprint(entry=None, text=fingerprint(inputs))
+    yield Fingerprint(entry=None, text=fingerprint(dict(parts(inputs))))
     for index, entry in enumerate(job.entries):
 
         def step(entry: Entry = entry) -> Fingerprint:

@@ -1,0 +1,438 @@
+"""Inputs as trees: what they hold, copies in which all that was shared is shared, new values at the same addresses.
+
+A tree is a tensor, a module, a NumPy array, a dict, list, tuple or deque of trees, or an object with trees among its attributes; anything
+else is a leaf that is passed through. Outputs are read by `trees`, which calls nothing of theirs.
+"""
+
+import copy
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker.trees import copy_tensor, distinct, same_bits
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_OPAQUE = (
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    MethodType,
+    ModuleType,
+    Enum,
+    torch.dtype,
+    torch.device,
+    torch.Generator,
+)
+_OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
+"""Where classes are from whose objects have attributes that are no inputs, such as the globals of a kernel."""
+_OF_MODULE = frozenset(vars(torch.nn.Module()))
+"""Attributes that every module has."""
+
+
+class Node(NamedTuple):
+    """A tree, or something below it."""
+
+    path: str
+    value: Any
+    in_object: bool
+    """Whether it is an attribute of an object or a module, or below: only what it holds in tensors is an input."""
+
+
+def nodes(tree: Any, path: str = "", above: tuple[int, ...] = (), *, in_object: bool = False) -> Iterator[Node]:
+    """Yield a tree and all below it, in a fixed order; what holds itself ends there."""
+    yield Node(path.removeprefix("."), tree, in_object)
+    if id(tree) not in above:
+        for name, value, attribute in _children(tree):
+            yield from nodes(value, path + name, (*above, id(tree)), in_object=in_object or attribute)
+
+
+def _children(node: Any) -> list[tuple[str, Any, bool]]:
+    """Return what a node holds, by the end of its path, and whether that is an attribute."""
+    if isinstance(node, (*_PLAIN, *_OPAQUE, torch.Tensor, np.ndarray)):
+        return []
+    found: list[tuple[str, Any, bool]] = []
+    if isinstance(node, dict):
+        found = [(f".{key}" if key != "" else "", value, False) for key, value in node.items()]
+    elif isinstance(node, list | tuple | deque):
+        found = [(f"[{index}]", value, False) for index, value in enumerate(node)]
+    elif isinstance(node, torch.nn.Module):
+        plain = torch.nn.Module
+        registered = (
+            *plain.named_parameters(node, recurse=False, remove_duplicate=False),
+            *plain.named_buffers(node, recurse=False, remove_duplicate=False),
+            *plain.named_children(node),
+        )
+        found = [(f".{name}", value, True) for name, value in registered]
+    held = {id(value) for _, value, _ in found}
+    attributes = _attributes(node).items()
+    return found + [(f".{name}", value, True) for name, value in attributes if id(value) not in held]
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    kind = type(node)
+    if kind.__module__.startswith(_OPAQUE_PACKAGES):
+        return {}
+    slots = [name for base in kind.__mro__ for name in _names(vars(base).get("__slots__", ()))]
+    found = {name: getattr(node, name) for name in slots if not name.startswith("__") and hasattr(node, name)}
+    found |= getattr(node, "__dict__", {})
+    left_out = _OF_MODULE if isinstance(node, torch.nn.Module) else frozenset()
+    return {name: value for name, value in found.items() if name not in left_out}
+
+
+def _names(slots: str | Iterable[str]) -> Iterable[str]:
+    return (slots,) if isinstance(slots, str) else slots
+
+
+def parts(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each leaf in a fixed order: tensors, arrays as tensors of their memory, and of objects no more than these."""
+    for path, value, in_object in nodes(tree):
+        if (tensor := _as_tensor(value)) is not None:
+            yield path, tensor
+        elif not (in_object or _is_container(value)):
+            yield path, value
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """Return a tensor itself, and an array as a tensor of its memory; None for all else, such as a sparse tensor that an object holds."""
+    if not isinstance(value, torch.Tensor | np.ndarray) or why_unsupported(value):
+        return None
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, dict | list | tuple | deque | torch.nn.Module) or bool(_children(value))
+
+
+def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a tree themselves, parameters of its modules included, by their paths."""
+    return {path: leaf for path, leaf in parts(tree) if isinstance(leaf, torch.Tensor)}
+
+
+def why_unsupported(value: Any) -> str | None:
+    """Return what cannot be copied, refilled and compared, and what to do instead, in words that follow `as`; None for all else."""
+    if isinstance(value, torch.Generator):
+        return (
+            "a torch.Generator, which moves with every call, so that no two calls compute the same; "
+            "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
+        )
+    if isinstance(value, Iterator):
+        return f"a {type(value).__name__}, which every call moves on; pass a list of what it yields"
+    if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_nested):
+        return f"a {value.layout} tensor, expected dense ones; pass its indices and values, and make it within the call"
+    if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray or value.dtype.kind not in "biufc" or not hasattr(torch, value.dtype.name):
+            return f"a NumPy {type(value).__name__} of {value.dtype}, expected an array of numbers that torch has; pass a tensor, or a list"
+        if (
+            not value.flags.writeable
+            or min(value.strides, default=0) < 0
+            or any(s % value.itemsize for s in value.strides)
+        ):
+            return "a NumPy array that is read-only, or a view which torch cannot have; pass numpy.array() of it"
+    return None
+
+
+def check_supported(tree: Any) -> None:
+    """Make sure that inputs can be copied, refilled and compared; what an object holds besides is copied, and is the same for all seeds.
+
+    Raises:
+        DeclarationError: one cannot, with its path.
+    """
+    for path, value, in_object in nodes(tree):
+        if not in_object and (why := why_unsupported(value)):
+            raise DeclarationError(f"inputs() returned {path!r} as {why}")
+
+
+def copy_inputs(tree: Any) -> Any:
+    """Return a copy that shares no memory with a tree, and shares within itself all that is shared in the tree.
+
+    Strides stay, gaps included, and so do the classes of objects. What holds no tensor and cannot be copied, as a lock, stays itself.
+
+    Raises:
+        DeclarationError: an object cannot be copied.
+    """
+    return _with_copies(tree, lambda dtype: dtype)
+
+
+def copy_to(tree: Any, device: Callable[[torch.Tensor], torch.device]) -> Any:
+    """Return such a copy with each tensor on a device; what comes from a GPU to the host is pinned there, so that it goes back quickly."""
+    return _with_copies(tree, lambda dtype: dtype, device)
+
+
+def upcast_inputs(tree: Any) -> Any:
+    """Return such a copy in which floats are float64 and complex numbers complex128; what requires a gradient still does."""
+    return _with_copies(tree, _widest)
+
+
+def _its_own(tensor: torch.Tensor) -> torch.device:
+    return tensor.device
+
+
+def _widest(dtype: torch.dtype) -> torch.dtype:
+    return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+
+
+def _with_copies(
+    tree: Any, wanted: Callable[[torch.dtype], torch.dtype], device: Callable[[torch.Tensor], torch.device] = _its_own
+) -> Any:
+    found = {id(value): tensor for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None}
+    arrays = {id(value) for _, value, _ in nodes(tree) if isinstance(value, np.ndarray)}
+    copies = _copied(found, wanted, device)
+    return with_replaced(tree, {key: new.numpy() if key in arrays else new for key, new in copies.items()})
+
+
+def with_replaced(tree: Any, replaced: Mapping[int, Any]) -> Any:
+    """Return a copy of a tree with others in the place of some tensors, given by the `id` of what they replace; all others stay themselves.
+
+    Raises:
+        DeclarationError: an object cannot be copied.
+    """
+    held = [value for _, value, _ in nodes(tree)]
+    kept = {id(value): value for value in held if _stays_itself(value)}
+    try:
+        return copy.deepcopy(tree, {**kept, **replaced})
+    except Exception:  # an object without tensors that cannot be copied stays itself
+        kept |= {id(value): value for value in held if not named_tensors(value) and not _can_be_copied(value)}
+    try:
+        return copy.deepcopy(tree, {**kept, **replaced})
+    except Exception as error:
+        raise DeclarationError(_about_copying(tree, {**kept, **replaced}, error)) from error
+
+
+def _stays_itself(value: Any) -> bool:
+    if _as_tensor(value) is not None or isinstance(value, _OPAQUE):
+        return not isinstance(value, torch.Generator)
+    return callable(value) and not _is_container(value)
+
+
+def _can_be_copied(value: Any) -> bool:
+    try:
+        copy.deepcopy(value)
+    except Exception:
+        return False
+    return True
+
+
+def _about_copying(tree: Any, replaced: Mapping[int, Any], error: Exception) -> str:
+    path = type(tree).__name__
+    for name, value in tree.items() if isinstance(tree, dict) else ():
+        try:
+            copy.deepcopy(value, dict(replaced))
+        except Exception as again:
+            path, error = repr(name), again
+            break
+    return (
+        f"inputs() returned {path} as something that cannot be copied ({type(error).__name__}: {str(error).partition(chr(10))[0]}), and each "
+        "implementation needs a copy; pass its tensors, or give its class a __deepcopy__"
+    )
+
+
+def _copied(
+    found: Mapping[int, torch.Tensor],
+    wanted: Callable[[torch.dtype], torch.dtype],
+    device: Callable[[torch.Tensor], torch.device],
+) -> dict[int, torch.Tensor]:
+    """Return copies of tensors by their key; those that share a storage share one again."""
+    by_storage = defaultdict[object, list[int]](list)
+    for key, tensor in found.items():
+        by_storage[storage_of(tensor) or key].append(key)
+    copies = dict[int, torch.Tensor]()
+    for keys in by_storage.values():
+        group = [found[key] for key in keys]
+        dtypes = {one.dtype for one in group}
+        alone = len(group) == 1 or (len(dtypes) > 1 and any(wanted(dtype) != dtype for dtype in dtypes))
+        stays = alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None)
+        made = (
+            [_alone(one, wanted(one.dtype)) for one in group] if stays else _together(group, wanted, device(group[0]))
+        )
+        copies.update(zip(keys, map(_as, made, group), strict=True))
+    return copies
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
+    """Return what tells a tensor's storage from others; None where it has none of its own that could be shared."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
+        return None
+    return tensor.device, tensor.untyped_storage().data_ptr()
+
+
+def _alone(tensor: torch.Tensor, wanted: torch.dtype) -> torch.Tensor:
+    return copy_tensor(tensor.detach()) if tensor.dtype == wanted else tensor.detach().to(wanted)
+
+
+def _together(
+    group: list[torch.Tensor], wanted: Callable[[torch.dtype], torch.dtype], device: torch.device
+) -> list[torch.Tensor]:
+    """Return copies that lie in one storage as the originals do: of all that is between the first of their elements and the last one."""
+    storage = max((one.untyped_storage() for one in group), key=torch.UntypedStorage.nbytes)
+    dtypes = {one.dtype for one in group}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8  # read as others, they are copied byte by byte
+    begin = min(one.storage_offset() * one.itemsize for one in group) // 16 * 16
+    end = max((one.storage_offset() + _extent(one)) * one.itemsize for one in group)
+    whole = torch.empty(0, dtype=dtype, device=group[0].device)
+    whole.set_(storage, begin // dtype.itemsize, (math.ceil((end - begin) / dtype.itemsize),))
+    copied = whole.to(device, wanted(dtype), copy=True)
+    if whole.is_cuda and device.type == "cpu":
+        copied = copied.pin_memory()
+    return [
+        torch.empty(0, dtype=wanted(one.dtype), device=device).set_(
+            copied.untyped_storage(), one.storage_offset() - begin // one.itemsize, one.shape, one.stride()
+        )
+        for one in group
+    ]
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _as(copied: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(copied, requires_grad=tensor.requires_grad)
+    return copied.requires_grad_(tensor.requires_grad)
+
+
+def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
+    """Return those names, and all others of a tree that share memory with them: one cannot be copied without the other."""
+    held = {name: _shareable(value) for name, value in tree.items()}
+    found = dict.fromkeys(name for name in names if name in tree)
+    while more := [name for name in tree if name not in found and any(held[name] & held[chosen] for chosen in found)]:
+        found |= dict.fromkeys(more)
+    return tuple(found)
+
+
+def _shareable(tree: Any) -> set[object]:
+    held = [(value, tensor) for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None]
+    return {storage_of(tensor) or id(value) for value, tensor in held}
+
+
+def refill(tree: Any, fresh: Any) -> bool:
+    """Copy fresh values into the tensors of a tree, at the same addresses; False where the trees differ in form."""
+    if not same_form(tree, fresh):
+        return False
+    with torch.no_grad():
+        for target, value in refilling(tree, fresh):
+            target.copy_(value)
+    return True
+
+
+def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return pairs of target and source: copying each source refills a tree with the values of another tree of the same form."""
+    targets, pairs = named_tensors(tree), dict[object, tuple[torch.Tensor, torch.Tensor]]()
+    with torch.no_grad():
+        for path, source in named_tensors(fresh).items():
+            target = targets[path]
+            # What is tied is written once.
+            key = (storage_of(target), target.data_ptr(), target.shape, target.stride()) if storage_of(target) else path
+            pairs[key] = distinct(target), distinct(source)
+    return list(pairs.values())
+
+
+def same_form(tree: Any, fresh: Any) -> bool:
+    """Return whether the tensors of two trees agree, one by one, in shape, dtype and strides; attributes may have been added to objects."""
+    added = {
+        path for path, value, in_object in nodes(tree) if in_object and isinstance(value, torch.Tensor | np.ndarray)
+    }
+    here, there = named_tensors(tree), named_tensors(fresh)
+    return here.keys() - there.keys() <= added and all(
+        path in here and _form(here[path]) == _form(source) for path, source in there.items()
+    )
+
+
+def _form(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.stride()
+
+
+def changed_inputs(before: Any, after: Any) -> list[str]:
+    """Return the paths of the tensors, and of plain values outside of modules, that differ or are no longer there."""
+    now = {path: value for path, value, _ in nodes(after)}
+    changed = [path for path, old in named_tensors(before).items() if not _is_same(old, now.get(path))]
+    modules = tuple(path for path, value, _ in nodes(before) if isinstance(value, torch.nn.Module))
+    for path, old, in_object in nodes(before):
+        of_module = in_object and any(path.startswith(f"{module}.") for module in modules)
+        if isinstance(old, _PLAIN) and not of_module and not _is_same_plain(old, now.get(path)):
+            changed.append(path)
+    return changed
+
+
+def _is_same(old: torch.Tensor, new: Any) -> bool:
+    now = _as_tensor(new)
+    return now is not None and same_bits(old, now)
+
+
+def _is_same_plain(old: Any, new: Any) -> bool:
+    return old is new or (type(new) is type(old) and (old == new or old != old))  # noqa: PLR0124 (NaN)
+
+
+def restore(tree: dict[str, Any], initial: dict[str, Any]) -> bool:
+    """Put what is below a tree's entries back to what another tree holds, tensors at the same addresses where they have the same form.
+
+    Returns:
+        False where an entry itself would have to be another object.
+    """
+    with torch.no_grad():
+        return all(isinstance(was, _PLAIN) or _restored(tree[name], was) is tree[name] for name, was in initial.items())
+
+
+def _restored(now: Any, was: Any) -> Any:
+    """Return what is to be held instead of a value: itself, after it was put back, or a copy of what was held."""
+    target, source = _as_tensor(now), _as_tensor(was)
+    if source is not None:
+        if target is None or _form(target) != _form(source):
+            return copy_inputs(was)
+        distinct(target).copy_(distinct(source))
+        return now
+    if isinstance(was, (*_PLAIN, *_OPAQUE)):
+        return was
+    if type(now) is not type(was) or (isinstance(was, tuple) and len(now) != len(was)):
+        return copy_inputs(was)
+    if isinstance(was, torch.nn.Module):
+        return now if refill(now, was) else copy_inputs(was)
+    if isinstance(was, dict):
+        _restore_names(now, was, dict.pop, now.__setitem__)
+    elif isinstance(was, list | deque):
+        held = [_restored(*pair) for pair in zip(now, was, strict=False)]
+        held += [copy_inputs(value) for value in list(was)[len(held) :]]
+        now.clear()
+        now.extend(held)
+    elif isinstance(was, tuple):
+        held = [_restored(*pair) for pair in zip(now, was, strict=True)]
+        return now if all(new is old for new, old in zip(held, now, strict=True)) else copy_inputs(was)
+    _restore_names(
+        _attributes(now),
+        _attributes(was),
+        lambda _, name: object.__delattr__(now, name),
+        lambda name, value: object.__setattr__(now, name, value),
+    )
+    return now
+
+
+def _restore_names(
+    now: dict[Any, Any], was: dict[Any, Any], drop: Callable[[dict[Any, Any], Any], Any], put: Callable[[Any, Any], Any]
+) -> None:
+    for name in [name for name in now if name not in was]:
+        drop(now, name)
+    for name, value in was.items():
+        held = now.get(name)
+        if (new := _restored(held, value)) is not held or name not in now:
+            put(name, new)
+
+
+def as_outputs(tree: Any) -> Any:
+    """Return what an input holds in the form of an output: itself, or where that has objects, its tensors and plain values by path."""
+    found = list(nodes(tree))
+    if not any(
+        isinstance(value, np.ndarray | deque) or (in_object and isinstance(value, torch.Tensor))
+        for _, value, in_object in found
+    ):
+        return tree
+    plain = {path: value if (tensor := _as_tensor(value)) is None else tensor for path, value, _ in found}
+    return {path: value for path, value in plain.items() if isinstance(value, (torch.Tensor, *_PLAIN))}

@@ -1,0 +1,253 @@
+"""Verification where memory is short: nothing is held that can be made again, one seed is judged after the other, and the oracle is computed in slices.
+
+Held are the first seed's expected outputs and its oracle; the inputs are made whenever they are put in place, and the second seed's outputs are
+computed as they are judged. Where even that leaves too little for an implementation's call, nothing is held at all.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.devices import SEEDS, free_bytes
+from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
+from pairbench.execute.worker.input_trees import copy_to, named_tensors, with_replaced
+from pairbench.execute.worker.trees import copy_tree, leaves, tensors
+from pairbench.execute.worker.verify.case import (
+    ExpectedOutputs,
+    Reference,
+    oracle_or_why,
+    oracle_outputs,
+    verify_entry,
+    why_anything_passes,
+)
+from pairbench.execute.worker.verify.judge import Known, OutputVerdict, judge, same_outputs
+from pairbench.model.case import Case
+from pairbench.model.operator import Operator, Variant
+from pairbench.model.outcome import Status, Verification
+from pairbench.model.plan import Entry
+from pairbench.model.tolerance import Tolerance
+
+_PLENTY = 20
+"""Times the size of inputs that verification may take if it holds all of both seeds, float64 copies included, and outputs are as large."""
+
+_LONG_S, _COPIES = 1.0, 4
+"""Seconds from which inputs are kept once they are made, if the host has free memory for so many copies of them."""
+
+Make = Callable[[Case, int], dict[str, Any]]
+"""Makes the inputs of a case for a seed."""
+
+
+def is_short(inputs: dict[str, Any], device: torch.device) -> bool:
+    """Return whether there may be too little memory to hold all that verifies a case with these inputs."""
+    return _PLENTY * sum(tensor.nbytes for tensor in named_tensors(inputs).values()) > free_bytes(device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparingReference:
+    """Takes the place of `verify.case.ExpectedOutputs` where memory is short."""
+
+    operator: Operator
+    make: Callable[[], dict[str, Any]]
+    outputs: Any | None
+    """What is expected; None where it is computed as it is asked for."""
+    oracle: Any | None
+    oracle_missing: str | None
+    sparing: bool = True
+    known: Known = field(default_factory=Known)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs by name, made anew."""
+        return self.make()
+
+    def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
+        """Judge what was computed of these inputs."""
+        if self.outputs is not None:
+            return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
+        return judge(outputs, _outputs(self.operator, self.make()), None, tolerance_for)
+
+
+def sparing_references(
+    operator: Operator, case: Case, make: Make, *, bare: bool
+) -> tuple[tuple[SparingReference, ...], str | None]:
+    """Return the references of both seeds, and why the outputs cannot tell right from wrong, or None.
+
+    Args:
+        operator: At the case.
+        case: Of it.
+        make: Makes inputs.
+        bare: Whether nothing is held at all; then there is no oracle.
+    """
+    make = _remembered(make)
+    missing: str | None = "no oracle: out of memory beside what the implementation needs"
+    oracle = useless = outputs = None
+    if not bare:
+        oracle, missing = _oracle(operator, case, make)
+        outputs = _outputs(operator, make(case, SEEDS[0]))
+        other = _outputs(operator, make(case, SEEDS[1]))
+        if _extents(outputs) & _extents(other):  # the baseline gives the same memory each time
+            outputs = copy_tree(_outputs(operator, make(case, SEEDS[0])))
+        elif same_outputs(outputs, other):
+            both = (outputs, make(case, SEEDS[0])), (other, make(case, SEEDS[1]))
+            useless = why_anything_passes(operator, case, tuple(_plain(*one) for one in both), ())
+    held = (outputs, oracle, missing), (None, None, missing)
+    references = tuple(
+        SparingReference(
+            operator=operator,
+            make=functools.partial(make, case, seed),
+            outputs=one,
+            oracle=truth,
+            oracle_missing=why,
+        )
+        for seed, (one, truth, why) in zip(SEEDS, held, strict=True)
+    )
+    return references, useless
+
+
+def less_held(operator: Operator, case: Case, make: Make, *, bare: bool) -> tuple[SparingReference, ...]:
+    """Return the references of both seeds as `sparing_references` does, bare where memory runs out otherwise."""
+    try:
+        return sparing_references(operator, case, make, bare=bare)[0]
+    except BaseException as error:
+        if bare or not is_out_of_memory(error):
+            raise
+    return sparing_references(operator, case, make, bare=True)[0]
+
+
+class Held:
+    """The references of a case, of which less is held once memory has run out."""
+
+    def __init__(
+        self, operator: Operator, case: Case, device: torch.device, references: tuple[Reference, ...], make: Make
+    ) -> None:
+        self.references = references
+        self._verify = functools.partial(verify_entry, operator, device=device)
+        self._less = functools.partial(less_held, operator, case, make)
+
+    def verify(self, variant: Variant, entry: Entry) -> Verification:
+        """Verify an entry, with as much held as leaves memory for it. What the harness needs is not charged to it.
+
+        Raises:
+            BaseException: what the implementation raised, if memory ran out with nothing held.
+        """
+        while True:
+            try:
+                return self._verify(variant, entry, self.references)
+            except BaseException as error:
+                if not is_out_of_memory(error) or (self._is_bare() and is_charged(error)):
+                    raise
+                if self._is_bare():
+                    reason = f"the harness ran out of memory as it verified this, not the call: {explain(error)[1]}"
+                    return Verification(entry=entry, status=Status.SKIPPED, reason=reason)
+                bare = self.references[0].sparing
+            self.references = ()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+            self.references = self._less(bare=bare)
+
+    def _is_bare(self) -> bool:
+        return not isinstance(self.references[0], ExpectedOutputs) and self.references[0].outputs is None
+
+
+def _remembered(make: Make) -> Make:
+    """Return what makes inputs, and those that take long once alone: a copy is kept in the host's memory where that has room."""
+    kept = dict[tuple[Case, int], tuple[Any, dict[int, torch.device]]]()
+
+    def made(case: Case, seed: int) -> dict[str, Any]:
+        if (found := kept.get((case, seed))) is not None:
+            held, devices = found
+            copied: dict[str, Any] = copy_to(held, lambda tensor: devices.get(id(tensor), tensor.device))
+            return copied
+        began = time.perf_counter()
+        inputs, host = make(case, seed), torch.device("cpu")
+        took_s = time.perf_counter() - began
+        size = sum(tensor.nbytes for tensor in named_tensors(inputs).values())
+        if took_s >= _LONG_S and _COPIES * size < free_bytes(host):
+            held = copy_to(inputs, lambda _: host)
+            places = named_tensors(inputs)
+            kept[case, seed] = held, {id(one): places[path].device for path, one in named_tensors(held).items()}
+        return inputs
+
+    return made
+
+
+def _plain(outputs: Any, inputs: dict[str, Any]) -> ExpectedOutputs:
+    return ExpectedOutputs(inputs=inputs, outputs=outputs, oracle=None, oracle_missing=None)
+
+
+def _outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+    """Return what the baseline gives; the inputs are the call's own."""
+    return make_call(operator, operator.baseline, "eager", inputs).observe()
+
+
+def _extents(outputs: Any) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors(outputs) if tensor.numel()}
+
+
+def _oracle(operator: Operator, case: Case, make: Make) -> tuple[Any | None, str | None]:
+    """Return the float64 outputs for the first seed, in slices where they do not fit as a whole, or why there are none."""
+    oracle, missing = oracle_or_why(operator, make(case, SEEDS[0]))
+    if oracle is not None or missing is None or "out of memory" not in missing:
+        return oracle, missing
+    if operator.batched is None:
+        return None, f"{missing}; batched= names the axis along which it may be computed in slices"
+    axes = dict(case.axes)
+    size, slices = int(str(axes[operator.batched])), 1
+    while slices < size:
+        slices = min(2 * slices, size)
+        try:
+            return _in_slices(operator, case, make, size, slices), None
+        except BaseException as error:
+            if not is_out_of_memory(error):
+                return None, f"no oracle: in slices along {operator.batched!r}: {explain(error)[1]}"
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    return None, f"{missing}, in slices of one along {operator.batched!r} as well"
+
+
+def _in_slices(operator: Operator, case: Case, make: Make, size: int, slices: int) -> dict[str, Any]:
+    """Return the float64 outputs by path, computed one slice of the inputs after the other.
+
+    Raises:
+        DeclarationError: inputs or outputs do not run along the axis as a batch does.
+    """
+    few = [
+        make(replace(case, axes=tuple({**dict(case.axes), operator.batched or "": count}.items())), SEEDS[0])
+        for count in (1, 2)
+    ]
+    of_inputs = _dimensions(*map(named_tensors, few))
+    of_outputs = _dimensions(*(dict(leaves(oracle_outputs(operator, inputs))) for inputs in few))
+    inputs, whole, step = make(case, SEEDS[0]), dict[str, Any](), -(-size // slices)
+    found = named_tensors(inputs)
+    for begin in range(0, size, step):
+        length = min(step, size - begin)
+        parts = {id(found[path]): found[path].detach().narrow(axis, begin, length) for path, axis in of_inputs.items()}
+        part = with_replaced(inputs, parts)
+        for path, piece in leaves(oracle_outputs(operator, part)):
+            if (axis := of_outputs.get(path)) is None:
+                raise DeclarationError(f"output {path!r} does not run along {operator.batched!r}")
+            if path not in whole:
+                shape = [*piece.shape[:axis], size, *piece.shape[axis + 1 :]]
+                whole[path] = torch.empty(shape, dtype=piece.dtype, device=piece.device)
+            whole[path].narrow(axis, begin, length).copy_(piece)
+    return whole
+
+
+def _dimensions(one: dict[str, Any], two: dict[str, Any]) -> dict[str, int]:
+    """Return the dimension of each tensor that has 1 element for one of a batch, and 2 for two of it."""
+    found = dict[str, int]()
+    for path, tensor in one.items():
+        shapes = (tuple(tensor.shape), tuple(two[path].shape)) if isinstance(tensor, torch.Tensor) else ((), ())
+        axes = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if sizes[0] != sizes[1]]
+        if len(axes) > 1 or any((shapes[0][axis], shapes[1][axis]) != (1, 2) for axis in axes):
+            raise DeclarationError(
+                f"{path!r} has the shapes {list(shapes[0])} and {list(shapes[1])} for one and two along it"
+            )
+        found |= dict.fromkeys([path] if axes else [], *axes)
+    return found

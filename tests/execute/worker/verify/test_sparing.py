@@ -1,0 +1,222 @@
+"""Where memory is short, verification holds little, and what the harness needs is charged to nobody."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker import stages
+from pairbench.execute.worker.input_trees import upcast_inputs
+from pairbench.execute.worker.profile.memory import host_memory
+from pairbench.execute.worker.verify import case as verify_case
+from pairbench.execute.worker.verify import distance, judge, sparing
+from pairbench.execute.worker.verify.audit import audit_automatic
+from pairbench.execute.worker.verify.case import Expected
+from pairbench.execute.worker.verify.sparing import Held
+from pairbench.model.case import grid
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import Status, Verification
+from pairbench.model.plan import Entry
+
+CPU = torch.device("cpu")
+ROWS, COLUMNS = 256, 2048
+SIZE = ROWS * COLUMNS * 4
+
+
+def elu(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.elu(x)
+
+
+def declare(baseline: Callable[..., Any] = elu, **changes: Any) -> Operator:
+    plain: dict[str, Any] = {
+        "variants": {"v": lambda x: torch.where(x > 0, x, torch.expm1(x))},
+        "inputs": lambda make, rows: {"x": make.normal(rows, COLUMNS)},
+        "cases": grid(rows=[ROWS]),
+    }
+    return Operator("op", baseline=baseline, **{**plain, **changes})
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparing, "free_bytes", lambda device: 0)
+    monkeypatch.setattr(distance, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(judge, "_LARGE", 1 << 12)
+
+
+def hold(operator: Operator) -> Held:
+    (case,) = operator.cases
+    references, useless = stages._held_or_sparing(operator, case, CPU)
+    assert useless is None
+    return Held(operator, case, CPU, references, functools.partial(stages._made, operator, CPU))
+
+
+def verify(held: Held, operator: Operator, name: str = "v") -> Verification:
+    return held.verify(operator.implementations[name], Entry(implementation=name, mode="eager"))
+
+
+@pytest.mark.parametrize(("baseline", "outputs"), [(elu, SIZE), (lambda x: x.sum(1), ROWS * 4)])
+@pytest.mark.usefixtures("short")
+def test_a_case_is_verified_within_inputs_two_outputs_and_a_float64_copy_of_both(
+    baseline: Callable[..., Any], outputs: int
+) -> None:
+    operator = declare(baseline, variants={"v": baseline})
+
+    def all_of_it() -> None:
+        held = hold(operator)
+        assert all(result.rejected for result in audit_automatic(operator, cast(Expected, held.references[0])))
+        for name in operator.implementations:
+            found = verify(held, operator, name)
+            assert (found.status, found.reason) == (Status.VERIFIED, None)
+            assert found.correctness is not None and found.correctness.oracle_ratio is not None
+
+    all_of_it()
+    peak, _ = host_memory(all_of_it)
+    assert peak <= SIZE + 2 * outputs + 2 * (SIZE + outputs) + (1 << 20)
+
+
+@pytest.mark.usefixtures("short")
+def test_wrong_outputs_are_found_where_memory_is_short() -> None:
+    first = dict[int, torch.Tensor]()
+
+    def cached(x: torch.Tensor) -> torch.Tensor:
+        return first.setdefault(0, elu(x))
+
+    wrong = {
+        "wrong": lambda x: x * 1.01,
+        "cached": cached,
+        "writes": lambda x: torch.nn.functional.elu(x, inplace=True),
+    }
+    operator = declare(variants=wrong)
+    held = hold(operator)
+    assert {name: verify(held, operator, name).status for name in wrong} == dict.fromkeys(wrong, Status.MISMATCHED)
+
+
+def out_of(calls: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    left = iter(range(calls))
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        if next(left, None) is not None:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 6.00 GiB")
+        return elu(x)
+
+    return call
+
+
+@pytest.mark.parametrize(("calls", "outputs"), [(0, True), (1, True), (2, False)])
+def test_memory_that_runs_out_in_a_call_has_less_held_and_the_call_made_again(calls: int, outputs: bool) -> None:
+    operator = declare(variants={"v": out_of(calls)})
+    held = hold(operator)
+    found = verify(held, operator)
+    assert found.status is Status.VERIFIED and (held.references[0].outputs is not None) is outputs
+    assert (found.reason is None) is outputs and (outputs or "no oracle: out of memory" in str(found.reason))
+    assert held.references[0].sparing is (calls > 0)
+
+
+def test_memory_that_runs_out_with_nothing_held_is_charged() -> None:
+    operator = declare(variants={"v": out_of(3)})
+    with pytest.raises(torch.OutOfMemoryError):
+        verify(hold(operator), operator)
+
+
+def test_memory_that_the_harness_needs_is_charged_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = declare()
+    held = hold(operator)
+
+    def no_room(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(verify_case, "judge", no_room)
+    monkeypatch.setattr(sparing, "judge", no_room)
+    found = verify(held, operator)
+    assert found.status is Status.SKIPPED and "the harness ran out of memory as it verified this, not the call" in str(
+        found.reason
+    )
+
+
+@pytest.fixture
+def small_oracle(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have the oracle run out of memory on more than a quarter of the rows; returns the sizes that it was computed for."""
+    sizes = list[int]()
+    plain = upcast_inputs
+
+    def upcast(tree: Any) -> Any:
+        if tree["x"].numel() > ROWS * COLUMNS // 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        sizes.append(tree["x"].shape[0])
+        return plain(tree)
+
+    monkeypatch.setattr(verify_case, "upcast_inputs", upcast)
+    return sizes
+
+
+def shifted(x: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.softmax(x + by, 1), x.sum(1)
+
+
+@pytest.mark.parametrize("size", [ROWS, ROWS - 3])
+def test_an_oracle_that_does_not_fit_is_computed_in_slices(small_oracle: list[int], size: int) -> None:
+    operator = declare(
+        shifted,
+        variants={"v": shifted},
+        inputs=lambda make, rows: {"x": make.normal(rows, COLUMNS), "by": make.normal(COLUMNS)},
+        cases=grid(rows=[size]),
+        batched="rows",
+    )
+    held = hold(operator)
+    assert small_oracle[:2] == [1, 2] and max(small_oracle) <= ROWS // 4
+    first: Any = held.references[0]
+    whole = shifted(*(tensor.double() for tensor in first.inputs.values()))
+    assert all(torch.allclose(one, two) for one, two in zip(first.oracle.values(), whole, strict=True))
+    found = verify(held, operator)
+    assert (
+        found.status is Status.VERIFIED and found.correctness is not None and found.correctness.oracle_ratio is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, r"out of memory.*; batched= names the axis along which it may be computed in slices"),
+        (
+            {"baseline": lambda x: x.sum(0), "batched": "rows"},
+            r"no oracle: in slices along 'rows': output '' does not run along 'rows'",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("small_oracle")
+def test_an_oracle_that_does_not_fit_is_left_out_with_a_reason(changes: dict[str, Any], words: str) -> None:
+    baseline = changes.get("baseline", elu)
+    operator = declare(**{"variants": {"v": baseline}, **changes})
+    found = verify(hold(operator), operator)
+    assert found.status is Status.VERIFIED and found.correctness is not None and found.correctness.oracle_ratio is None
+    assert re.search(words, str(found.reason))
+
+
+@pytest.mark.parametrize("axis", ["lines", "dtype"])
+def test_batched_is_an_axis_of_whole_numbers(axis: str) -> None:
+    with pytest.raises(DeclarationError, match=f"batched is '{axis}', expected the name of an axis of whole numbers"):
+        declare(batched=axis, cases=grid(rows=[3], dtype=["float32"]), inputs=lambda make, rows, dtype: {})
+
+
+@pytest.mark.parametrize(("long_s", "made"), [(0.0, 3), (60.0, 15)])
+def test_inputs_that_take_long_are_made_once_for_each_seed(
+    monkeypatch: pytest.MonkeyPatch, long_s: float, made: int
+) -> None:
+    """And once more to see how large they are."""
+    monkeypatch.setattr(sparing, "is_short", lambda *_: True)
+    monkeypatch.setattr(stages, "is_short", lambda *_: True)
+    monkeypatch.setattr(sparing, "_LONG_S", long_s)
+    calls = list[int]()
+
+    def inputs(make: Any, rows: int) -> dict[str, torch.Tensor]:
+        calls.append(rows)
+        return {"x": make.normal(rows, 8)}
+
+    operator = declare(inputs=inputs)
+    held = hold(operator)
+    assert [verify(held, operator, name).status for name in operator.implementations] == [Status.VERIFIED] * 2
+    assert (len(calls) == made) if not long_s else (len(calls) > made)
