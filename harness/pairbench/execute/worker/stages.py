@@ -49,6 +49,7 @@ from pairbench.execute.worker.verify.case import (
     make_expected,
     verify_entry,
     why_anything_passes,
+    why_random,
 )
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
 from pairbench.model.operator import Operator
@@ -194,6 +195,7 @@ def _references(
             more = (build_inputs(operator, job.case, device, seed) for seed in _MORE_SEEDS)
             useless = why_anything_passes(operator, job.case, references, more)
             wrong = useless or check_baseline(references[0], operator.tolerance_for)
+            useless = useless or why_random(operator, references[0], off_the_oracle=bool(wrong))
     except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)
     else:
