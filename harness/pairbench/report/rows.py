@@ -188,8 +188,8 @@ def note(record: Record, baseline: Record | None = None) -> str:
     """Return a record's status where it was not measured, and remarks on its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(part for part in (status, record.reason) if part)
-    parts = (why, latency_words.remark(record), latency_words.same_memory(record))
-    parts += (latency_words.repeats_otherwise(record, baseline), autotuned(record))
+    of_call = (latency_words.same_memory(record), latency_words.repeats_otherwise(record, baseline))
+    parts = (why, latency_words.remark(record), *of_call, autotuned(record))
     return clean("; ".join(part for part in parts if part))
 
 

@@ -148,7 +148,10 @@ def test_draws_are_judged_by_their_distribution(variant: Any, right: bool) -> No
 
 def test_right_draws_are_never_refused() -> None:
     torch.manual_seed(0)
-    noise = lambda x: (x + torch.randn_like(x), torch.rand(1), x * 2)  # noqa: E731
+
+    def noise(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + torch.randn_like(x), torch.rand(1), x * 2
+
     for _ in range(40):
         found = verify(wide(noise, tolerance=DRAWN))
         assert found.status is Status.VERIFIED, found.reason
