@@ -94,7 +94,7 @@ def test_the_folders_of_the_store_are_documented() -> None:
 
 def test_every_schema_version_has_its_history() -> None:
     schema: Any = importlib.import_module("pairbench.store.schema")
-    told = re.findall(r"^#   (\d+)  \w", Path(schema.__file__).read_text(encoding="utf-8"), re.MULTILINE)
+    told = re.findall(r"^# {2,3}(\d+)  \w", Path(schema.__file__).read_text(encoding="utf-8"), re.MULTILINE)
     assert told == [str(version + 1) for version in range(schema.SCHEMA_VERSION)]
 
 

@@ -27,7 +27,7 @@ UNITS = {
     r"gbps": "1e9 bytes/s",
     r"speedup.*|oracle_ratio": "ratio",
     r".*_fraction|margin": "part of 1",
-    r"max_abs_error|mean_abs_error|atol": "the output's",
+    r"max_abs_error|repeat_error|mean_abs_error|atol": "the output's",
     r"flops|.*_per_call|n_.*|remeasured_blocks|(re)?compilations|graph_breaks": "count",
 }
 

@@ -361,6 +361,8 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
         "graph_capturable": verification.capturable,
         "graph_capture_reason": verification.uncapturable,
         "reuses_output": verification.reuses_output,
+        "repeat_error": verification.repeat_error,
+        "deterministic": None if verification.repeat_error is None else verification.repeat_error == 0,
     }
     if (compilation := verification.compilation) is not None:
         columns |= {n: getattr(compilation, n) for n in ("compilations", "recompilations", "graph_breaks")}

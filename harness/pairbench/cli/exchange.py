@@ -139,8 +139,12 @@ def import_(
     ]
     shown = [{name: value for name, value in row.items() if name != "reason"} for row in counted]
     put(render_rows("imports", rows if given.output == "json" else shown, given.output), nl=False)
-    reasons = [row["reason"] for row in rows if row["outcome"] == NOT_IMPORTED]
-    remark(*reasons)
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row["outcome"] == NOT_IMPORTED:
+            reasons.setdefault(row["reason"].replace(row["source"], ""), []).append(row["reason"])
+    # What is wrong with a whole history is told once.
+    remark(*(f"{first}{f' (and so are {len(more)} more files)' if more else ''}" for first, *more in reasons.values()))
     if left_out:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(left_out.items()))
         remark(f"{left_out.total()} values left out, neither a latency nor a peak of memory, or there twice: {names}")

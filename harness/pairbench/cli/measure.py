@@ -26,7 +26,7 @@ _MEANWHILE = ("pairbench.workflow.record", "pyarrow.parquet", "scipy.special")
 # Columns of verifications that the JSON document has and a table leaves out.
 _DETAILS = {
     *("suite", "operator", "mean_abs_error", "rel_l2_error", "rtol", "atol", "mismatched_fraction"),
-    *("first_call_ns", "uncapturable", "reuses_output"),
+    *("first_call_ns", "uncapturable", "reuses_output", "repeat_error"),
 }
 
 

@@ -217,6 +217,11 @@ class Operator:
             raise DeclarationError(
                 f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one"
             )
+        if self.draws and self.state:
+            raise DeclarationError(
+                f"operator {name!r}: Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; "
+                "declare one or the other"
+            )
         check_gradients(name, self.gradients, self.constants, self.state)
         for key, variant in {**self.implementations, **self.impostors}.items():
             _check_consumed(self, key, variant.consumes)
@@ -231,6 +236,12 @@ class Operator:
     def implementations(self) -> dict[str, Variant]:
         """The baseline, under that name, and the variants, in the order of declaration."""
         return {"baseline": self.baseline, **self.variants}
+
+    @property
+    def draws(self) -> int:
+        """The number of calls that one verdict on random outputs takes; 0 where none is declared as random."""
+        given = [self.tolerance, self.gradient_tolerance or Tolerance()]
+        return max(one.random for some in given for one in ([some] if isinstance(some, Tolerance) else some.values()))
 
     def tolerance_for(self, dtype: str, path: str = "") -> Tolerance:
         """Return the tolerance for an output, or a gradient, of a dtype, named as in `bfloat16`."""

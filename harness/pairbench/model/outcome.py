@@ -74,6 +74,8 @@ class Verification:
     """The compilations of the call; None in other modes than compile."""
     reuses_output: bool | None = None
     """Whether a call returns memory that an earlier call has returned; None where that was not seen."""
+    repeat_error: float | None = None
+    """Largest difference between the outputs of three calls on the same inputs, 0 where they are equal to the bit; None where that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

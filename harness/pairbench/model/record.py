@@ -172,6 +172,10 @@ class Record:
         "whether a call returns memory that an earlier call returned and somebody still holds, inputs and what was prepared apart: the "
         "earlier result changes; null in mode graph, whose replays all do, and where it was not looked for"
     )
+    deterministic: bool | None = column(
+        "whether three calls on the same inputs gave the same to the bit; null where that is not known"
+    )
+    repeat_error: float | None = column("how far they were apart: the largest difference of an element; 0 where equal")
     autotuned: tuple[str, ...] | None = column(
         "configurations that Triton's autotuner chose in the processes that were timed, like `add: BLOCK=128, num_warps=4`, with the number "
         "of rounds where these differ; null where none was at work"

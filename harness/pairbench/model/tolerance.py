@@ -24,6 +24,11 @@ class Tolerance:
     rel_l2: float | None = None
     """Limit for the relative L2 distance of a whole output, beside those of each element, for variants that compute in a lower
     precision on purpose. It takes the place of the oracle rule: such a variant is further from the oracle by design."""
+    ties: str | tuple[str, int] | None = None
+    """Input that integer outputs are indices into, as those of a sort or a top-k: they may differ wherever both point at equal values of it. They
+    point along the axis in which their shapes differ, the last one if in none; with a tuple of name and axis, along that."""
+    random: int = 0
+    """Number of calls over which mean and variance are compared, of outputs that are random; 0 for all others. No oracle is asked then."""
     spacing: float = 0.0
     """Relative spacing of the numbers that were computed with, where it is wider than that of the output dtype: the oracle rule and the check
     of the baseline go by it. The harness sets it where TF32 is allowed."""
@@ -31,8 +36,17 @@ class Tolerance:
     def __post_init__(self) -> None:
         if not isinstance(self.rms_by_row, bool):
             raise DeclarationError(f"Tolerance: rms_by_row is {self.rms_by_row!r}, expected True or False")
+        name, *axis = self.ties if isinstance(self.ties, tuple) else (self.ties,)
+        if self.ties is not None and not (isinstance(name, str) and [type(one) for one in axis] in ([], [int])):
+            raise DeclarationError(
+                f"Tolerance: ties is {self.ties!r}, expected an input's name, or a tuple of that and an axis"
+            )
+        if type(self.random) is not int or (self.random and self.random < _FEWEST_DRAWS):
+            raise DeclarationError(
+                f"Tolerance: random is {self.random!r}, expected a number of calls, {_FEWEST_DRAWS} or more, or 0: fewer say little of a variance"
+            )
         for field in fields(self):
-            value = getattr(self, field.name)
+            value = None if field.name == "ties" else getattr(self, field.name)
             if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise DeclarationError(f"Tolerance: {field.name} is {value!r}, expected a finite number, 0 or more")
         if self.rms_by_row and not self.atol_rms:
@@ -44,10 +58,15 @@ class Tolerance:
         if self.atol is None and (self.rtol is not None or self.atol_rms):
             object.__setattr__(self, "atol", 0.0)
 
+    @property
+    def has_atol(self) -> bool:
+        """Whether an absolute limit was declared, other than that which comes with TF32."""
+        return bool(self.atol) and not (self.spacing and self.atol == _ATOL)
+
     def __repr__(self) -> str:
         """Return what definition hashes are made of: a limit that was not set must not begin new series."""
         values = {field: getattr(self, field.name) for field in fields(self)}
-        later = ("rms_by_row", "rel_l2", "spacing")
+        later = ("rms_by_row", "rel_l2", "ties", "random", "spacing")
         shown = (
             f"{field.name}={value!r}"
             for field, value in values.items()
@@ -98,6 +117,7 @@ def with_tf32(tolerance: Tolerance) -> Tolerance:
     )
 
 
+_FEWEST_DRAWS = 32
 _ATOL = 1e-5
 """The default `atol` of float32, which a widened tolerance keeps."""
 

@@ -151,6 +151,17 @@ def _of_latency(record: Record) -> str:
     return "; ".join(filter(None, [both, host_bound(record), other]))
 
 
+def repeats_otherwise(record: Record, baseline: Record | None) -> str:
+    """Return a remark where calls on the same inputs differ and the baseline's do not, or the other way round; empty elsewhere."""
+    if baseline is None or None in (record.deterministic, baseline.deterministic):
+        return ""
+    if record.deterministic == baseline.deterministic:
+        return ""
+    if record.deterministic:
+        return f"repeats to the bit, where the baseline's calls are up to {units.error(baseline.repeat_error)} apart"
+    return f"calls on the same inputs are up to {units.error(record.repeat_error)} apart, where the baseline repeats to the bit"
+
+
 def same_memory(record: Record) -> str:
     """Return the remark on a call that returns the memory of the call before; empty for others."""
     return SAME_MEMORY if record.reuses_output else ""

@@ -184,11 +184,12 @@ def case_line(record: Record, *, several_devices: bool) -> str:
     return clean(f"{record.case or 'no case'}{f' ({known})' if known else ''}")
 
 
-def note(record: Record) -> str:
+def note(record: Record, baseline: Record | None = None) -> str:
     """Return a record's status where it was not measured, and remarks on its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(part for part in (status, record.reason) if part)
-    parts = (why, latency_words.remark(record), latency_words.same_memory(record), autotuned(record))
+    of_call = (latency_words.same_memory(record), latency_words.repeats_otherwise(record, baseline))
+    parts = (why, latency_words.remark(record), *of_call, autotuned(record))
     return clean("; ".join(part for part in parts if part))
 
 
@@ -240,6 +241,7 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
     # Records for which a run had no time may be most; they are named in one line.
     tried = ordered(record for record in records if record.reason != OUT_OF_BUDGET)
     rows = [(record, _cells(record)) for record in tried]
+    baselines = {_shared(record): record for record in tried if record.role == "baseline"}
     filled = filled_columns(COLUMNS, [cells for _, cells in rows])
     several = len({record.device_uuid for record, _ in rows}) > 1
     doubted = any(cells["P50"].endswith("?") for _, cells in rows)
@@ -253,7 +255,10 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
         in_run = list(of_run)
         blocks += [Line(text=heading(in_run[0][0]), style="dim"), BLANK]
         for _, of_operator in groupby(in_run, key=lambda row: operator_of(row[0])):
-            entries = [_entry(record, cells, several_devices=several) for record, cells in of_operator]
+            entries = [
+                _entry(record, cells, baselines.get(_shared(record)), several_devices=several)
+                for record, cells in of_operator
+            ]
             table = Grouped(columns=COLUMNS, filled=filled, entries=[entry for _, entry in entries])
             blocks.append(Section(title=title(entries[0][0]), level=3, blocks=[table]))
             if len(blocks) == 3:  # below the first table alone
@@ -269,8 +274,15 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
     return [*blocks, Items(texts=tuple(problems), mark="", style="yellow", gap=False)]
 
 
-def _entry(record: Record, cells: dict[str, str], *, several_devices: bool) -> tuple[Record, Entry]:
-    case, remark = case_line(record, several_devices=several_devices), note(record)
+def _shared(record: Record) -> tuple[object, ...]:
+    """Return what a record shares with that of its baseline."""
+    return record.run_id, record.device_uuid, record.suite, record.case, record.mode
+
+
+def _entry(
+    record: Record, cells: dict[str, str], baseline: Record | None, *, several_devices: bool
+) -> tuple[Record, Entry]:
+    case, remark = case_line(record, several_devices=several_devices), note(record, baseline)
     bad = Status(record.status).bad
     entry = Entry(
         case=case,

@@ -15,6 +15,7 @@
 #   7  saved_bytes
 #   8  host_round_lower_mean_ns
 #   9  stream_*: the latency of the call's own launches; stream_speedup; stream_ns of samples; float32_precision; reuses_output; consumes
+#  10  deterministic, repeat_error
 
 import functools
 import json
@@ -31,7 +32,7 @@ from pairbench.model.plain import whole_text
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import is_run_id
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""

@@ -107,7 +107,7 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
         **{name: correctness and getattr(correctness, name) for name in (*errors, "margin")},
         **{
             name: verification and getattr(verification, name)
-            for name in ("first_call_ns", "uncapturable", "reuses_output")
+            for name in ("first_call_ns", "uncapturable", "reuses_output", "repeat_error")
         },
         "reason": outcome.reason,
     }

@@ -240,6 +240,8 @@ def test_equal_cases_are_told_apart_by_their_labels_and_once() -> None:
     assert [item.axes[0][0] for item in kept] == ["id", "id", "way"]
     assert len({item.axes for item in kept}) == 3
     assert twice == ("square.py::square[<lambda>1]",)
+    kept, twice = told_apart([result(("n", 1)), result(("n", 1))])
+    assert [item.axes for item in kept] == [(("n", 1),)] and len(twice) == 1
 
 
 def test_the_interval_of_a_percentile_covers_it() -> None:

@@ -141,9 +141,10 @@ def test_a_latency_that_cannot_be_is_a_failure(tmp_path: Path) -> None:
     def broken(document: dict[str, Any]) -> None:
         for bench, median in zip(document["benchmarks"], (0.0, -1.0, math.nan, "fast"), strict=False):
             bench["stats"]["median"] = median
+        document["benchmarks"][4]["stats"] = None
 
     records = rows_of(read_benchmark_json(changed(tmp_path / "a.json", broken))).records
-    assert [record.status for record in records] == ["failed"] * 4 + ["measured"] * 4
+    assert [record.status for record in records] == ["failed"] * 5 + ["measured"] * 3
     assert records[0].reason == "its median latency is 0.0 s, expected a positive number"
     assert records[0].call_p50_ns is None and records[0].timer is None
 
@@ -166,6 +167,7 @@ def test_functions_that_look_the_same_are_told_apart(tmp_path: Path) -> None:
         (NEW.read_text()[:5000], "is no JSON, or only a part of one"),
         ("[1, 2]", "holds a list"),
         ("{}", "has no 'benchmarks' and 'machine_info'"),
+        ('{"benchmarks": []}', "has no 'machine_info', expected"),
         ((DATA / "asv" / "benchmarks.json").read_text(), "has no 'benchmarks' and 'machine_info'"),
         ('{"benchmarks": [], "machine_info": {}}', "has no 'datetime', expected a text"),
         ('{"benchmarks": [], "machine_info": {}, "datetime": "today"}', "the datetime 'today', expected ISO 8601"),

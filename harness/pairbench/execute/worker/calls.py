@@ -20,8 +20,10 @@ from pairbench.execute.worker.input_trees import (
     restore,
     together_with,
 )
-from pairbench.execute.worker.judge.plain import refuse_shadows
+from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.training import Training, arguments
+from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.verify.draws import DRAW
 from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.operator import Operator, Variant
 
@@ -73,11 +75,16 @@ class Call:
         return self.training.kwargs if self.training else self.kwargs
 
     def observe(self) -> Any:
-        """Put the state back, run once and return what is `observed` of it.
+        """Put the state back, run once and return what is `observed` of it; of an operator that draws, of so many runs.
 
         Raises:
             DeclarationError: the implementation has other parameters.
         """
+        if draws := self.operator.draws:
+            return {f"{DRAW} {number}": copy_tree(self._observe_once()) for number in range(draws)}
+        return self._observe_once()
+
+    def _observe_once(self) -> Any:
         self.reset()
         try:
             with charged():
@@ -88,17 +95,13 @@ class Call:
         return self.observed(outputs)
 
     def observed(self, outputs: Any) -> Any:
-        """Return all that is judged of a run that has just ended: its outputs, and what it left in the call's state, if there is one.
-
-        Raises:
-            DeclarationError: an output would run code of its own as it is read.
-        """
-        refuse_shadows(outputs)
+        """Return all that is judged of a run that has just ended, as `readable` does: its outputs, and what it left in the call's state, if there is one."""
         if self.training is not None:
             self.training.check(outputs)
-        if not self.operator.state:
-            return outputs
-        return {"output": outputs, "state": {name: as_outputs(self.kwargs[name]) for name in self.operator.state}}
+        if self.operator.state:
+            state = {name: as_outputs(self.kwargs[name]) for name in self.operator.state}
+            outputs = {"output": outputs, "state": state}
+        return readable(outputs)
 
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
         """Capture the call as a CUDA graph; see `graphs.capture`.

@@ -15,6 +15,10 @@ _HERE = Path(__file__).resolve().parents[1]
 
 def explain(error: BaseException) -> tuple[Status, str]:
     """Return how an entry ended whose code raised, and why, with the line of the suite that did it."""
+    if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+        # Triton's interpreter raises it at the launch; what it was raised from has the kernel's line.
+        status, why = explain(error.__cause__)
+        return status, f"{why} (in Triton's interpreter)"
     message = message_of(error)
     if is_out_of_memory(error):
         return Status.OOM, f"{where(error)}out of memory: {message}"

@@ -49,6 +49,7 @@ from pairbench.execute.worker.verify.case import (
     check_baseline,
     make_expected,
     why_anything_passes,
+    why_random,
 )
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
 from pairbench.execute.worker.verify.sparing import Held, is_short, sparing_references
@@ -200,6 +201,7 @@ def _references(
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
             references, useless = _held_or_sparing(operator, job.case, device)
             wrong = useless or check_baseline(references[0], operator.tolerance_for)
+            useless = useless or why_random(operator, references[0], off_the_oracle=bool(wrong))
     except SuiteFaultError:
         raise
     except BaseException as error:  # of the suite's, as in `guarded`

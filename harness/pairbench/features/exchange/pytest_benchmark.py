@@ -140,8 +140,9 @@ _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> ForeignRun:
     """Return the run in one file; with `at_commit` its time is that of its commit."""
     document, content = read_document(path, EXPECTED)
-    if not isinstance(document.get("benchmarks"), list) or not isinstance(document.get("machine_info"), dict):
-        raise ImportFailedError(f"{path}: has no 'benchmarks' and 'machine_info', expected {EXPECTED}")
+    kinds = {"benchmarks": list, "machine_info": dict}
+    if missing := [name for name, kind in kinds.items() if not isinstance(document.get(name), kind)]:
+        raise ImportFailedError(f"{path}: has no {' and '.join(map(repr, missing))}, expected {EXPECTED}")
     where = f"{path}:"
     started = _moment(field(document, "datetime", str, where), where)
     ours = optional(document, KEY, dict) or {}
@@ -239,7 +240,8 @@ def _environment(document: Mapping[str, Any], machine: dict[str, Any]) -> Enviro
 
 
 def _result(benchmark: dict[str, Any], where: str) -> Result:
-    stats = field(benchmark, "stats", dict, where)
+    # pytest-benchmark saves null for a benchmark whose function raised.
+    stats = {} if benchmark.get("stats", {}) is None else field(benchmark, "stats", dict, where)
     fullname = field(benchmark, "fullname", str, where)
     suite, *names = fullname.partition("[")[0].split("::")
     if not names:

@@ -166,7 +166,7 @@ def told_apart(results: Sequence[Result]) -> tuple[tuple[Result, ...], tuple[str
 
     Two results whose parameters look equal here, such as two lambdas, are told apart by their tool's own label.
     """
-    counts = Counter(_case(result) for result in results)
+    counts = Counter(case for case, _ in {(_case(result), result.label) for result in results})
     kept: dict[tuple[str, str, Axes], Result] = {}
     twice = []
     for result in results:

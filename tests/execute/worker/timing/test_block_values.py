@@ -43,7 +43,7 @@ def test_long_calls_begin_on_values_that_no_call_has_seen(
     if could:
         assert seen[:2] == [{7.0}, {7.0}] and all(two == {1.0, 7.0} for two in seen[2:])
         assert blocks[0][-1][0] == "baseline" and {block[-1][0] for block in blocks[1:]} == set(names)
-        assert [one.first_observed for one in entries] == [(str(one.entry), 1e8) for one in entries]
+        assert [one.first_observed for one in entries] == [[str(one.entry), 1e8] for one in entries]
     else:
         assert all(two == {0.0, 1.0} for two in seen)
         assert [one.first_observed for one in entries] == [None] * len(names)

@@ -6,17 +6,22 @@ their address by NumPy, past torch's dispatcher. Whatever cannot be read so is r
 """
 
 import ctypes
+import dataclasses
 import json
 import math
 import os
+import sys
+import types
 from collections.abc import Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.trees import leaves as leaves_of
+from pairbench.model.case import gradient_of
 
 _TENSOR, _PARAMETER, _MODULE = torch.Tensor, torch.nn.Parameter, torch.nn.Module
 _size, _stride, _address, _item_size = _TENSOR.size, _TENSOR.stride, _TENSOR.data_ptr, _TENSOR.element_size
@@ -33,6 +38,9 @@ _char = ctypes.c_char
 _name_of = type.__dict__["__qualname__"].__get__
 _own = object.__getattribute__
 _PLAIN = (bool, int, float, str, type(None))
+_NAMES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+_OF_NUMPY = (np.ndarray, *{np.dtype(code).type for code in np.typecodes["All"]})
+_FIELD = dataclasses._FIELD  # type: ignore[attr-defined]
 _MOST_LEAVES, _LONGEST = 100_000, 400
 
 
@@ -41,6 +49,9 @@ class Refused:
     """A part of an output that cannot be read as plain data, and why, in words that follow `output is`."""
 
     why: str
+
+
+_AS_IT_IS = (*_PLAIN, complex, Refused)
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ def export(outputs: Any, *, copy: bool = True) -> Exported:
     """
     leaves, pieces, held = list[Any](), list[Any](), list[torch.Tensor]()
     try:
-        for path, leaf in _leaves(outputs, ""):
+        for path, leaf in leaves_of(readable(outputs)):
             if len(leaves) == _MOST_LEAVES:
                 leaves[:] = [("", ["refused", f"one of more than {_MOST_LEAVES:,} parts"])]
                 break
@@ -74,34 +85,102 @@ def export(outputs: Any, *, copy: bool = True) -> Exported:
     return Exported(leaves, pieces, held)
 
 
-def refuse_shadows(outputs: Any) -> None:
-    """Make sure that no tensor among some outputs has an attribute that stands in for one of torch's.
+def readable(outputs: Any) -> Any:
+    """Return outputs as a tree of dicts, lists, dense tensors and plain values, without a call of anything that is their own.
 
-    Raises:
-        DeclarationError: one has, and would run code of its own when it is copied or compared.
+    Modules are dicts of what their `state_dict` has, dataclasses dicts of their fields. Sparse, nested, quantised and MKL-DNN tensors and NumPy's arrays are
+    dense tensors under the name of their kind, so that they are compared by their values, and only with their like. Anything else is a `Refused`.
     """
-    for path, leaf in _leaves(outputs, ""):
-        if type(leaf) in (_TENSOR, _PARAMETER) and (shadowed := _shadowed(leaf)):
-            raise DeclarationError(f"{'output ' + path if path else 'output'} is {_about_shadow(shadowed)}")
-
-
-def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the path and value of each leaf as `trees.leaves` does, without a call of anything that is the tree's own."""
-    kind = type(tree)
+    kind = type(outputs)
     if issubclass(kind, dict):
-        for key, value in dict.items(tree):
-            if type(key) not in _PLAIN:
-                yield path, Refused(f"a dict with a key of the type {_name_of(type(key))}, expected texts or numbers")
-                return
-            yield from _leaves(value, f"{path}.{key}" if path and key != "" else path or str(key))
-    elif issubclass(kind, list | tuple):
-        for index, value in enumerate((list if issubclass(kind, list) else tuple).__iter__(tree)):
-            yield from _leaves(value, f"{path}[{index}]")
-    elif issubclass(kind, _MODULE):
-        for name, tensor in _of_module(tree, ""):
-            yield f"{path}.{name}" if path else name, tensor
-    else:
-        yield path, tree
+        odd = next((type(key) for key in dict.keys(outputs) if type(key) not in _PLAIN), None)
+        if odd is not None:
+            return Refused(f"a dict with a key of the type {_name_of(odd)}, expected texts or numbers")
+        return {key: readable(value) for key, value in dict.items(outputs)}
+    if issubclass(kind, list | tuple):
+        return [readable(value) for value in (list if issubclass(kind, list) else tuple).__iter__(outputs)]
+    if issubclass(kind, _MODULE):
+        return {name: readable(tensor) for name, tensor in _of_module(outputs, "")}
+    if kind is _TENSOR or kind is _PARAMETER:
+        return _readable_tensor(outputs)
+    if any(kind is plain for plain in _AS_IT_IS):  # not `in`, which asks a metaclass
+        return outputs
+    if any(kind is name for name in _NAMES):
+        return str(outputs)
+    if any(kind is array for array in _OF_NUMPY):
+        try:
+            return {"numpy": torch.from_numpy(np.array(outputs, order="C"))}
+        except TypeError:  # of objects, texts or times
+            return Refused("a NumPy array of no numbers, expected numbers")
+    jagged = sys.modules.get("torch.nested._internal.nested_tensor")
+    if jagged is not None and kind is jagged.NestedTensor:
+        held = _own(outputs, "__dict__")
+        return {"jagged": {name: readable(dict.get(held, f"_{name}")) for name in ("values", "offsets", "lengths")}}
+    if type(kind) is type and (fields := _fields_of(kind)):
+        return _readable_fields(kind, fields, outputs)
+    return Refused(_about_kind(kind))
+
+
+def refused(outputs: Any) -> str | None:
+    """Return a sentence on the first part of readable outputs that is refused, or None."""
+    for path, leaf in leaves_of(outputs):
+        if isinstance(leaf, Refused):
+            return f"{output_name(path) if path else 'its output'} is {leaf.why}"
+    return None
+
+
+def output_name(path: str) -> str:
+    """Return the name of an output in a sentence; beside a state, its path begins so already."""
+    named = gradient_of(path) or path == "output" or path.startswith(("output.", "output["))
+    return path if named else f"output {path}" if path else "output"
+
+
+def _fields_of(kind: type) -> list[str]:
+    """Return the names of a dataclass's fields; none of another class, or where the class computes what `__dict__` gives."""
+    parts = [vars(part) for part in kind.__mro__]
+    if any("__dict__" in part and type(part["__dict__"]) is not types.GetSetDescriptorType for part in parts):
+        return []
+    fields = next((part["__dataclass_fields__"] for part in parts if "__dataclass_fields__" in part), None)
+    found = list(dict.values(fields)) if type(fields) is dict else []
+    return [field.name for field in found if type(field) is dataclasses.Field and field._field_type is _FIELD]  # type: ignore[attr-defined]
+
+
+def _readable_fields(kind: type, names: list[str], outputs: Any) -> Any:
+    slots = {name: slot for part in reversed(kind.__mro__) for name, slot in vars(part).items()}
+    held = _own(outputs, "__dict__") if "__dict__" in slots else {}
+    found = dict[str, Any]()
+    for name in names:
+        if type(slots.get(name)) is types.MemberDescriptorType:
+            found[name] = readable(slots[name].__get__(outputs))
+        elif dict.__contains__(held, name):
+            found[name] = readable(dict.__getitem__(held, name))
+        else:
+            return Refused(f"a dataclass {_name_of(kind)}, whose {name} is computed as it is read; return plain values")
+    return found
+
+
+def _readable_tensor(tensor: torch.Tensor) -> Any:
+    # Properties of torch's are not to be shadowed by an attribute of the tensor itself; methods are, and so are called by their class.
+    if shadowed := _shadowed(tensor):
+        return Refused(
+            f"a tensor with an attribute {shadowed!r} of its own in the place of torch's, which may compute when it is read: return tensors as torch makes them"
+        )
+    if tensor.is_meta:
+        return Refused("on the device meta, where tensors have no values")
+    if tensor.is_nested:
+        return {"nested": [readable(part) for part in _TENSOR.unbind(_detach(tensor))]}
+    if tensor.is_quantized:
+        return {_dtype_of(tensor): _TENSOR.dequantize(_detach(tensor))}
+    if tensor.layout is not torch.strided:
+        return {str(tensor.layout).removeprefix("torch.").strip("_"): _TENSOR.to_dense(_detach(tensor))}
+    return tensor
+
+
+def _about_kind(kind: type) -> str:
+    name = _name_of(kind)
+    if issubclass(kind, _TENSOR):
+        return f"a {name}, expected a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
+    return f"a {name}, expected tensors, numbers, texts or None, or dicts, lists, tuples or dataclasses of them"
 
 
 def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -118,35 +197,18 @@ def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _described(leaf: Any, pieces: list[Any], held: list[torch.Tensor], *, copy: bool) -> list[Any]:
-    kind = type(leaf)
-    if kind is Refused:
+    if isinstance(leaf, Refused):
         return ["refused", leaf.why]
-    if kind in _PLAIN:
-        return ["value", leaf]
-    if kind is complex:
-        return ["complex", leaf.real, leaf.imag]
-    if kind is _TENSOR or kind is _PARAMETER:
+    if isinstance(leaf, _TENSOR):
         return _described_tensor(leaf, pieces, held, copy=copy)
-    name = _name_of(kind)
-    if issubclass(kind, _TENSOR):
-        why = f"a {name}, expected a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
-    elif is_dataclass(kind):
-        why = f"a dataclass {name}, expected tensors, or dicts, lists or tuples of them"
-    else:
-        why = f"a {name}, expected tensors, numbers, texts or None, or dicts, lists or tuples of them"
-    return ["refused", why]
+    return ["complex", leaf.real, leaf.imag] if isinstance(leaf, complex) else ["value", leaf]
 
 
 def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.Tensor], *, copy: bool) -> list[Any]:
-    # Properties of torch's are not to be shadowed by an attribute of the tensor itself; methods are, and so are called by their class.
-    if shadowed := _shadowed(tensor):
-        return ["refused", _about_shadow(shadowed)]
-    if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
-        return ["refused", f"a tensor of the layout {tensor.layout}, expected a dense one"]
     if tensor.device.type != "cpu":
         return ["refused", f"on {tensor.device}, expected on cpu"]
     lazy = [_is_conj(tensor), _is_neg(tensor)]
-    shape, dtype = tuple(_size(tensor)), str(tensor.dtype).removeprefix("torch.")
+    shape, dtype = tuple(_size(tensor)), _dtype_of(tensor)
     if any(lazy):
         tensor = _resolve_neg(_resolve_conj(_detach(tensor)))
     strides, item = _stride(tensor), _item_size(tensor)
@@ -174,8 +236,8 @@ def _shadowed(tensor: torch.Tensor) -> str | None:
     return next((str(name) for name in dict.keys(own) if name in _OF_TENSORS), None) if own else None
 
 
-def _about_shadow(name: str) -> str:
-    return f"a tensor with an attribute {name!r} of its own in the place of torch's, which may compute when it is read: return tensors as torch makes them"
+def _dtype_of(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def write(exported: Exported, file: int) -> str:
@@ -262,13 +324,10 @@ def as_judged(outputs: Any) -> dict[str, Any]:
     Raises:
         DeclarationError: the baseline returns something that no other process can be given.
     """
-    found = dict[str, Any]()
-    for path, leaf in _leaves(outputs, ""):
-        described = _described(leaf, [], [], copy=False)
-        if described[0] == "refused":
-            raise DeclarationError(f"{'output ' + path if path else 'its output'} is {described[1]}")
-        found[path] = leaf
-    return found
+    plain = readable(outputs)
+    if why := refused(plain):
+        raise DeclarationError(why)
+    return dict(leaves_of(plain))
 
 
 _KEPT_BYTES = 32 << 20

@@ -38,7 +38,7 @@ def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device)
         kept["profiled"] = copy_tree(observed())
     count_ops(lambda: kept.update({"watched operator by operator": copy_tree(observed())}))
     synchronize(device)
-    tolerance_for, known = call.operator.tolerance_for, Known()
+    tolerance_for, known = call.operator.tolerance_for, Known(inputs)
     for name, outputs in kept.items():
         if same_outputs(outputs, expected) or not judge(outputs, expected, None, tolerance_for, known).mismatch:
             continue

@@ -18,7 +18,7 @@ from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Sto
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S
-from pairbench.execute.worker.judge.plain import refuse_shadows
+from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.throttling import Throttling
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
@@ -56,7 +56,7 @@ def _as_they_are(outputs: Any) -> Any:
 
 def copy_where_room(outputs: Any) -> Any | None:
     """Return a copy of outputs; None where there is no room for it."""
-    refuse_shadows(outputs)
+    outputs = readable(outputs)
     return copy_tree(outputs) if has_room(outputs) else None
 
 

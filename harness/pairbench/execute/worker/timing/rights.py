@@ -39,7 +39,7 @@ class Right:
         self._alone = alone
         self._given = given
         self._agreed = False
-        self._known = Known()
+        self._known = Known(lambda: self._inputs)
 
     @property
     def is_at_hand(self) -> bool:
@@ -66,7 +66,7 @@ class Right:
             if (drawn and clear_where_drawn(outputs, self._given, by)) or self._mismatch(outputs, self._given) is None:
                 self._agreed = True
                 return None
-            self._given, self._known = None, Known()
+            self._given, self._known = None, Known(lambda: self._inputs)
         return self._mismatch(outputs, self._expected)
 
     def _mismatch(self, outputs: Any, expected: Any) -> str | None:

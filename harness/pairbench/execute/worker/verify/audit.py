@@ -13,7 +13,8 @@ from pairbench.execute.worker.input_trees import copy_inputs, refill
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_tree, leaves, same_bits
 from pairbench.execute.worker.verify.case import Expected, Reference
-from pairbench.execute.worker.verify.judge import judge
+from pairbench.execute.worker.verify.draws import by_output
+from pairbench.execute.worker.verify.judge import dtype_name, in_order_of, judge
 from pairbench.model.case import OUTPUT_GRADIENTS, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
@@ -25,14 +26,30 @@ def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorRes
     By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
     """
     right = {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
-    spoilt = ((name, path, wrong) for path, tensor in right.items() for name, wrong in _spoilt(tensor))
+    truths = (
+        dict(in_order_of(list(leaves(reference.outputs)), reference.oracle)) if reference.oracle is not None else {}
+    )
+    by = operator.tolerance_for
+    groups = by_output([(path, path) for path in right])
+    spoilt = (
+        (spoilt[0][0], path, dict(zip(places, (wrong for _, wrong in spoilt), strict=True)))
+        for path, places in groups.items()
+        # Of what rounding alone leaves, zeros and any order are right.
+        if not reference.known.left_by_rounding(
+            right[places[0]], truths.get(path), by(dtype_name(right[places[0]]), path)
+        )
+        for spoilt in zip(*(_spoilt(right[place]) for place in places), strict=True)
+        # Random elements in another order may be as right.
+        if not (operator.draws and spoilt[0][0].startswith("shifted"))
+    )
+    wrongs = ((name, path, {path: wrong}) for name, path, wrong in _wrong_gradients(operator, reference))
     results = []
-    for name, path, wrong in itertools.chain(spoilt, _wrong_gradients(operator, reference)):
-        if same_bits(wrong, right[path]):
+    for name, path, wrong in itertools.chain(spoilt, wrongs):
+        if all(same_bits(one, right[place]) for place, one in wrong.items()):
             continue  # zeros for an output that is zero is no impostor
         # Alone: the other outputs would be right.
-        verdict = judge({path: wrong}, {path: right[path]}, None, operator.tolerance_for, reference.known)
-        results.append(_result(f"{name}{_where(list(right), path)}", False, verdict.mismatch))
+        verdict = judge(wrong, {place: right[place] for place in wrong}, None, by, reference.known)
+        results.append(_result(f"{name}{_where(list(groups), path)}", False, verdict.mismatch))
     return results
 
 

@@ -1,5 +1,6 @@
 """Verifies that an entry's outputs are within tolerance of the baseline's, before it may be timed."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.dispatch import TransparentMode
@@ -21,6 +23,7 @@ from pairbench.execute.worker.input_trees import (
     refill,
     upcast_inputs,
 )
+from pairbench.execute.worker.judge.plain import output_name, readable, refused
 from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import (
@@ -32,7 +35,17 @@ from pairbench.execute.worker.trees import (
     tensors,
 )
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
-from pairbench.execute.worker.verify.judge import Known, OutputVerdict, dtype_name, judge, same_outputs, worst
+from pairbench.execute.worker.verify.draws import SeenRandom
+from pairbench.execute.worker.verify.judge import (
+    Known,
+    OutputVerdict,
+    dtype_name,
+    furthest,
+    in_order_of,
+    judge,
+    same_outputs,
+    worst,
+)
 from pairbench.model.case import SAVED, Case
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Correctness, Status, Verification
@@ -109,9 +122,13 @@ class Expected(Reference, Protocol):
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
     """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_inputs(inputs)).observe())
+    if why := refused(outputs):
+        raise DeclarationError(why)
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
-    return ExpectedOutputs(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
+    return ExpectedOutputs(
+        inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing, known=Known(lambda: inputs)
+    )
 
 
 def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
@@ -120,6 +137,8 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
     Raises:
         BaseException: what the operator's own oracle raised, memory apart: the suite is at fault.
     """
+    if operator.draws:
+        return None, f"random outputs are judged by mean and variance over {operator.draws} calls"
     try:
         oracle = oracle_outputs(operator, inputs)
         _synchronize_all()
@@ -139,9 +158,8 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
     if callable(operator.reset):
         operator.reset(**{name: exact[name] for name in operator.state})
     outputs = operator.oracle(**exact)
-    if not operator.state:
-        return outputs
-    return {"output": outputs, "state": {name: as_outputs(exact[name]) for name in operator.state}}
+    state = {name: as_outputs(exact[name]) for name in operator.state}
+    return readable({"output": outputs, "state": state} if state else outputs)
 
 
 def why_anything_passes(
@@ -185,23 +203,51 @@ def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tole
     """
     if reference.oracle is None:
         return None
-    mine, theirs = tensors(reference.outputs), tensors(reference.oracle)
+    outputs = [(path, leaf) for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)]
+    mine = [leaf for _, leaf in outputs]
+    theirs = [leaf for _, leaf in in_order_of(outputs, reference.oracle) if isinstance(leaf, torch.Tensor)]
     if [value.shape for value in mine] != [value.shape for value in theirs]:
         return (
             f"the oracle returns shapes {[list(t.shape) for t in theirs]}, the baseline {[list(t.shape) for t in mine]}"
         )
-    for value, truth in zip(mine, theirs, strict=True):
+    for (path, value), truth in zip(outputs, theirs, strict=True):
         if not value.is_floating_point() or not value.numel():
             continue
-        apart = reference.known.distance(value, truth)
+        apart, tolerance = reference.known.distance(value, truth), tolerance_for(dtype_name(value), path)
         error = (apart.sum_square / apart.sum_square_reference) ** 0.5 if apart.sum_square_reference else apart.max_abs
-        spacing = tolerance_for(dtype_name(value), "").spacing
-        allowed = float(max(torch.finfo(value.dtype).eps, spacing) ** 0.5)
-        if error > allowed:
-            return (
-                f"the baseline is wrong: it is off the float64 oracle by {error:.3g} (relative L2), "
-                f"where rounding explains less than {allowed:.3g}"
+        allowed = float(max(torch.finfo(value.dtype).eps, tolerance.spacing) ** 0.5)
+        if error > allowed and apart.max_abs > reference.known.left_by_rounding(value, truth, tolerance):
+            left = (
+                f"; if this output is what rounding leaves of terms that cancel, say how much it may be: Tolerance(atol={2 * apart.max_abs:.1g})"
+                if apart.max_abs < allowed
+                else ""
             )
+            return (
+                f"the baseline is wrong: {output_name(path) if path else 'it'} is off the float64 oracle by {error:.3g} (relative L2), "
+                f"where rounding explains less than {allowed:.3g}{left}"
+            )
+    return None
+
+
+def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle: bool) -> str | None:
+    """Return a sentence where the baseline draws random numbers, so that nothing can be judged by it, or None.
+
+    It is called once more where the oracle has found something, or cannot find anything: in integers, or without an oracle.
+    """
+    floats = all(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for _, leaf in leaves(reference.outputs))
+    if operator.draws or not (off_the_oracle or reference.oracle is None or not floats):
+        return None
+    call = make_call(operator, operator.baseline, "eager", copy_tree(reference.inputs))
+    with SeenRandom() as seen:
+        outputs = call.observe()
+    advice = (
+        "draw in inputs() and pass what was drawn, as the mask of a dropout, or declare Tolerance(random=256), which compares mean and variance "
+        "over so many calls"
+    )
+    if off := judge(outputs, reference.outputs, None, operator.tolerance_for, reference.known).mismatch:
+        return f"the baseline is random: two calls on equal inputs differ ({off}); {advice}"
+    if seen.name and off_the_oracle:
+        return f"the baseline draws random numbers ({seen.name}), and others in float64, where the oracle is computed; {advice}, or give an oracle="
     return None
 
 
@@ -247,9 +293,9 @@ def _verify(
         return _mismatched(entry, why)
     written = call.overwritten()
     sparing, first_calls = references[0].sparing, [outputs]
-    reused = _Reused(call, outputs)
+    reused, apart = _Reused(call, outputs), list[float | None]()
     del outputs  # what comes needs the memory
-    verdicts = list(_verdicts(operator, call, first_calls, references, device, reused))
+    verdicts = list(_verdicts(operator, call, first_calls, references, device, reused, apart))
     written |= call.overwritten()
     if why := _changed(forms):
         return _mismatched(entry, why)
@@ -269,11 +315,12 @@ def _verify(
         )
         or None,
         correctness=correctness,
-        first_call_ns=float(first_call_ns),
+        first_call_ns=None if operator.draws else float(first_call_ns),
         uncapturable=uncapturable,
         capturable=uncapturable is None if tried else None,
         compilation=compilation,
         reuses_output=reused.found if entry.mode != "graph" and not sparing else None,
+        repeat_error=None if None in apart else max(filter(None, apart), default=0.0),
     )
 
 
@@ -331,19 +378,24 @@ def _verdicts(
     references: tuple[Reference, ...],
     device: torch.device,
     reused: "_Reused",
+    apart: list[float | None],
 ) -> Iterator[OutputVerdict]:
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
     Args:
         first_calls: Outputs of the first call alone, with the first reference's inputs. They are let go where memory is short.
         reused: Is shown the outputs of the others.
+        apart: Takes how far the outputs of two more calls on the first reference's inputs are off those of the first; None where that is not known.
     """
     first, second = references
     outputs = first_calls.pop() if first.sparing else first_calls[0]
 
     def run(reference: Reference) -> Any:
         """Run on poisoned memory, from the reference's own state."""
-        poison_freed(once if reference.outputs is None else reference.outputs, copies=1 if first.sparing else 3)
+        like = once if reference.outputs is None else reference.outputs
+        if operator.draws and like:
+            like = next(iter(like.values()))
+        poison_freed(like, copies=1 if first.sparing else 3)
         if isinstance(call.run, Replay):
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
@@ -361,6 +413,7 @@ def _verdicts(
     again = make_call(operator, operator.baseline, "eager", call.shared).observe()
     del again  # the next call might be given this memory, with the right outputs in it, and leave it unwritten
     once = _copied(outputs, sparing=first.sparing)
+    copied = once is not outputs  # else it may be what later calls write to
     of_first = first.judge(once, operator.tolerance_for)
     yield of_first
     if first.sparing:
@@ -368,8 +421,8 @@ def _verdicts(
 
     def judged(outputs: Any) -> OutputVerdict:
         """Judge another call on the first inputs; most give the same to the bit, and need not be judged anew."""
-        # Outputs that could not be copied may be what later calls write to.
-        alike = once is not None and once is not outputs and same_outputs(outputs, once)
+        alike = copied and same_outputs(outputs, once)
+        apart.append(None if not copied else 0.0 if alike else furthest(outputs, once))
         return of_first if alike else first.judge(outputs, operator.tolerance_for)
 
     yield judged(run(first))
@@ -382,19 +435,15 @@ def _verdicts(
             f"consumes=({SAVED!r},) if its caller goes through a graph once: "
         )
         yield replace(verdict, mismatch=again_why + verdict.mismatch) if verdict.mismatch else verdict
-    if call.mode == "eager":
-        with PoisonEmpty():
-            outputs = run(first)
-        yield judged(outputs)
-        del outputs
+    with PoisonEmpty() if call.mode == "eager" else contextlib.nullcontext():
+        outputs = run(first)
+    yield judged(outputs)
+    del outputs
     yield second.judge(run(second), operator.tolerance_for)
 
 
 def _copied(outputs: Any, *, sparing: bool) -> Any:
-    if sparing:
-        return outputs
-    plain = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors(outputs))
-    return copy_tree(outputs) if plain and has_room(outputs) else outputs
+    return outputs if sparing or not has_room(outputs) else copy_tree(outputs)
 
 
 def strays_note(verdicts: list[OutputVerdict]) -> str | None:

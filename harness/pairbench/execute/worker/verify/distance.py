@@ -18,6 +18,7 @@ _DEFAULTS = {
     torch.complex128: (1e-7, 1e-7),
 }
 """Defaults of rtol and atol by dtype, as in `torch.testing.assert_close`; outputs of other dtypes must be equal."""
+FLOAT32_LIMITS = _DEFAULTS[torch.float32]
 
 AS_EXACT_AS_THE_ORACLE = (torch.float64, torch.complex128)
 """Dtypes of outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
@@ -89,6 +90,11 @@ class ResolvedTolerance(NamedTuple):
             return self.atol
         indices = torch.arange(start, stop, device=self.atol.device)
         return self.atol[indices * len(self.atol) // elements]
+
+    def at_least(self, atol: float) -> "ResolvedTolerance":
+        """Return the tolerance with an absolute part that is nowhere less."""
+        wider = self.atol.clamp(min=atol) if isinstance(self.atol, torch.Tensor) else max(self.atol, atol)
+        return self._replace(atol=wider)
 
 
 def resolve_tolerance(expected: torch.Tensor, tolerance: Tolerance) -> ResolvedTolerance:

@@ -3,17 +3,19 @@
 import functools
 import math
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from pairbench.execute.worker.judge.plain import Refused
-from pairbench.execute.worker.trees import leaves, same_bits
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker.judge.plain import output_name, refused
+from pairbench.execute.worker.trees import leaves, same_bits, tensors
 from pairbench.execute.worker.verify.distance import (
     AS_EXACT_AS_THE_ORACLE,
+    FLOAT32_LIMITS,
     Distance,
     ResolvedTolerance,
     clearly_within,
@@ -22,9 +24,9 @@ from pairbench.execute.worker.verify.distance import (
     output_spacing,
     resolve_tolerance,
 )
-from pairbench.model.case import gradient_of
+from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
 from pairbench.model.outcome import Correctness
-from pairbench.model.tolerance import Tolerance
+from pairbench.model.tolerance import EXACT, Tolerance
 
 _LARGE, _DRAWN = 1 << 22, 1 << 18
 """Elements beyond which an output is large, and elements that are drawn of it."""
@@ -46,10 +48,95 @@ class OutputVerdict:
 class Known:
     """What was found of a baseline's outputs, so that it is found once for all that are judged by them. They must not change meanwhile."""
 
-    def __init__(self) -> None:
-        """Remember nothing yet."""
+    def __init__(self, inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Remember nothing yet; `inputs` are those of the baseline's call, or make them where they are asked for."""
         self.resolve = functools.cache(resolve_tolerance)
         self.distance = functools.cache(distance)
+        self._made = inputs
+
+    @functools.cached_property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs; none where nobody knows them."""
+        return (self._made() if callable(self._made) else self._made) or {}
+
+    @functools.cached_property
+    def _terms(self) -> float:
+        """The largest magnitude among the inputs."""
+        floats = [tensor for tensor in tensors(self.inputs) if tensor.is_floating_point() and tensor.numel()]
+        return max((float(tensor.detach().abs().max()) for tensor in floats), default=0.0)
+
+    def left_by_rounding(self, expected: torch.Tensor, truth: torch.Tensor | None, tolerance: Tolerance) -> float:
+        """Return how far an output may be off, of which rounding leaves all or most: its exact values are 0, or less than a declared `atol`. 0.0 for all others.
+
+        Args:
+            expected: The baseline's output. It is off the truth by more than rounding explains, if the terms are as large as the output.
+            truth: The float64 oracle's; None where there is none.
+            tolerance: As declared.
+        """
+        if truth is None or tolerance == EXACT or not expected.is_floating_point() or truth.shape != expected.shape:
+            return 0.0
+        apart = self.distance(expected, truth)
+        spacing = max(torch.finfo(expected.dtype).eps, tolerance.spacing)
+        if apart.sum_square <= spacing * apart.sum_square_reference:
+            return 0.0
+        if tolerance.atol and tolerance.has_atol:
+            return tolerance.atol if apart.max_reference <= tolerance.atol else 0.0
+        is_zero = apart.max_reference <= _ZERO * torch.finfo(torch.float64).eps * self._terms
+        return _ROUNDINGS * spacing * self._terms if is_zero else 0.0
+
+    def with_ties(self, value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+        """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names.
+
+        They are returned as they are where one is out of range, or comes twice along an axis from which the baseline takes each once.
+
+        Raises:
+            DeclarationError: there is no such input, or these are no indices into it.
+        """
+        if tolerance.ties is None or expected.is_floating_point() or expected.is_complex() or value.dtype == torch.bool:
+            return value
+        name, *along = (tolerance.ties,) if isinstance(tolerance.ties, str) else tolerance.ties
+        pointed = self.inputs.get(name)
+        if not isinstance(pointed, torch.Tensor):
+            raise DeclarationError(
+                f"ties names {name!r}, expected a tensor among the inputs ({', '.join(self.inputs)})"
+            )
+        axis = _axis_of(expected, pointed, *along)
+        if axis is None:
+            raise DeclarationError(
+                f"ties names {name!r} of the shape {list(pointed.shape)}, into which indices of the shape {list(expected.shape)} do not point along one axis; "
+                f"ties=({name!r}, axis) says along which"
+            )
+        pointed = pointed.detach() if expected.dim() else pointed.detach().reshape(-1)
+        mine, theirs = (
+            one.long() if one.dim() == pointed.dim() else one.long().unsqueeze(axis) for one in (value, expected)
+        )
+        if bool(((mine < 0) | (mine >= pointed.shape[axis])).any()) or _repeats(mine, axis) > _repeats(theirs, axis):
+            return value
+        ours, wanted = pointed.gather(axis, mine), pointed.gather(axis, theirs)
+        tied = (ours == wanted) | (ours.isnan() & wanted.isnan())
+        return torch.where(tied.reshape(value.shape), expected, value)
+
+
+_ROUNDINGS, _ZERO = 16, 4096
+"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle says that it is."""
+
+
+def _axis_of(indices: torch.Tensor, pointed: torch.Tensor, along: int | None = None) -> int | None:
+    """Return the axis of a tensor along which indices point into it, the last of those that fit; None where none does."""
+    if not indices.dim():
+        return 0
+    shape, axes = list(pointed.shape), range(pointed.dim())
+    fits = [
+        axis
+        for axis in (axes if along is None else [along % max(1, pointed.dim())])
+        if list(indices.shape)
+        in (shape[:axis] + shape[axis + 1 :], shape[:axis] + list(indices.shape[axis : axis + 1]) + shape[axis + 1 :])
+    ]
+    return fits[-1] if fits else None
+
+
+def _repeats(indices: torch.Tensor, axis: int) -> bool:
+    return bool((indices.sort(axis).values.diff(dim=axis) == 0).any())
 
 
 def judge(
@@ -69,34 +156,74 @@ def judge(
         known: What was found of the baseline's outputs before; None to remember nothing.
     """
     known = known or Known()
-    mine, theirs = list(leaves(outputs)), list(leaves(baseline))
+    if why := refused(outputs):
+        return _mismatch(why)
+    theirs = list(leaves(baseline))
+    if is_drawn([path for path, _ in theirs]):
+        return _judge_draws(by_output(list(leaves(outputs))), by_output(theirs), tolerance_for, known)
+    mine = in_order_of(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
-    truths = [leaf for _, leaf in leaves(oracle)] if oracle is not None else [None] * len(mine)
+    truths = [leaf for _, leaf in in_order_of(theirs, oracle)] if oracle is not None else [None] * len(mine)
     worst: Correctness | None = None
     strays = 0
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
-        # Beside a state, outputs have a path that begins so already.
-        named = gradient_of(path) or path.startswith("output")
-        name = path if named else f"output {path}" if path else "output"
-        if isinstance(value, Refused):
-            return _mismatch(f"{name} is {value.why}")
-        if not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
-            if is_dataclass(value):
-                return _mismatch(
-                    f"{name} is a dataclass {type(value).__qualname__}, expected tensors, or dicts, lists or tuples of them"
-                )
-            if type(value) is not type(expected) or value != expected:
-                return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
+        name = output_name(path)
+        if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
+            if why := _not_plain(value, expected):
+                return _mismatch(f"{name} is {why}")
+            verdict = _judge_tensor(name, value, expected, truth, tolerance_for(dtype_name(expected), path), known)
+        elif type(value) is type(expected) and isinstance(value, float | complex):
+            verdict = _judge_number(name, value, expected, tolerance_for("float32", path), known)
+        elif type(value) is not type(expected) or value != expected:
+            return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
+        else:
             continue
-        if why := _not_plain(value, expected):
-            return _mismatch(f"{name} is {why}")
-        verdict = _judge_tensor(name, value, expected, truth, tolerance_for(dtype_name(expected), path), known)
         worst = verdict.correctness if worst is None else _worse(worst, verdict.correctness)
         strays += verdict.strays
         if verdict.mismatch:
             return OutputVerdict(mismatch=verdict.mismatch, correctness=worst)
     return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
+
+
+def _judge_draws(
+    mine: dict[str, list[Any]],
+    theirs: dict[str, list[Any]],
+    tolerance_for: Callable[[str, str], Tolerance],
+    known: Known,
+) -> OutputVerdict:
+    """Judge outputs of several calls, or of one: what is random by its distribution, and all else as ever, call by call."""
+    if list(mine) != list(theirs):
+        return _mismatch(f"returns {', '.join(mine)[:80]}, the baseline returns {', '.join(theirs)[:80]}")
+    for path, right in theirs.items():
+        first = right[0]
+        tolerance = tolerance_for(dtype_name(first), path) if isinstance(first, torch.Tensor) else Tolerance()
+        for value in mine[path]:
+            if not tolerance.random:
+                verdict = judge({path: value}, {path: first}, None, tolerance_for, known)
+                if verdict.mismatch:
+                    return verdict
+            elif not _alike(value, first):
+                forms = [
+                    f"{_short(one)} of the shape {list(one.shape)}" if isinstance(one, torch.Tensor) else _short(one)
+                    for one in (value, first)
+                ]
+                return _mismatch(f"{output_name(path)} is {forms[0]}, the baseline's is {forms[1]}")
+        if tolerance.random:
+            allowed = known.resolve(first, tolerance)
+            atol = float(allowed.atol_of(0, 1, first.numel()))
+            if why := off_the_distribution(mine[path], right, allowed.rtol, atol):
+                return _mismatch(f"{output_name(path)} {why}")
+    return OutputVerdict(mismatch=None, correctness=None)
+
+
+def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, Any]]:
+    """Return the leaves of outputs in the order of others with the same paths: dicts whose keys come in another order are the same."""
+    places = {path: place for place, (path, _) in enumerate(theirs)}
+    found = list(leaves(outputs))
+    if len(found) != len(places) or any(path not in places for path, _ in found):
+        return found
+    return sorted(found, key=lambda item: places[item[0]])
 
 
 def clearly_right(
@@ -113,7 +240,8 @@ def clearly_right(
         tolerance_for: As of `judge`.
         known: As of `judge`.
     """
-    mine, theirs = list(leaves(outputs)), list(leaves(baseline))
+    theirs = list(leaves(baseline))
+    mine = in_order_of(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return False
     return all(
@@ -129,7 +257,8 @@ def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str,
     about 26 of the drawn elements are wrong; to compare the whole output takes longer than the call.
     Arguments are those of `judge`.
     """
-    mine, theirs = list(leaves(outputs)), list(leaves(baseline))
+    theirs = list(leaves(baseline))
+    mine = in_order_of(theirs, outputs)
     return [path for path, _ in mine] == [path for path, _ in theirs] and all(
         _is_clear_where_drawn(value, expected, tolerance_for(dtype_name(expected), path))
         for (path, value), (_, expected) in zip(mine, theirs, strict=True)
@@ -158,11 +287,27 @@ def same_outputs(one: Any, other: Any) -> bool:
 
     False for tensors that are not dense, and for objects that are neither tensors nor plain values.
     """
-    mine, theirs = list(leaves(one)), list(leaves(other))
+    theirs = list(leaves(other))
+    mine = in_order_of(theirs, one)
     return [path for path, _ in mine] == [path for path, _ in theirs] and all(
         (_alike(value, like) and same_bits(value, like)) or _same_plain(value, like)
         for (_, value), (_, like) in zip(mine, theirs, strict=True)
     )
+
+
+def furthest(one: Any, other: Any) -> float:
+    """Return the largest difference between elements of two calls' outputs; infinity where they are not of one form."""
+    theirs = list(leaves(other))
+    mine = in_order_of(theirs, one)
+    found = [
+        distance(value, like).max_abs
+        if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor) and value.shape == like.shape
+        else 0.0
+        if _same_plain(value, like)
+        else math.inf
+        for (_, value), (_, like) in zip(mine, theirs, strict=False)
+    ]
+    return max(found, default=math.inf) if len(mine) == len(theirs) else math.inf
 
 
 def _same_plain(value: Any, like: Any) -> bool:
@@ -230,10 +375,13 @@ def _judge_tensor(
         return _mismatch(f"{name} is on {value.device}, the baseline's is on {expected.device}")
     if (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
-    allowed = known.resolve(expected, tolerance)
+    value = known.with_ties(value, expected, tolerance)
+    allowed, left = known.resolve(expected, tolerance), known.left_by_rounding(expected, truth, tolerance)
+    if left:
+        allowed = allowed.at_least(left)
     beyond = find_beyond(value, expected, truth, allowed)
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
-    ratio, errors = _oracle_ratio(value, expected, truth, tolerance, known)
+    ratio, errors = _oracle_ratio(value, expected, truth, tolerance, known, left)
     fraction = beyond.count / max(1, value.numel())
     correctness = Correctness(
         max_abs_error=errors.max_abs if errors else None,
@@ -264,6 +412,15 @@ def _judge_tensor(
     if wrong is not None:
         return OutputVerdict(mismatch=f"{name} is within the tolerance, but {wrong}", correctness=correctness)
     return OutputVerdict(mismatch=None, correctness=correctness, strays=beyond.strays)
+
+
+def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, known: Known) -> OutputVerdict:
+    """Judge a number of Python's by the tolerance of float32: it came out of some tensor, whose dtype nobody knows."""
+    if tolerance.rtol is None:
+        tolerance = replace(tolerance, rtol=FLOAT32_LIMITS[0], atol=FLOAT32_LIMITS[1])
+    wide = torch.complex128 if isinstance(value, complex) else torch.float64
+    mine, theirs = (torch.tensor(one, dtype=wide) for one in (value, expected))
+    return _judge_tensor(name, mine, theirs, None, tolerance, known)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -301,7 +458,12 @@ def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
 
 
 def _oracle_ratio(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, tolerance: Tolerance, known: Known
+    value: torch.Tensor,
+    expected: torch.Tensor,
+    truth: torch.Tensor | None,
+    tolerance: Tolerance,
+    known: Known,
+    left: float,
 ) -> tuple[float | None, Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
@@ -310,7 +472,7 @@ def _oracle_ratio(
         return None, mine
     theirs = known.distance(expected, truth)
     spacing = output_spacing(mine.max_reference, value.dtype, tolerance.spacing)
-    return mine.max_abs / (theirs.max_abs + spacing / 2), mine
+    return mine.max_abs / (theirs.max_abs + max(spacing / 2, left)), mine
 
 
 def _worse(left: Correctness, right: Correctness | None) -> Correctness:

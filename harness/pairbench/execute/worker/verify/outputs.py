@@ -14,7 +14,7 @@ from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.input_trees import parts
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.trees import leaves
-from pairbench.execute.worker.verify.judge import judge
+from pairbench.execute.worker.verify.judge import Known, judge
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
@@ -59,7 +59,7 @@ def compare_outputs(
     def step() -> OutputsCompared:
         theirs = torch.load(job.file, map_location=device, weights_only=True)
         ours = _portable(_outputs(operator, entry, inputs, device))
-        verdict = judge(ours, theirs, None, operator.tolerance_for)
+        verdict = judge(ours, theirs, None, operator.tolerance_for, Known(inputs))
         return OutputsCompared(
             entry=entry,
             agreement=Agreement.DIFFERENT if verdict.mismatch else Agreement.WITHIN,
