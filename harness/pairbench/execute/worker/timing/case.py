@@ -93,7 +93,18 @@ def _anew(entries: list[Timed]) -> list[Timed]:
 
 
 _MADE_READY = {
-    *("index", "entry", "run", "reset", "observed", "device_clock", "stream_clock", "first_call_ns", "autotuned"),
+    *(
+        "index",
+        "entry",
+        "run",
+        "reset",
+        "observed",
+        "device_clock",
+        "stream_clock",
+        "first_call_ns",
+        "autotuned",
+        "copied",
+    ),
 }
 """The fields of an entry that has no samples yet."""
 
