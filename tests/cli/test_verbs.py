@@ -116,8 +116,12 @@ def test_list_names_broken_suites_and_shows_the_rest(quick: Pairbench, suites: P
 def test_a_passing_impostor_makes_verify_fail(audited: dict[str, Any], audited_run: Done) -> None:
     assert audited_run.returncode == 1
     passed = [row for row in audited["impostors"] if not row["rejected"]]
-    assert {(row["operator"], row["impostor"]) for row in passed} == {("impostor_passes", "not_one")}
-    assert all(row["declared"] and "accepted" in row["reason"] for row in passed)
+    assert {row["operator"] for row in passed} == {"impostor_passes"} and all(row["declared"] for row in passed)
+    reasons = {(row["impostor"], row["case"]): row["reason"] for row in passed}
+    assert {name for name, _ in reasons} == {"not_one", "right_of_four"} and len(reasons) == 3
+    for (name, case), reason in reasons.items():
+        blamed = f"{case} cannot tell it from the baseline, and 1 other case rejects it; declare it as Variant(function, valid=...)"
+        assert (blamed in reason) == (name == "right_of_four") == ("tolerance" not in reason), reason
 
 
 def test_an_impostor_that_crashes_is_rejected_and_harms_nothing_else(audited: dict[str, Any]) -> None:
@@ -245,6 +249,8 @@ def test_mistakes_and_verifying_wait_for_no_device(tmp_path: Path, words: tuple[
         (("verify", "broken.py", "-f", "json"), "SyntaxError", 2),
         (("list", "nowhere.py", "--format=json"), "does not exist", 2),
         (("show", "-fjson"), "store", 2),
+        (("run", "--nonsense", "--format", "json"), "No such option: --nonsense", 2),
+        (("trend", "-f", "json"), "Missing argument 'SERIES'", 2),
     ],
 )
 def test_a_mistake_is_json_where_json_is_asked_for(
@@ -265,3 +271,31 @@ def test_export_says_which_forms_there_are(quick: Pairbench) -> None:
 def test_the_oracle_ratio_of_verify_is_explained(quick: Pairbench) -> None:
     done = quick("verify", f"{SUITES / 'good.py'}::shifts", "--device", "cpu")
     assert done.returncode == 0 and "oracle_ratio: largest error over the baseline's" in done.stdout
+
+
+BY_POSITION = """
+from pairbench import Operator, Variant
+
+def pair(name, baseline, variant, **more):
+    inputs = lambda make, n: (make.normal(n, 8), make.normal(8, 8))
+    return Operator(name, baseline=baseline, variants={"v": variant}, inputs=inputs, cases=[{"n": 8}], **more)
+
+PAIRS = [
+    pair("consumes", lambda x, w: x * x * w, Variant(lambda a, b: a.mul_(a) * b, consumes=["0"])),
+    pair("learns", lambda x, w: x * x * w, lambda *both: both[0].pow(2) * both[1], gradients=["0", "1"]),
+    pair("state", lambda x, w: w.add_(x), lambda a, b: b.add_(a), state=["1"], reset=True),
+    pair("prepared", lambda x, w: x @ w, Variant(lambda a, b: a @ b, prepare=lambda b: {"1": b.clone()}), constants=["1"]),
+    pair("another", lambda x, w: x @ w, lambda a: a),
+]
+"""
+
+
+def test_arguments_by_position_in_every_declaration(quick: Pairbench, tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(BY_POSITION)
+    done = quick("verify", "ops.py", "--device", "cpu", "-f", "json", folder=tmp_path)
+    rows = json.loads(done.stdout)["verifications"]
+    assert len(rows) == 14 and done.returncode == 1
+    for row in rows:
+        wrong = (row["operator"], row["implementation"]) == ("another", "v")
+        assert row["status"] == ("failed" if wrong else "verified"), row
+        assert not wrong or "too many positional arguments" in row["reason"]

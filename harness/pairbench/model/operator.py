@@ -109,8 +109,8 @@ class Operator:
     name: str
     baseline: Variant
     variants: Mapping[str, Variant]
-    inputs: Callable[..., Mapping[str, Any]]
-    """A function of `make` and the axes that returns the implementations' keyword arguments."""
+    inputs: Callable[..., Mapping[str, Any] | tuple[Any, ...]]
+    """A function of `make` and the axes that returns the implementations' keyword arguments, or a tuple of their arguments by position."""
     cases: tuple[Case, ...]
     impostors: Mapping[str, Variant] = field(default_factory=dict)
     """Deliberately wrong implementations. Each must be rejected in every case where its `valid` lets it run."""
@@ -160,7 +160,7 @@ class Operator:
         *,
         baseline: Callable[..., Any] | Variant,
         variants: Mapping[str, Callable[..., Any] | Variant],
-        inputs: Callable[..., Mapping[str, Any]],
+        inputs: Callable[..., Mapping[str, Any] | tuple[Any, ...]],
         cases: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]],
         impostors: Mapping[str, Callable[..., Any] | Variant] | None = None,
         oracle: Callable[..., Any] | None = None,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.calls import Call, bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
@@ -156,8 +156,8 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
         return make_call(operator, judge_by, "eager", exact).observe()
     if callable(operator.reset):
-        operator.reset(**{name: exact[name] for name in operator.state})
-    outputs = operator.oracle(**exact)
+        bound(operator.reset, {name: exact[name] for name in operator.state})()
+    outputs = bound(operator.oracle, exact)()
     state = {name: as_outputs(exact[name]) for name in operator.state}
     return readable({"output": outputs, "state": state} if state else outputs)
 
