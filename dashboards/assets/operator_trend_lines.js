@@ -45,7 +45,7 @@
 
   function levels(steps, axis, colour, name) {
     const x = steps.flatMap(([start, stop]) => [start - 0.5, stop + 0.5, null]);
-    const y = steps.flatMap(([, , value]) => [value, value, null]);
+    const y = steps.flatMap(([, , value, end = value]) => [value, end, null]);
     return {
       type: 'scatter',
       mode: 'lines',

@@ -254,3 +254,10 @@ def test_no_repository(tmp_path: Path) -> None:
     found = Repository(tmp_path)
     assert not found.is_one and not found.default_commits
     assert found.default_branch is None and found.commit("HEAD") is None
+
+
+def test_auto_is_the_newest_run_of_each_device_model_within_a_day(sides: Make) -> None:
+    nights = [few(24 * day, device_name="H200") for day in range(3)]
+    selector = sides(*nights, few(49, device_name="H100"), few(20, device_name="B200"))
+    assert runs_of(selector.pick("auto")) == [run_id_of(49), run_id_of(48)]
+    assert runs_of(selector.pick("latest")) == [run_id_of(49)]

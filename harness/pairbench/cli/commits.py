@@ -83,12 +83,12 @@ def bisect(
         Option("--implementation", "-i", help="The variant to look at, where there are several; or baseline."),
     ] = None,
     metric: Annotated[
-        str | None,
+        str,
         Option(
-            help="A count to look at in place of the latency: launches, kernels, graph_launches, memcpys, memcpy_bytes, memsets, syncs, ops, "
-            "allocations or peak_bytes. Counts need no statistics."
+            help="latency, or a count: launches, kernels, graph_launches, memcpys, memcpy_bytes, memsets, syncs, ops, "
+            "allocations or peak_bytes. Counts need no statistics; auto takes one that differs between the ends first."
         ),
-    ] = None,
+    ] = "auto",
     mode: Annotated[  # noqa: ARG001 (a setting)
         str | None, Option(help="eager, compile or graph. Default: eager.")
     ] = None,
@@ -101,7 +101,7 @@ def bisect(
     """Find the commit that moved a series: which one, and with what probability. Each round is one of `ab` against the good end.
 
     Both ends are measured first. Then the commit is measured of which a round tells most, until one has 99 %, and that one against
-    its parent at last. Commits that cannot be loaded, or are wrong, are skipped and named. Nothing is stored; calibrations of the store say
+    its parent at last; only what that shows is named. Commits that cannot be loaded, or are wrong, are skipped and named. Nothing is stored; calibrations of the store say
     how far rounds spread. Exits with 3 where there is no change between the ends, or no commit is sure enough.
 
     Example: pairbench bisect 'suites/norm.py::rms_norm*4096*' -i triton --good v1.2 --bad main --device cuda:0
@@ -130,16 +130,16 @@ def bisect(
     return found.exit_code
 
 
-def _column(metric: str | None) -> str | None:
-    """Return the column that holds a count, under its own name or without `_per_call`."""
+def _column(metric: str) -> str:
+    """Return the column that holds a count, under its own name or without `_per_call`; auto and latency as they are."""
     from pairbench.analyze.compare.exact import METRICS
 
-    if metric is None:
-        return None
+    if metric in ("auto", "latency"):
+        return metric
     short = {name.removesuffix("_per_call"): name for name in METRICS}
     if metric in METRICS or metric in short:
         return short.get(metric, metric)
-    raise UsageError(f"--metric {metric!r} is unknown, expected one of {', '.join(short)}")
+    raise UsageError(f"--metric {metric!r} is unknown, expected auto, latency or one of {', '.join(short)}")
 
 
 @verb("range_ select every tags steps catalogue implementation device tier mode rounds tf32 timeout store output")

@@ -79,7 +79,7 @@ def compare(
         str,
         Argument(
             metavar="[CURRENT]",
-            help="What to judge, named in the same way. auto: the newest run, with the run that confirms it.",
+            help="What to judge, named in the same way. auto: the newest run of each device model within a day, with the runs that confirm them.",
         ),
     ] = "auto",
     strict: Annotated[

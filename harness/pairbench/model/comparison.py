@@ -135,6 +135,8 @@ class Attribution(StrEnum):
     """A field of the environment changed, such as the driver."""
     MACHINE = "machine"
     """The control moved too, and nothing else is known to have changed."""
+    MEMORY = "out of memory"
+    """The device had no memory left, which may be the code's doing or that of another process."""
     DEFINITION = "definition"
     """The definition of the operator changed, so that a new series begins."""
 

@@ -15,9 +15,12 @@ from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")
 """States of a series, and of whatever holds several, the worst first."""
-LIVES = ("still there", "accepted", "recovered", "superseded")
+LIVES = ("still there", "accepted", "recovered", "superseded", "noted")
 """What became of an event, what asks for attention first."""
-ATTENTION = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT)
+ATTENTION = (
+    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT),
+    GateOutcome.NEW,
+)
 """Outcomes that an event can have, the worst first."""
 
 
@@ -162,11 +165,12 @@ class Event:
     """A change of some series of one device model between two runs."""
 
     key: str
-    """Identifies the event; it stays the same from build to build."""
+    """Identifies the event; it stays the same from build to build, and from the first alarm to the level that is found."""
     kind: str
-    """Kind of event: `moved` to a new level or count, `newest` for worse in one run that was the newest, or `failed`."""
+    """Kind of event: `moved` to a new level or count, `newest` for worse in one run that was the newest, `drift`, `failed`, and of many
+    series together `environment` and `new`, a new operator."""
     direction: str
-    """Direction of the change: `slower`, `faster`, `worse`, `better`, `both` or `failed`; worse and better are of counts."""
+    """Direction of the change: `slower`, `faster`, `worse`, `better`, `both`, `failed` or `new`; worse and better are of counts."""
     device_name: str
     before: RunHead | None
     """The last run without the change; None where there is none."""
@@ -184,6 +188,24 @@ class Event:
     """Id of the run in which the last series of the event recovered; None while any series has not."""
     elsewhere: tuple["Event", ...] = ()
     """Events of other device models that are the same step."""
+    last: RunHead | None = None
+    """The last run of a drift; None for all else."""
+    of: int = 0
+    """The number of series that were measured on both sides of a change of environment; 0 for all else."""
+    median: float | None = None
+    """The median of their changes; None for all else."""
+    aliases: tuple[str, ...] = ()
+    """Keys that the event may have had on other device models, or while fewer runs were known."""
+
+    @property
+    def end(self) -> RunHead:
+        """The last run whose commit is in question."""
+        return self.last or self.after
+
+    @property
+    def blames(self) -> bool:
+        """Whether the commit of the first run with the change may be named beside it: not for what one commit did not do for sure."""
+        return self.before is not None and self.kind in ("moved", "failed", "new")
 
     @property
     def everywhere(self) -> tuple["Event", ...]:
@@ -193,10 +215,10 @@ class Event:
     @property
     def commits(self) -> int | None:
         """Number of commits in question: after the run before up to the first run with it; None where that is not known."""
-        if self.before is None or self.before.number is None or self.after.number is None:
+        if self.before is None or self.before.number is None or self.end.number is None:
             return None
-        number = self.after.number - self.before.number
-        return number if number > 0 and self.before.branch == self.after.branch else None
+        number = self.end.number - self.before.number
+        return number if number > 0 and self.before.branch == self.end.branch else None
 
     @property
     def standing(self) -> str:

@@ -323,7 +323,9 @@ def _reach(middle: Any, low: Any, high: Any) -> Any:
 
 def _steps(axes: Axes, steps: Sequence[LevelStep], color: str) -> None:
     for step in steps:
-        axes.plot([step.start - 0.5, step.stop + 0.5], [step.value] * 2, color=color, lw=1.5, zorder=4, gid="level")
+        axes.plot(
+            [step.start - 0.5, step.stop + 0.5], [step.value, step.end], color=color, lw=1.5, zorder=4, gid="level"
+        )
 
 
 def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:

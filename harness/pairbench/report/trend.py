@@ -12,7 +12,7 @@ from typing import Any
 from pairbench.analyze.compare.exact import number
 from pairbench.analyze.history.points import Move, SeriesPoint
 from pairbench.analyze.history.steps import STATUS, Step
-from pairbench.analyze.history.trend import Trend
+from pairbench.analyze.history.trend import Level, Trend
 from pairbench.report import units
 from pairbench.report.blocks import BLANK, Block, Heading, Items, Line, Rows, render_page
 from pairbench.report.comparison_words import OUTCOME_STYLES, era, short_commit
@@ -134,7 +134,7 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
     before, after = trend.points[move.before].record, trend.points[move.index].record
     commits = [(record.commit or "no commit")[:10] + ("+" if record.dirty else "") for record in (before, after)]
     return {
-        "since run": shorten(after.run_id, 40),
+        "since run": f"{'about ' if move.last is not None else ''}{shorten(after.run_id, 40)}",
         "commits": "..".join(commits),
         "P50": f"{units.duration(move.before_ns)} -> {units.duration(move.after_ns)}",
         "change": units.change(move.own),
@@ -182,11 +182,17 @@ _LOG_FROM = 4.0  # ratio of the largest to the smallest value from which the axi
 
 @dataclass(frozen=True, kw_only=True)
 class LevelStep:
-    """A level that held from one run to another, both included."""
+    """A level that held from one run to another, both included, or the slope of a drift."""
 
     start: int
     stop: int
     value: float
+    end: float
+    """The value at `stop`: that at `start`, but in a drift."""
+
+    @classmethod
+    def of(cls, level: Level, middle: float, rise: float) -> "LevelStep":
+        return cls(start=level.start, stop=level.stop, value=middle / rise**0.5, end=middle * rise**0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,14 +267,10 @@ def series_chart(trend: Trend) -> SeriesChart:
         speedup_low=_scaled([_speedup_end(point, "_low") for point in points], 1.0),
         speedup_high=_scaled([_speedup_end(point, "_high") for point in points], 1.0),
         levels=tuple(
-            LevelStep(start=one.start, stop=one.stop, value=one.p50_ns / scale)
-            for one in trend.levels
-            if not math.isnan(one.p50_ns)
+            LevelStep.of(one, one.p50_ns / scale, one.rise) for one in trend.levels if not math.isnan(one.p50_ns)
         ),
         speedup_levels=tuple(
-            LevelStep(start=one.start, stop=one.stop, value=one.speedup)
-            for one in trend.levels
-            if one.speedup is not None
+            LevelStep.of(one, one.speedup, one.speedup_rise) for one in trend.levels if one.speedup is not None
         ),
         counts=_count_lines(trend),
         marks=tuple(_chart_marks(trend)),
@@ -331,7 +333,7 @@ def _chart_marks(trend: Trend) -> list[Mark]:
         Mark(
             at=move.index,
             kind=move.attribution or "control",
-            label=f"{units.change(move.own)} {move.attribution}"
+            label=f"{'drift ' if move.last is not None else ''}{units.change(move.own)} {move.attribution}"
             if move.attribution
             else f"control {units.change(move.control)}",
         )

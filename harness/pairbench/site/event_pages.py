@@ -19,6 +19,7 @@ from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.render import shorten
 from pairbench.site import paths
+from pairbench.site.events import TOLD_TOGETHER
 from pairbench.site.marks import event_spark
 from pairbench.site.paths import File
 from pairbench.site.payload import series_anchor
@@ -35,6 +36,7 @@ LIFE_MEANS = {
     "still there": "no later run took it back",
     "accepted": "this level was accepted on purpose",
     "recovered": "a later run is as good as those before it",
+    "noted": "it is some runs ago, and nobody is to blame for it",
     "superseded": "something else took its place: a new definition, or of a gain its loss",
 }
 
@@ -42,6 +44,14 @@ LIFE_MEANS = {
 def headline(event: Event) -> SimpleNamespace:
     """Return the one line of an event: its largest change that is in the state of the whole."""
     first = event.moved[0]
+    if event.kind in TOLD_TOGETHER:
+        operator, said = first.series.operator, [f"{len(event.moved):,} series"]
+        if event.kind == "environment":
+            operator = ", ".join(event.era[:2])
+            said = [f"{len(event.moved):,} of {event.of:,} series", f"median {units.change(event.median)}"]
+        return SimpleNamespace(
+            operator=operator, implementation="", changes=said, beside="", cause=event.kind, more="", reason=""
+        )
     others = len(event.moved) - 1
     operators = {one.series.operator for one in event.moved}
     of = f" of {len(operators)} operators" if len(operators) > 1 else ""
@@ -59,8 +69,8 @@ def headline(event: Event) -> SimpleNamespace:
 
 def changes(moved: Moved, kind: str) -> tuple[str, ...]:
     """Return what changed of a series, each in a few words."""
-    if kind == "failed":
-        return ("failed",)
+    if kind in ("failed", "new"):
+        return (kind,)
     size = (units.change(moved.size),) if moved.size is not None else ()
     counts = counts_in_words(moved)
     more = (f"{len(counts) - _TOLD} more counts",) if len(counts) > _TOLD else ()
@@ -150,10 +160,12 @@ def _row(event: Event, windows: Windows, facts: SiteFacts) -> SimpleNamespace:
     compare, ab, bisect = compare_command(event, facts.options), ab_command(event), bisect_command(event)
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     devices = tuple(part.device_name for part in event.everywhere)
-    runs = [head for head in (event.before, event.after) if head]
+    runs = [head for head in (event.before, event.end) if head]
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
-    words += [*owners, *filter(None, (event.after.subject, event.after.author))]
-    words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
+    words += owners
+    if event.blames:
+        words += filter(None, (event.after.subject, event.after.author))
+        words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
     return SimpleNamespace(
         event=event,
         operators=operators,
@@ -179,14 +191,14 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
     ]
     for part in event.everywhere:
         runs = " to ".join(
-            f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in (part.before, part.after) if head
+            f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in (part.before, part.end) if head
         )
         lines.append(f"- {part.device_name}: {runs}, {part.life}")
         lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
         if len(part.moved) > _ISSUE:
             lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
     facts = {
-        "newest commit in question": commit_words(event.after),
+        "newest commit in question": commit_words(event.after) if event.blames else "",
         "commits in question": f"{event.commits:,}" if event.commits else "",
         "environment": ", ".join(event.era[:8]),
         "owner": ", ".join(owners[:5]),
@@ -210,7 +222,7 @@ def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:
     """Return the command that judges the two runs of the store again; None where there is no run before."""
     if event.before is None:
         return None
-    return shlex.join(["pairbench", "compare", event.before.run_id, event.after.run_id, *options])
+    return shlex.join(["pairbench", "compare", event.before.run_id, event.end.run_id, *options])
 
 
 def ab_command(event: Event) -> str | None:
@@ -218,7 +230,7 @@ def ab_command(event: Event) -> str | None:
 
     That is where a commit is not known, where both are the same, or where either run had changes that no commit holds.
     """
-    runs = (event.before, event.after)
+    runs = (event.before, event.end) if event.kind not in TOLD_TOGETHER else ()
     commits = [head.commit for head in runs if head and head.commit and not head.dirty]
     if len(commits) != 2 or commits[0] == commits[1] or not event.moved:
         return None
@@ -233,7 +245,7 @@ def bisect_command(event: Event) -> str | None:
     if ab_command(event) is None or event.before is None or event.commits == 1:
         return None
     first = event.moved[0]
-    series, good, bad = first.series, event.before.commit or "", event.after.commit or ""
+    series, good, bad = first.series, event.before.commit or "", event.end.commit or ""
     mode = [] if series.mode == "eager" else ["--mode", series.mode]
     # What is counted is exact; a latency that moved along follows from it.
     counts = [step.metric for step in first.counts if step.metric in METRICS]
@@ -290,7 +302,7 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
         _add(entry, "category", term=term)
     page = _add(_add(entry, "content", type="xhtml"), "div", xmlns="http://www.w3.org/1999/xhtml")
     _add(page, "p", _between(event))
-    if about := commit_words(event.after):
+    if event.blames and (about := commit_words(event.after)):
         _add(page, "p", f"newest commit in question: {shorten(about, 300)}")
     if event.era:
         _add(page, "p", f"environment changed: {', '.join(shorten(field, 80) for field in event.era[:8])}")
@@ -306,6 +318,10 @@ def _title(event: Event) -> str:
     operators = ", ".join(names[:_TITLED]) + (f" and {len(names) - _TITLED} more" if len(names) > _TITLED else "")
     count = f"{len(event.moved):,} series"
     largest = units.change(event.moved[0].size) if event.moved else ""
+    if event.kind in TOLD_TOGETHER:
+        words = headline(event)
+        devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
+        return f"{event.kind.capitalize()}: {shorten(words.operator, 120)} on {devices} ({', '.join(words.changes)})"
     sized = f"{count}, {'up to ' if len(event.moved) > 1 else ''}{largest}" if largest else count
     devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
     direction = _DIRECTIONS.get(event.direction, event.direction)
@@ -314,7 +330,7 @@ def _title(event: Event) -> str:
 
 
 def _between(event: Event) -> str:
-    after = event.after
+    after = event.end
     runs = [one for one in (event.before, after) if one]
     text = f"{'between runs' if len(runs) > 1 else 'in run'} {' and '.join(shorten(one.run_id, 60) for one in runs)}"
     commits = [shorten(one.commit, 12) for one in runs if one.commit]

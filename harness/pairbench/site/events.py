@@ -9,7 +9,7 @@ import datetime as dt
 import hashlib
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,9 +20,9 @@ from pairbench.analyze.history.changepoint import MIN_RUNS
 from pairbench.analyze.history.points import Move
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Policy, Verdict
+from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Policy
 from pairbench.model.record import Record, Series
-from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunHead, RunVerdicts
+from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +86,29 @@ _NEAR = 3
 """The number of runs within which a move of the latency is put where a count of the same series took another value."""
 _AROUND = 30  # the number of runs before and after a change that its small chart shows
 _COUNTED = frozenset({*METRICS, *MARGINS, STATUS})
-Key = tuple[str, str, str | None, str]
-"""What one event has in common: kind, device model, the last run before and the first run after."""
+TOLD_TOGETHER = ("environment", "new")
+"""The kinds of events that are no fault of their series."""
+Key = tuple[str, str, str]
+"""What one event has in common, and what its id is made of: a word for its kinds, the device model, and a name.
+
+A level is named after the first run of the unbroken stretch of runs that are nearer to it than to the level before, which is the
+same run on the night of the first alarm as later, when a changepoint is found within some runs of it. A drift, whose first run
+wanders as runs come, is named after its operator.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesEvent:
-    """What happened to one series; with what happened to others between the same runs it makes an event."""
+    """What happened to one series; with what happened to others of the same key it makes an event."""
 
     key: Key
+    kind: str
+    before: str | None
+    after: str
     moved: Moved
     era: tuple[str, ...]
+    last: str | None = None
+    """The last run of a drift; None for all else."""
 
 
 class _Part(NamedTuple):
@@ -126,13 +138,15 @@ def series_events(
             places[step.index].append(step)
     moves: dict[int, MoveLife] = {}
     for life in lives_of(trend):
-        near = [index for index in places if abs(index - life.move.index) <= _NEAR]
+        if life.move.attribution is Attribution.ENVIRONMENT:
+            continue  # which is told of all series together
+        near = [index for index in places if abs(index - life.move.index) <= _NEAR and life.move.last is None]
         moves[min(near, key=lambda index: abs(index - life.move.index), default=life.move.index)] = life
     found += [
         _series_event(trend, "moved", moves.get(index), places.get(index, []), accepted)
         for index in sorted({*moves, *places})
     ]
-    moved_lately = bool(trend.moves) and trend.moves[-1].index >= len(points) - _RECENT
+    moved_lately = any((move.last or move.index) >= len(points) - _RECENT for move in trend.moves)
     short = len(points) < 2 * MIN_RUNS
     for change in changes:
         newest = bool(points) and points[-1].record.run_id in change.current_runs
@@ -186,11 +200,38 @@ def _series_event(
     start = max(0, index - _AROUND)
     history = _history(trend, None if life is not None or first is None else first.metric)
     moved = replace(moved, history=history[start : index + _AROUND], place=index - start)
+    name = now.run_id
+    if move is not None and move.last is not None:
+        kind, name = "drift", "" if move.attribution is Attribution.MACHINE else "\0".join(_operator(trend.series))
+    elif move is not None and not steps:
+        name = trend.points[begins(trend, index, move.before_ns, move.after_ns)].record.run_id
     return SeriesEvent(
-        key=(kind, trend.series.device_name, then.run_id if then else None, now.run_id),
+        key=(kind, trend.series.device_name, name),
+        kind=kind,
+        before=then.run_id if then else None,
+        after=now.run_id,
+        last=trend.points[move.last].record.run_id if move is not None and move.last is not None else None,
         moved=_lived(moved, parts, trend, accepted),
         era=tuple(map(str, era_changes(then, now))) if then else (),
     )
+
+
+def _operator(series: Series) -> tuple[str, str]:
+    return series.suite, series.operator
+
+
+def begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> int:
+    """Return the index of the first run of the unbroken stretch around a run that is nearer to a new level than to the one before."""
+    points, middle, up = trend.points, math.sqrt(before_ns * after_ns), after_ns > before_ns
+
+    def there(index: int) -> bool:
+        p50 = points[index].p50
+        return p50 is not None and (p50.estimate > middle) == up
+
+    place = next((index for index in range(place, min(place + _NEAR + 1, len(points))) if there(index)), place)
+    while place > 0 and there(place - 1):
+        place -= 1
+    return place
 
 
 def _history(trend: Trend, metric: str | None) -> tuple[float | None, ...]:
@@ -237,15 +278,25 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
         place=min(len(trend.points), _AROUND) - 1,
     )
     life, ended = _until(trend, change, moved)
-    place = next(
-        (place for place, one in enumerate(found) if one.key[:2] == ("moved", device) and one.key[3] == after), None
-    )
+    place = next((place for place, one in enumerate(found) if (one.kind, one.after) == ("moved", after)), None)
     if place is not None:
         counted = found[place]
         found[place] = replace(counted, moved=replace(moved, counts=counted.moved.counts, life=counted.moved.life))
         return
-    key = ("newest", device, max(change.reference_runs, default=None), after)
-    found.append(SeriesEvent(key=key, moved=replace(moved, life=life, ended=ended), era=tuple(map(str, change.era))))
+    name, index = after, next((at for at, one in enumerate(trend.points) if one.record.run_id == after), None)
+    if index is not None and moved.before_ns and moved.after_ns:
+        name = trend.points[begins(trend, index, moved.before_ns, moved.after_ns)].record.run_id
+    found.append(
+        SeriesEvent(
+            key=("moved", device, name),
+            kind="newest",
+            # One run alone does not say after which of the runs that it is held against the level moved.
+            before=min(change.reference_runs, default=None),
+            after=after,
+            moved=replace(moved, life=life, ended=ended),
+            era=tuple(map(str, change.era)),
+        )
+    )
 
 
 def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT) -> tuple[str, str | None]:
@@ -266,58 +317,6 @@ def _number(value: float | str | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-_ENOUGH = 0.5  # the part of a run's series that an earlier run has to share for none before it to be looked at
-_BACK = 50  # the number of earlier runs that are looked at
-_TOLD = (
-    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT),
-    *(GateOutcome.INCOMPARABLE, GateOutcome.NEW),
-)
-"""Outcomes that a reader of a run is told of, in this order. What is proven slower or faster by the machine comes last; all else
-is noise or nothing."""
-
-RunKey = tuple[str, str]  # A run and a device model
-
-
-def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Series]]) -> dict[RunKey, str]:
-    """Return the earlier run to compare each run with: the newest that measured enough of the same series; confirmations are passed over."""
-    found: dict[RunKey, str] = {}
-    earlier: defaultdict[str, list[str]] = defaultdict(list)
-    for head in sorted(runs, key=lambda head: (head.started_at, head.run_id)):
-        if head.confirms is not None:
-            continue
-        own = frozenset(series.get((head.run_id, head.device_name), ()))
-        best, most = None, 0
-        for run_id in reversed(earlier[head.device_name][-_BACK:]):
-            shared = len(own.intersection(series.get((run_id, head.device_name), ())))
-            if shared > most:
-                best, most = run_id, shared
-            if shared >= _ENOUGH * len(own) > 0:
-                break
-        if best is not None:
-            found[head.run_id, head.device_name] = best
-        earlier[head.device_name].append(head.run_id)
-    return found
-
-
-def run_verdicts(reference: str, device_name: str, changes: Sequence[Change]) -> RunVerdicts:
-    """Return what a comparison of a run with an earlier one says of a device model, the worst and then the largest first."""
-    here = [change for change in changes if change.series.device_name == device_name]
-    shown = [change for change in here if change.outcome in _TOLD or change.verdict in (Verdict.SLOWER, Verdict.FASTER)]
-    rank = {outcome: place for place, outcome in enumerate(_TOLD)}
-
-    def size(change: Change) -> float:
-        return abs(change.p50.change.estimate - 1) if change.p50 and change.p50.change else 0.0
-
-    shown.sort(key=lambda change: (rank.get(change.outcome, len(rank)), -size(change), change.series))
-    counts = {outcome: sum(change.outcome is outcome for change in here) for outcome in GateOutcome}
-    return RunVerdicts(
-        reference=reference,
-        changes=tuple(shown),
-        counts={str(outcome): number for outcome, number in counts.items() if number},
-        outcomes={change.series: str(change.outcome) for change in here},
-    )
-
-
 Heads = Mapping[tuple[str, str], RunHead]  # what each run is, by run and device model
 
 
@@ -325,9 +324,31 @@ def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]
     """Return the events of some series, the newest first; events between runs that are not in `heads` are left out."""
     by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
     for one in several:
-        if (one.key[3], one.key[1]) in heads:
+        if (one.after, one.key[1]) in heads:
             by_key[one.key].append(one)
-    return _newest_first(_event(key, several, heads) for key, several in by_key.items())
+    ids = {key: id_of(key) for key in by_key}
+    runs: defaultdict[str, list[str]] = defaultdict(list)
+    for (run_id, device_name), _ in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
+        runs[device_name].append(run_id)
+    return _newest_first(
+        _event(key, several, heads, tuple(_other_ids(key, several, runs[key[1]], set(ids.values()))))
+        for key, several in by_key.items()
+    )
+
+
+def id_of(key: Key) -> str:
+    return hashlib.sha256("\0".join(key).encode()).hexdigest()[:12]
+
+
+def _other_ids(key: Key, several: Sequence[SeriesEvent], runs: Sequence[str], taken: Collection[str]) -> Iterable[str]:
+    """Yield ids that the event may have had while fewer runs were known: that of a level that begins nearby, or in the drift."""
+    if key[0] not in ("moved", "drift"):
+        return
+    first = runs.index(min(one.after for one in several))
+    last = runs.index(max(one.last or one.after for one in several))
+    for run in runs[max(0, first - _NEAR) : min(last, first + _AROUND) + _NEAR + 1]:
+        if (other := id_of(("moved", key[1], run))) not in taken:
+            yield other
 
 
 def joined(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -343,14 +364,23 @@ def joined(events: Iterable[Event]) -> tuple[Event, ...]:
             found.append([event])
         else:
             same.append(event)
-    return _newest_first(replace(first, elsewhere=tuple(others)) for first, *others in found)
+    return _newest_first(
+        replace(
+            first,
+            elsewhere=tuple(others),
+            aliases=tuple(
+                dict.fromkeys([*first.aliases, *(one for other in others for one in (other.key, *other.aliases))])
+            ),
+        )
+        for first, *others in found
+    )
 
 
 def lasting(events: Iterable[SeriesEvent]) -> dict[Series, Moved]:
     """Return the worst move of each series that lasts and was not accepted."""
     found: dict[Series, Moved] = {}
     for one in events:
-        if one.moved.life == LIVES[0]:
+        if one.moved.life == LIVES[0] and one.kind not in TOLD_TOGETHER:
             known = found.get(one.moved.series, one.moved)
             found[one.moved.series] = min(one.moved, known, key=lambda moved: ATTENTION.index(moved.outcome))
     return found
@@ -361,7 +391,7 @@ def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
     wanted: defaultdict[str, set[Series]] = defaultdict(set)
     for event in (part for whole in events for part in whole.everywhere):
         for run in (event.before, event.after):
-            if run is not None and event.kind != "failed":
+            if run is not None and event.kind not in ("failed", *TOLD_TOGETHER):
                 wanted[run.run_id] |= {one.series for one in event.moved}
     return dict(wanted)
 
@@ -384,18 +414,28 @@ def _newest_first(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(sorted(events, key=lambda event: (event.after.started_at, event.key), reverse=True))
 
 
-def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads) -> Event:
-    kind, device_name, before, after = key
+def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads, aliases: tuple[str, ...]) -> Event:
+    device_name = key[1]
+    # A changepoint says more than the alarms of one run.
+    kind = "moved" if any(one.kind == "moved" for one in several) else several[0].kind
+    sure = [one for one in several if one.kind == kind]
+    wide = kind in ("newest", "drift")
+    places = Counter((one.before, one.after) for one in sure).most_common(1)[0][0]
+    before = min((one.before for one in sure if one.before), default=None) if wide else places[0]
+    after = min(one.after for one in sure) if wide else places[1]
+    last = max((one.last for one in sure if one.last), default=None)
     moved = sorted((one.moved for one in several), key=lambda one: (LIVES.index(one.life), -_size(one), one.series))
     life = moved[0].life
     ends = [one.ended for one in moved if one.ended]
     return Event(
-        key=hashlib.sha256("\0".join([kind, device_name, before or "", after]).encode()).hexdigest()[:12],
+        key=id_of(key),
         kind=kind,
         direction=_direction(kind, moved),
         device_name=device_name,
         before=heads.get((before, device_name)) if before else None,
         after=heads[after, device_name],
+        last=heads.get((last, device_name)) if last else None,
+        aliases=aliases,
         moved=tuple(moved),
         era=tuple(dict.fromkeys(change for one in several for change in one.era)),
         outcome=min((one.outcome for one in moved if one.life == life), key=ATTENTION.index),
@@ -415,20 +455,25 @@ def _way(one: Moved) -> str:
 
 
 def _direction(kind: str, moved: Sequence[Moved]) -> str:
-    if kind != "moved":  # a newest run is worse also where it became no slower
-        return {"failed": "failed"}.get(kind, "worse")
+    if kind not in ("moved", "drift", "environment"):  # a newest run is worse also where it became no slower
+        return {"failed": "failed", "new": "new"}.get(kind, "worse")
     ways = {_way(one) for one in moved}
     return ways.pop() if len(ways) == 1 else "worse" if ways == {"slower", "worse"} else "both"
 
 
 def _same_step(several: Sequence[Event], event: Event) -> bool:
     first = several[0]
-    return (
-        first.kind == event.kind
-        and event.device_name not in {one.device_name for one in several}
-        and _overlap(first, event)
-        and not _by_code(first).isdisjoint(_by_code(event))
-    )
+    if first.kind != event.kind or event.device_name in {one.device_name for one in several}:
+        return False
+    if event.kind == "environment":
+        return first.era == event.era
+    if event.kind == "new":
+        return _operators(first) == _operators(event)
+    return _overlap(first, event) and not _by_code(first).isdisjoint(_by_code(event))
+
+
+def _operators(event: Event) -> set[tuple[str, str]]:
+    return {_operator(one.series) for one in event.moved}
 
 
 def _by_code(event: Event) -> set[tuple[str, ...]]:
@@ -442,7 +487,7 @@ def _by_code(event: Event) -> set[tuple[str, ...]]:
 
 def _overlap(one: Event, other: Event) -> bool:
     """Return whether a commit lies in both ranges, by the moments of the commits."""
-    return _moment(one.before) < _moment(other.after) and _moment(other.before) < _moment(one.after)
+    return _moment(one.before) < _moment(other.end) and _moment(other.before) < _moment(one.end)
 
 
 def _moment(head: RunHead | None) -> float:

@@ -30,20 +30,19 @@ from pairbench.model.site import (
     SeriesStatus,
     SiteFacts,
 )
+from pairbench.site.beside import RunKey, overlapping, run_verdicts
 from pairbench.site.breakdowns import head_of
 from pairbench.site.events import (
-    RunKey,
     SeriesEvent,
     events_of,
     joined,
     kernels_wanted,
     lasting,
-    overlapping,
-    run_verdicts,
     series_events,
     with_kernels,
 )
 from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.store_events import EnvironmentShifts, new_operator
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.stats import Floats
 from pairbench.store.documents import read_breakdowns
@@ -145,6 +144,7 @@ class SiteReading:
             here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
             newest |= dict.fromkeys(here, key[0])
             measured[key] = here
+        self._measured = measured
         self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for series in newest:
             self._devices[series.suite, series.operator].add(series.device_name)
@@ -177,6 +177,7 @@ class SiteReading:
         """Yield every operator on every device model, and put what is said of all of them together."""
         rows: list[OverviewRow] = []
         happened: list[SeriesEvent] = []
+        shifts, together = EnvironmentShifts.of(self._heads), list[Event]()
         owners: dict[tuple[str, str], str] = {}
         samples = _Samples(self._store)
         ratios: list[tuple[str, dict[str, float]]] = []
@@ -189,6 +190,9 @@ class SiteReading:
                 for one in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
             ]
             happened += own
+            for trend in trends:
+                shifts.add(trend)
+            together += new_operator(trends, self._heads, self._measured, self.facts.beside)
             worst = lasting(own)
             series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
             own_rows = overview_rows(zip(series, trends, strict=True))
@@ -209,7 +213,7 @@ class SiteReading:
                 events=events_of(own, self._heads),
                 elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
             )
-        events = self._explained(joined(events_of(happened, self._heads)))
+        events = self._explained(joined([*events_of(happened, self._heads), *together, *shifts.events(self._heads)]))
         self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
 
     def runs(self) -> Iterator[RunFacts]:

@@ -349,7 +349,11 @@ def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
 
 
 def _steps(steps: Iterable[LevelStep]) -> list[list[float | int | None]]:
-    return [[step.start, step.stop, figures(step.value, _DIGITS)] for step in steps]
+    """Return first run, last run and value of each level, and of the slope of a drift the value at its end, too."""
+    return [
+        [step.start, step.stop, *_cut((step.value, step.end) if step.end != step.value else (step.value,))]
+        for step in steps
+    ]
 
 
 def _speedup(operator: OperatorFacts) -> dict[str, Any]:

@@ -137,6 +137,7 @@ def _instead(value: Any) -> dict[str, object]:
             return {
                 "before": before,
                 "after": value.after.run_id,
+                "last": value.last.run_id if value.last else None,
                 "href": href,
                 "accepted": value.accepted,
                 "commits": value.commits,

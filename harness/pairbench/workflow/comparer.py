@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from pairbench.analyze.compare.attribute import another_gpu
-from pairbench.analyze.compare.exact import AcceptedLevel
+from pairbench.analyze.compare.exact import BAD, AcceptedLevel, bad
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError
@@ -99,8 +99,9 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
     """
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or _ANY_BRANCH
-    before = min((record.run_id for record in current), default="")
-    devices = {record.device_name for record in current}
+    newest_first = sorted(current, key=lambda record: record.run_id, reverse=True)
+    befores = {record.device_name: record.run_id for record in newest_first}  # the earliest of each device model
+    before, devices = max(befores.values(), default=""), set(befores)
 
     def eligible(head: IndexedRun) -> bool:
         of_branch = branch is None or head.branch == branch or head.commit in repository.default_commits
@@ -116,8 +117,9 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         rows = selector.index.keys(chunk, _COLUMNS)
         scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
-            gone.look(head, rows[head.run_id], scopes[head.run_id])
-            for row in rows[head.run_id]:
+            earlier = [row for row in rows[head.run_id] if head.run_id < befores.get(row["device_name"], "")]
+            gone.look(head, earlier, scopes[head.run_id])
+            for row in earlier:
                 if (series := _series(row)) in wanted:
                     wanted[series].offer(head.run_id, row)
         looked += chunk
@@ -291,6 +293,8 @@ class Comparer:
         selector = RunSelector(self.index, self.repository, now=dt.datetime.now(dt.UTC))
         picked = selector.pick(current)
         now, problems = _read(picked)
+        if current == AUTO:
+            now = _newest_of_devices(now)
         if not now:
             why = "; ".join(dict.fromkeys([*picked.index.problems, *problems])) or "it has no rows"
             raise StoreError(f"nothing of {current!r} in store {picked.index.name!r} can be read: {why}")
@@ -298,6 +302,7 @@ class Comparer:
             raise SelectionError(f"{wanted} selects nothing of {', '.join(picked.side.runs)}")
         earlier = self._reference(selector, reference, picked, now)
         before, doubled = once(wanted.records(earlier.records, beside="baseline"))
+        before = self._first_failures(before, now)
         calibrations, calibrated = newest_calibrations(self.calibrations.value, now)
         here = {series for record in now if (series := Series.of(record))}
         trusted: Collection[Series] | None = None
@@ -328,6 +333,29 @@ class Comparer:
             newer=_newer(self.index, picked, current),
         )
 
+    def _first_failures(self, before: tuple[Record, ...], now: Sequence[Record]) -> tuple[Record, ...]:
+        """Return a reference in which series that failed there and fail now have the first of the failures in a row between."""
+        works = {Series.of(record) for record in before if not bad(record)}
+        failing = {series for record in now if bad(record) and (series := Series.of(record))} - works
+        failing &= {Series.of(record) for record in before}
+        if not failing:
+            return before
+        newest = min(record.run_id for record in now)
+        heads = self.index.first(LOOK_BACK, lambda head: head.run_id < newest)
+        first: dict[Series, str] = {}
+        for begin, end in itertools.pairwise((0, *_STEPS)):
+            rows = self.index.keys(heads[begin:end], (*COLUMNS, "status")) if failing else {}
+            for head in heads[begin:end] if failing else ():
+                for row in rows[head.run_id]:
+                    if (series := _series(row)) in failing and row["status"] in BAD:
+                        first[series] = head.run_id
+                    failing -= {series} if row["status"] not in BAD else set()
+        used = [head for head in heads if head.run_id in first.values()]
+        found = self.index.records(used, cases={series.case for series in first}).value
+        taken = [record for record in found if (series := Series.of(record)) and first.get(series) == record.run_id]
+        replaced = {Series.of(record) for record in taken}
+        return (*(record for record in before if Series.of(record) not in replaced), *taken)
+
     def accepted_levels(self, newest: Mapping[Series, Record]) -> dict[Series, AcceptedLevel]:
         """Return the accepted levels of series, as a comparison of these newest records would take them."""
         return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest, self.policy)
@@ -357,6 +385,15 @@ def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     ids = {head.run_id for head in picked.heads}
     unique, doubled = once(record for record in records if record.run_id in ids)
     return unique, (*problems, *doubled)
+
+
+def _newest_of_devices(records: Sequence[Record]) -> tuple[Record, ...]:
+    """Return of each device model the records of its newest run, and of those that confirm it."""
+    newest: dict[str, str] = {}
+    for record in records:
+        if record.confirms is None:
+            newest[record.device_name] = max(record.run_id, newest.get(record.device_name, ""))
+    return tuple(one for one in records if (one.confirms or one.run_id) == newest.get(one.device_name))
 
 
 def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ WORDS = (
 
 _AHEAD = dt.timedelta(hours=1)
 """The largest lead of a clock before a run counts as one from the future."""
+_TOGETHER = dt.timedelta(days=1)
+"""The most time between the newest runs of device models that are judged together."""
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 _SHA = re.compile(r"[0-9a-f]{4,40}")
@@ -93,7 +95,9 @@ class RunSelector:
             index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
             return Picked(asked=redacted(text), index=index, heads=self._newest(index, self._window if against else 1))
-        if ordered := _ORDER.fullmatch(text):
+        if text == AUTO and against is None:
+            heads, known = self._newest_of_devices(), False
+        elif ordered := _ORDER.fullmatch(text):
             heads = self._by_order(ordered, against)
             known = against is not None and bool(self.index.first(1))
         else:
@@ -134,6 +138,20 @@ class RunSelector:
         if behind is not None or (asked[0] == "previous" and against is None):
             return self._newest(self.index, 1, behind=int(behind or "1"))
         return self._newest(self.index, int(count), against)
+
+    def _newest_of_devices(self) -> tuple[IndexedRun, ...]:
+        """Return the newest run of each device model that began within a day of the newest of all, with the runs that confirm them."""
+        found: list[IndexedRun] = []
+        seen: set[str] = set()
+        for head in self.index:
+            if not head.has_series or head.confirms is not None or not self.is_past(head):
+                continue
+            if found and found[0].named and head.named and found[0].named - head.named > _TOGETHER:
+                break
+            if not head.devices <= seen:
+                found.append(head)
+                seen |= head.devices
+        return _with_confirming(self.index, found)
 
     def _newest(
         self,

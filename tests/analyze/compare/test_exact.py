@@ -120,7 +120,7 @@ def of(record: Record, status: str, mode: str = "eager") -> Record:
         ("measured", "timeout", GateOutcome.FAILED, "timeout for a reason"),
         ("measured", "oom", GateOutcome.FAILED, "oom for a reason"),
         ("measured", "exploded", GateOutcome.FAILED, "exploded for a reason"),
-        ("failed", "failed", GateOutcome.FAILED, "it was failed before as well"),
+        ("failed", "failed", GateOutcome.FAILED, "failing since run "),
         ("skipped", "failed", GateOutcome.FAILED, "failed for a reason"),
         ("measured", "skipped", GateOutcome.MISSING, "no longer measured: skipped"),
         ("failed", "skipped", GateOutcome.MISSING, "it was failed before"),

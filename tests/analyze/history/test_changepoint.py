@@ -87,7 +87,7 @@ def test_a_minimum_effect_and_a_floor_hide_what_the_series_alone_would_show(
     series: Floats, options: dict[str, float]
 ) -> None:
     assert len(detect(series)) == 1
-    assert detect(series, **options) == ()  # type: ignore[arg-type]
+    assert detect(series, **options) == ()
 
 
 def test_runs_without_a_value_keep_their_place() -> None:

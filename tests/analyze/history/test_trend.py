@@ -347,3 +347,28 @@ def test_runs_without_a_value() -> None:
 def test_nothing_new_is_seldom_called_slower_or_faster() -> None:
     wrong = [judged(series(0.02, seed=seed)).verdict in {SLOWER, FASTER} for seed in range(300)]
     assert np.mean(wrong) <= 0.02
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_drift_is_one_move_that_no_commit_made(beside: bool) -> None:
+    """Of a variant alone it is the code's; that its control shares is the machine's. A driver's step within takes nothing off it."""
+    records: list[Record] = []
+    for day in range(50):
+        factor = 1.002 ** max(0, day - 20)
+        slower = {"fused": factor, "baseline": factor if beside else 1.0}
+        driver: dict[str, Any] = {"driver": "580.2", "environment_hash": "g"} if day >= 40 else {}
+        slower = {name: one * (0.985 if driver else 1.0) for name, one in slower.items()}
+        records += make_run(24 * day, cases=[CASE], slower=slower, cv=0.004, **driver)
+    trend = make_trend(records, FUSED)
+    (move,) = trend.moves
+    assert move.last == 49 and move.index == pytest.approx(21, abs=4)
+    assert move.attribution is (Attribution.MACHINE if beside else Attribution.CODE)
+    assert move.own == pytest.approx(1.002**29, rel=0.01)
+    assert move.relative == pytest.approx(1.0 if beside else 1.002**29, rel=0.01)
+    assert f" % a run since about {records[2 * move.index].started_at[:10]}, +5." in move.reason
+    assert newest(trend) == (
+        GateOutcome.UNDECIDED if beside else GateOutcome.REGRESSION,
+        Verdict.SLOWER,
+        move.attribution,
+    )
+    assert [level.rise > 1.01 for level in trend.levels] == [False, True, True]

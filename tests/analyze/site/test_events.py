@@ -21,6 +21,7 @@ from pairbench.site.events import (
     series_events,
     with_kernels,
 )
+from pairbench.site.store_events import EnvironmentShifts
 from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of
 
 Runs = list[tuple[Record, ...]]
@@ -65,15 +66,19 @@ def test_series_that_moved_together_are_one_event() -> None:
     assert events_of(moves(runs), heads_of(runs))[0].key == event.key
 
 
-def test_a_gain_is_an_improvement_and_another_driver_is_said() -> None:
+def test_a_gain_is_an_improvement_and_another_driver_is_told_of_all_series() -> None:
     runs = history(24, 12, factor=0.8)
     (event,) = events_of(moves(runs), heads_of(runs))
     assert (event.direction, event.outcome) == ("faster", GateOutcome.IMPROVEMENT)
-    newer = [replace(record, driver="580.2", environment_hash="e" * 16) for run in runs[12:] for record in run]
-    runs = [*runs[:12], *([record for record in newer if record.run_id == run_id_of(day)] for day in range(12, 24))]  # type: ignore[list-item]
-    (event,) = events_of(moves(runs), heads_of(runs))
-    assert event.era == ("driver 580.1 -> 580.2",)
-    assert {one.attribution for one in event.moved} == {Attribution.ENVIRONMENT}
+    newer = [tuple(replace(record, driver="580.2", environment_hash="e" * 16) for record in run) for run in runs[12:]]
+    runs = [*runs[:12], *newer]
+    assert events_of(moves(runs), heads_of(runs)) == (), "it is told of all series together"
+    shifts = EnvironmentShifts.of(heads_of(runs))
+    for trend in trends_of(runs):
+        shifts.add(trend)
+    (event,) = shifts.events(heads_of(runs))
+    assert event.era == ("driver 580.1 -> 580.2",) and (event.direction, event.of) == ("faster", 4)
+    assert {one.series.implementation for one in event.moved} == {"fused"}
 
 
 def test_a_move_of_the_control_alone_is_no_event_of_its_variant() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.lab.bisect.simulate import LONGER, SHORT, Planted, Search, plain, shipped, told
+from tests.lab.bisect.simulate import DOUBLED, LONGER, SHORT, Planted, Search, plain, shipped, told
 from tests.lab.page import Rows, rate, show, write
 
 PAGE = Path(__file__).with_name("README.md")
@@ -30,6 +30,7 @@ HARDER: dict[str, dict[str, Any]] = {
     "heavy tails (t with 4 df)": {"freedom": 4.0},
     "16 commits": {"commits": 16},
 }
+OUTLIERS = (0.01, 0.02, 0.05)
 _HEAD = [
     "named a commit, %",
     "and that was right, %",
@@ -69,6 +70,15 @@ def measured(histories: int, seed: int) -> Iterator[tuple[str, Rows]]:
         for words, more in HARDER.items()
     ]
     yield "harder", [["history", *_HEAD], *harder]
+    outliers = [
+        [
+            f"{planted.latency_us:g} us, {100 * planted.step:+.0f} %, one in {1 / part:.0f}",
+            *row(replace(planted, outliers=part), shipped, histories // 2, seed + 2),
+        ]
+        for planted in (SHORT, LONGER, DOUBLED)
+        for part in OUTLIERS
+    ]
+    yield "outliers", [["history", *_HEAD], *outliers]
 
 
 def row(planted: Planted, search: Search, histories: int, seed: int) -> list[str]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from pairbench.analyze.compare.effect import decide, estimate_paired
 from pairbench.analyze.compare.rounds import Floats
-from pairbench.features.bisect.posterior import ENOUGH, Round, Spread, candidates, next_probe, posterior, prior_of
+from pairbench.features.bisect.posterior import Round, Spread, candidates, is_enough, next_probe, posterior, prior_of
+from pairbench.features.bisect.search import TRIES
 
 MOST = 200
 """Rounds after which a search gives up, as by default."""
@@ -37,6 +38,8 @@ class Planted:
     """Whether the culprit is among them."""
     freedom: float | None = None
     """Degrees of freedom of Student's t instead of the normal distribution; the spread is the same."""
+    outliers: float = 0.0
+    """The part of rounds, but for those of the ends, that read as if the culprit were on the other side."""
 
     @property
     def size(self) -> float:
@@ -51,9 +54,17 @@ class Planted:
             values = np.sqrt(1 - 2 / self.freedom) * rng.standard_t(self.freedom, rounds)
         return values * (self.spread * 2**0.5)
 
+    def ratios(self, rng: np.random.Generator, rounds: int, *, moved: bool) -> Floats:
+        """Return the log ratios of rounds of two commits that the culprit is between, or is not, outliers among them."""
+        other = rng.random(rounds) < self.outliers if self.outliers else np.zeros(rounds, dtype=bool)
+        values: Floats = self.noise(rng, rounds) + self.size * (other != moved)
+        return values
+
 
 SHORT = Planted(latency_us=6, spread=0.03, step=0.05)
 LONGER = Planted(latency_us=14, spread=0.007, step=0.03)
+DOUBLED = Planted(latency_us=2000, spread=0.01, step=0.94, commits=12)
+"""A call on a CPU that does its work twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,19 +117,22 @@ def plain(rounds: int) -> Search:
 
 def _confirm(planted: Planted, rng: np.random.Generator) -> tuple[Floats, bool]:
     """Return the rounds of the ends as `ab` takes them, suspects measured again, and whether they are found to differ."""
-    nothing = np.array([np.nan])
-    latency = np.log(np.array([planted.latency_us * 1e3]))
+    ratios = np.empty(0)
     for rounds in (CONFIRMING, CONFIRMING * MORE):
         ratios = planted.noise(rng, rounds) + planted.size
         for again in (False, True):
             ratios = np.concatenate([ratios, planted.noise(rng, rounds) + planted.size]) if again else ratios
-            effects = estimate_paired([ratios], latency, np.zeros(1, dtype=np.int64))
-            verdict = decide([effects], [nothing])[0]
-            if not verdict.slower[0]:
+            if not _slower(planted, ratios):
                 break
         else:
             return ratios, True
     return ratios, False
+
+
+def _slower(planted: Planted, ratios: Floats) -> bool:
+    latency = np.log(np.array([planted.latency_us * 1e3]))
+    effects = estimate_paired([ratios], latency, np.zeros(1, dtype=np.int64))
+    return bool(decide([effects], [np.array([np.nan])])[0].slower[0])
 
 
 def _search(planted: Planted, rng: np.random.Generator, ends: Floats, spread: Spread) -> Searched:
@@ -132,18 +146,29 @@ def _search(planted: Planted, rng: np.random.Generator, ends: Floats, spread: Sp
     skipped: set[int] = set()
     unmeasurable = set((np.flatnonzero(rng.random(last - 1) < planted.unmeasurable) + 1).tolist())
     rounds = [Round(commit=last, log_ratio=float(ratio)) for ratio in ends]
-    taken = 0
+    taken, tries, known_hashes = 0, 0, [] if changes is None else changes.tolist()
     while True:
         known = posterior(prior, rounds, spread)
         best = candidates(known.probability, skipped)[0]
-        if best.probability >= ENOUGH or taken == MOST:
+        sure = is_enough(best, known_hashes)
+        if sure and tries < TRIES:
+            tries += 1
+            for number in (CONFIRMING, CONFIRMING * MORE):
+                ratios = planted.ratios(rng, 2 * number, moved=best.first <= culprit <= best.last)
+                rounds += [Round(commit=best.last, base=best.first - 1, log_ratio=float(one)) for one in ratios]
+                if sure := _slower(planted, ratios[:number]) and _slower(planted, ratios):
+                    break
+            if sure:
+                break
+            continue
+        if sure or taken == MOST:
+            sure = False
             break
         number = next_probe(known, skipped)
         if number in unmeasurable:
             skipped.add(number)
             continue
         taken += 1
-        ratio = float(planted.noise(rng, 1)[0]) + planted.size * (number >= culprit)
+        ratio = float(planted.ratios(rng, 1, moved=number >= culprit)[0])
         rounds.append(Round(commit=number, log_ratio=ratio))
-    sure = best.probability >= ENOUGH
     return Searched(right=sure and best.first <= culprit <= best.last, sure=sure, rounds=taken)

@@ -1,5 +1,7 @@
 """Searches of made-up histories, few of them: the promise of the page beside this file, and the rules behind it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,13 +11,14 @@ from pairbench.features.bisect.posterior import (
     Spread,
     candidates,
     expected_fall,
+    is_enough,
     next_count,
     next_probe,
     posterior,
     prior_of,
     still_open,
 )
-from tests.lab.bisect.simulate import LONGER, SHORT, plain, shipped
+from tests.lab.bisect.simulate import DOUBLED, LONGER, SHORT, Planted, plain, shipped
 
 
 def test_the_culprit_is_found_in_fewer_rounds_than_by_plain_bisection() -> None:
@@ -39,20 +42,57 @@ def rounds(*pairs: tuple[int, float]) -> list[Round]:
 
 
 def test_the_posterior_is_that_of_summing_over_step_and_spread() -> None:
-    """Both are integrated out in closed form; here by adding up a grid."""
-    known = rounds((4, 0.05), (4, 0.06), (4, 0.04), (2, 0.01), (3, 0.055), (1, -0.01))
+    """On a grid of few places that follows the rounds; here on a fine one."""
+    known = [
+        *rounds((4, 0.05), (4, 0.06), (4, 0.04), (2, 0.01), (3, 0.055), (1, -0.01)),
+        Round(commit=3, base=2, log_ratio=0.03),
+    ]
     spread = Spread(deviation=0.01, weight=3.0)
     prior = prior_of([True, None, False, True])
-    steps, variances = np.linspace(-0.5, 0.5, 2001), np.exp(np.linspace(np.log(1e-6), np.log(1e-1), 600))
+    step = np.linspace(-0.02, 0.12, 281)[:, None]
+    deviation = np.exp(np.linspace(np.log(2e-3), np.log(0.1), 100))
+    kinds = ((0.95, 0.0, deviation), (0.95, step, deviation), (0.025, step / 2, np.abs(step) + 5 * deviation))
     weights = []
     for culprit in (1, 2, 3, 4):
-        squares = np.sum([(one.log_ratio - steps * (one.commit >= culprit)) ** 2 for one in known], axis=0)
-        logs = -(len(known) / 2) * np.log(variances[:, None]) - squares[None, :] / 2 / variances[:, None]
-        # The density of the variance times its width in logarithms.
-        logs += (-spread.weight / 2 * np.log(variances) - spread.weight * spread.deviation**2 / 2 / variances)[:, None]
+        logs = -spread.weight * (np.log(deviation) + spread.deviation**2 / 2 / deviation**2) + 0 * step
+        for one in known:
+            still, moved, wide = (
+                np.exp(-(((one.log_ratio - middle) / width) ** 2) / 2) / width for _, middle, width in kinds
+            )
+            true, other = (moved, still) if one.base < culprit <= one.commit else (still, moved)
+            logs = logs + np.log(0.95 * true + 0.025 * (other + wide))
         weights.append(np.exp(logs).sum())
     expected = prior * np.array(weights)
-    assert posterior(prior, known, spread).probability == pytest.approx(expected / expected.sum(), rel=2e-3)
+    assert posterior(prior, known, spread).probability == pytest.approx(expected / expected.sum(), abs=0.02)
+
+
+def test_one_outlier_does_not_decide_and_a_second_round_does() -> None:
+    """The search that named an innocent commit: one round of the culprit, commit 8, reads as no change."""
+    known = rounds(
+        *[(12, 0.66 + jitter) for jitter in (-0.01, 0, 0, 0.01, 0.02)], (6, 0.0), (9, 0.66), (7, 0.01), (8, -0.008)
+    )
+    found = posterior(prior_of([None] * 12), known, Spread.least())
+    assert not is_enough(candidates(found.probability, ())[0], [None] * 12)
+    for _ in range(8):
+        number = next_probe(found, ())
+        known.append(Round(commit=number, log_ratio=0.66 if number >= 8 else 0.0))
+        found = posterior(prior_of([None] * 12), known, Spread.least())
+    assert is_enough(candidates(found.probability, ())[0], [None] * 12)
+    assert found.probability.argmax() == 7
+
+
+@pytest.mark.parametrize("planted", [replace(DOUBLED, outliers=0.05), replace(LONGER, outliers=0.02)])
+def test_a_probe_in_twenty_that_reads_as_the_other_side_makes_no_one_wrong(planted: Planted) -> None:
+    rng = np.random.default_rng(9)
+    found = [shipped(planted, rng) for _ in range(60)]
+    assert sum(one.sure for one in found) >= 55
+    assert sum(one.sure and not one.right for one in found) <= 3
+
+
+def test_a_commit_whose_hash_is_the_same_needs_more() -> None:
+    found = candidates(np.array([0.003, 0.995, 0.002]), ())[0]
+    assert is_enough(found, [True, True, True]) and is_enough(found, [])
+    assert not is_enough(found, [True, False, True])
 
 
 def test_a_round_tells_most_where_it_is_open_whether_the_step_was_there() -> None:

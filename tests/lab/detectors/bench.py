@@ -11,6 +11,8 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.lab.detectors import real, scores
 from tests.lab.detectors.noises import HALVES, HARDER, NOISES
 from tests.lab.detectors.peers import DETECTORS
@@ -19,7 +21,10 @@ from tests.lab.page import Rows, show, write
 PAGE = Path(__file__).with_name("README.md")
 SIZES = (100, 300, 1000, 3000)
 OURS = DETECTORS[0]
+DRIFTS = PAGE.parents[3] / "docs" / "measurements" / "drift.md"
 DELAYED = (0.03, 0.05)
+SPREADS = (0.005, 0.01, 0.02)
+RATES = (0.0005, 0.0015, 0.003, 0.005)
 
 
 def main() -> int:
@@ -29,12 +34,14 @@ def main() -> int:
     # Each task is small and names its detector by number: lambdas do not travel between processes.
     with ProcessPoolExecutor(max_workers=options.jobs) as pool:
         tables |= show(_measured(pool, options.half, options.series))
+        drifts = show(_drifts(pool, options.half, options.series))
     # By themselves, so that nothing runs beside what is being timed.
     tables |= show([("time", _times(options.half))])
     if options.data:
         tables |= show([("real", _real(options.data))])
     if options.write:
         write(PAGE, tables)
+        write(DRIFTS, drifts)
     return 0
 
 
@@ -107,6 +114,33 @@ def _measured(pool: Executor, half: str, series: int) -> Iterator[tuple[str, Row
         shares = [still["slower"] + still["faster"], still["same"], *late]
         rows.append([noise, f"{cv:.0%}", *map(_percent, shares)])
     yield "newest", rows
+
+
+def _drifts(pool: Executor, half: str, series: int) -> Iterator[tuple[str, Rows]]:
+    slow = {(cv, rate): pool.submit(scores.drift_delays, half, cv, series, rate) for cv in SPREADS for rate in RATES}
+    steps = (0.0, 0.03, 0.05, 0.1)
+    false = {
+        (noise, cv, step): pool.submit(scores.drifts, half, noise, cv, series * 5, step)
+        for noise in (*NOISES, *HARDER)
+        for cv in SPREADS
+        for step in steps
+    }
+    rows = [["noise", *(f"{rate:.2%} a run" for rate in RATES)]]
+    rows += [[f"{cv:.1%}", *(_told(slow[cv, rate].result(), rate) for rate in RATES)] for cv in SPREADS]
+    yield "delay", rows
+    rows = [["noise", "CV", "nothing happens", *(f"a step of {step:.0%}" for step in steps[1:])]]
+    for noise in (*NOISES, *HARDER):
+        for cv in SPREADS:
+            rows.append([noise, f"{cv:.1%}", *(_percent(false[noise, cv, step].result()) for step in steps)])
+    yield "false", rows
+
+
+def _told(needed: list[int], rate: float) -> str:
+    """Return the median and the 90th percentile of runs, and the rise after the median; a dash for what is not found in time."""
+    middle, late = (sorted(needed)[int(len(needed) * part)] for part in (0.5, 0.9))
+    if middle > scores.SLOWLY:
+        return "-"
+    return f"{middle} / {late if late <= scores.SLOWLY else '-'}, {np.expm1(rate * middle):+.1%}"
 
 
 def _harder(pool: Executor, half: str, series: int) -> dict[str, Future[Any]]:

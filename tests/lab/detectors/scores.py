@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pairbench.analyze.history.changepoint import detect
+from pairbench.analyze.history.changepoint import detect, explain
 from pairbench.analyze.history.trend import judge_newest
 from pairbench.model.comparison import Verdict
 from tests.lab.detectors import noises
@@ -18,8 +18,8 @@ STEPS = (0.02, 0.03, 0.05, 0.1)
 CVS = (0.01, 0.02)
 NEAR = 3
 """Runs that a changepoint may be off by."""
-PATIENCE = 30
-"""Runs after a step that are revealed, one by one."""
+PATIENCE, SLOWLY = 30, 60
+"""Runs after a step, and of a slope, that are revealed, one by one."""
 
 
 def null_alarms(find: Find, half: str, noise: str, cv: float, series: int, size: int = 100) -> float:
@@ -71,6 +71,34 @@ def newest_verdicts(half: str, noise: str, cv: float, series: int, runs: int, st
         level = noises.stepped(noises.null(half, noise, cv, number, 60 + runs), 60, step)
         said[judge_newest(level, detect(level)).verdict.value] += 1
     return {verdict: count / series for verdict, count in said.items()}
+
+
+def drifts(half: str, noise: str, cv: float, series: int, step: float = 0.0) -> float:
+    """Return the share of series taken for drifts in which there is none: in which nothing happens, or one step 4 to 33 runs ago."""
+    taken = 0
+    for number in range(series):
+        level = noises.null(half, noise, cv, number)
+        if step:
+            place = noises.step_of(half, noise, cv, number)
+            level = noises.stepped(level, place, step)[: place + 4 + number % 30]
+        taken += explain(level)[1] is not None
+    return taken / series
+
+
+def drift_delays(half: str, cv: float, series: int, rate: float, before: int = 30) -> list[int]:
+    """Return, for each series, after how many runs of a slope it is told as a drift that goes on; SLOWLY + 1 for never."""
+    needed = []
+    for number in range(series):
+        level = noises.null(half, "iid", cv, number, before + SLOWLY)
+        level = level + rate * np.clip(np.arange(len(level)) - before + 1, 0, None)
+        told = (runs for runs in range(4, SLOWLY + 1) if _goes_on(level[: before + runs]))
+        needed.append(next(told, SLOWLY + 1))
+    return needed
+
+
+def _goes_on(levels: Floats) -> bool:
+    drift = explain(levels)[1]
+    return drift is not None and drift.last == len(levels) - 1
 
 
 def milliseconds(find: Find, half: str, size: int) -> float:

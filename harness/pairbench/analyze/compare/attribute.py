@@ -21,9 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairbench.analyze.compare.rounds import MeasuredSides, latency_of_runs, mean_log
+from pairbench.analyze.compare.exact import bad
+from pairbench.analyze.compare.rounds import MeasuredSides, latency_of_runs, mean_log, usable
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, KernelChange, Policy, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
+from pairbench.model.outcome import Status
 from pairbench.model.record import KernelCount, Record
 from pairbench.stats import Interval
 
@@ -203,8 +205,17 @@ def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutco
     return GateOutcome.IMPROVEMENT if attribution in better else GateOutcome.UNDECIDED
 
 
+def of_failure(
+    before: Record | None, current: Sequence[Record], known: Circumstances
+) -> tuple[Attribution | None, str]:
+    """Return the likely cause of the last failure and the sentence that says why: of none that was never seen to work."""
+    if next(record.status for record in reversed(current) if bad(record)) == Status.OOM:
+        return Attribution.MEMORY, ""
+    return of_count(known) if before is not None and usable(before) else (None, "")
+
+
 def of_count(known: Circumstances) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of a count, or of a failure, and the sentence that says why."""
+    """Return the likely cause of a change of a count and the sentence that says why."""
     if known.era and not known.implementation_changed:
         return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}"
     return Attribution.CODE, _source(known)

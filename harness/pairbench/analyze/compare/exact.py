@@ -1,5 +1,6 @@
 """Metrics that need no statistics: any increase of a count is a regression, any decrease an improvement. Levels that were accepted on purpose."""
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -121,12 +122,12 @@ def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -
     return judgements
 
 
-_BAD = frozenset(status.value for status in Status if status.bad)
+BAD = frozenset(status.value for status in Status if status.bad)
 
 
 def bad(record: Record) -> bool:
     """Return whether an implementation went wrong by its record's status; unknown statuses count as wrong."""
-    return record.status in _BAD or record.status not in {status.value for status in Status}
+    return record.status in BAD or record.status not in {status.value for status in Status}
 
 
 def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judgement:
@@ -136,6 +137,8 @@ def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judg
     known to work.
     """
     before = representative(reference)
+    if bad(before):  # the first of those that went wrong since the last that did not
+        before = list(itertools.takewhile(bad, reversed(reference)))[-1]
     own = [record for record in current if record.confirms is None] or list(current)
     now = own[-1]
     again = [record for record in current if record.confirms is not None]
@@ -148,10 +151,17 @@ def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judg
     return Judgement(metric="status", outcome=outcome, reference=before.status, current=now.status, reason=reason)
 
 
+def failing_since(first: Record) -> str:
+    """Return a phrase that names the first run of an unbroken row of failures."""
+    names = ("commit", first.commit and first.commit[:10]), ("pull request", first.pull_request)
+    known = ", ".join(f"{name} {value}" for name, value in names if value)
+    return f"failing since run {first.run_id}" + (f" ({known})" if known else "")
+
+
 def _judge_ending(before: Record, now: Record) -> tuple[GateOutcome, str]:
     graph = now.mode == "graph" and before.reason != OUT_OF_BUDGET
     if bad(now):
-        also = f"; it was {before.status} before as well" if bad(before) else ""
+        also = f"; {failing_since(before)}" if bad(before) else ""
         return GateOutcome.FAILED, f"{now.status}: {_why(now)}{also}"
     if usable(now):
         if usable(before):

@@ -15,6 +15,7 @@ from pairbench.analyze.compare.attribute import (
     era_changes,
     kernel_changes,
     of_count,
+    of_failure,
     of_latency,
     outcome_of_move,
     percent,
@@ -293,6 +294,8 @@ def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
     status = judge_status(matched.reference, matched.current)
     moved = status.outcome in _MOVED
     attribution, why = of_count(known) if moved else (None, "")
+    if status.outcome is GateOutcome.FAILED:
+        attribution, why = of_failure(representative(matched.reference), matched.current, known)
     failed_again = None
     if again(matched.current) and status.current not in ("measured", "skipped"):
         failed_again = status.outcome is GateOutcome.FAILED

@@ -34,13 +34,14 @@ correction for few runs (SICc: McQuarrie, Statistics & Probability Letters 44(1)
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
+from pairbench.analyze.history.drift import Slope, likelihood_of, slope_beside
 from pairbench.stats import Floats
 
 _ROUNDS = 6
@@ -152,7 +153,6 @@ MIN_RUNS = 4
 """The length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet."""
 
 _PENALTY = 7.0
-_MEMORY = 0.6
 _FINEST = 1e-4
 """The standard deviation in log units below which noise is not believed: 0.01 %."""
 _CANDIDATES = 16
@@ -193,14 +193,35 @@ class Changepoint:
         return math.exp(self.after - self.before)
 
 
-def detect(
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """A steady rise or fall of a series over many runs, which no single run brought."""
+
+    index: int
+    """The index of the first run on the slope among all runs, those without a value included."""
+    last: int
+    """The index of the last."""
+    rate: float
+    """The change from one run with a value to the next, in log units."""
+    line: Floats = field(repr=False, compare=False)
+    """What the slope adds to each run, in log units."""
+
+
+def detect(levels: ArrayLike, **options: Any) -> tuple[Changepoint, ...]:
+    """Return the changepoints of a series alone, as `explain` has them."""
+    return explain(levels, **options)[0]
+
+
+def explain(
     levels: ArrayLike,
     *,
     floor: float | None = None,
     minimum_effect: float = 0.02,
     breaks: Collection[int] = (),
-) -> tuple[Changepoint, ...]:
-    """Return the changepoints of a series, in order of runs: at most 50, and where there are more, the clearest.
+) -> tuple[tuple[Changepoint, ...], Drift | None]:
+    """Return the changepoints of a series in order of runs, and the drift beside them, None where there is none.
+
+    At most 50 changepoints are found, and where there are more, the clearest.
 
     Args:
         levels: one natural log a run (of a latency or of a speedup), oldest first; NaN for a run without a value.
@@ -214,13 +235,19 @@ def detect(
         raise ValueError(f"minimum_effect is {minimum_effect} and floor {floor}, expected numbers from 0 up")
     values, places = finite(levels)
     if len(values) < 2 * MIN_RUNS:
-        return ()
+        return (), None
     cleaned = clean(values)
     weigh = _Weigh(cleaned, floor, math.log1p(minimum_effect))
     cuts = weigh.placed(weigh.best(_proposals(cleaned)))
-    cuts = weigh.snapped(cuts, np.searchsorted(places, sorted(breaks)).tolist())
+    drift, known = None, np.searchsorted(places, sorted(breaks)).tolist()
+    if slope := weigh.slope(cuts, known):
+        line = np.zeros(np.size(levels))
+        line[places] = slope.line(len(values))
+        drift = Drift(index=int(places[slope.start]), last=int(places[slope.stop - 1]), rate=slope.rate, line=line)
+        weigh, cuts = _Weigh(cleaned - line[places], floor, math.log1p(minimum_effect)), slope.cuts
+    cuts = weigh.snapped(cuts, known)
     means = weigh.levels(cuts)
-    return tuple(
+    steps = tuple(
         Changepoint(
             index=int(places[cut]),
             before=means[number],
@@ -229,6 +256,7 @@ def detect(
         )
         for number, cut in enumerate(cuts)
     )
+    return steps, drift
 
 
 def finite(levels: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
@@ -348,12 +376,13 @@ class _Weigh:
     def likelihood(self, cuts: Sequence[int]) -> float:
         """Return the profile log-likelihood: levels, memory and size of the noise fitted to this set of cuts."""
         ends = np.array([0, *cuts, len(self._values)])
-        noise = self._values - np.repeat(self.levels(cuts), np.diff(ends))
-        power = float(noise @ noise)
-        memory = min(max(float(noise[1:] @ noise[:-1]) / power, 0.0), _MEMORY) if power else 0.0
-        fresh = noise[1:] - memory * noise[:-1]
-        variance = (float(fresh @ fresh) + float(noise[0]) ** 2 * (1 - memory**2)) / len(noise)
-        return -0.5 * len(noise) * math.log(max(variance, self._least))
+        return likelihood_of(self._values - np.repeat(self.levels(cuts), np.diff(ends)), self._least)
+
+    def slope(self, cuts: tuple[int, ...], known: Collection[int]) -> Slope | None:
+        """Return the slope that explains the series better than some cuts alone; None where none does."""
+        return slope_beside(
+            self._values, cuts, known, smallest=self._smallest, penalty=self._penalty, least=self._least
+        )
 
     def gain(self, cuts: Sequence[int], number: int) -> float:
         """Return the log-likelihood that one of the cuts adds to the others."""

@@ -16,10 +16,13 @@ from pairbench.analyze.compare.attribute import (
     another_gpu,
     elsewhere,
     era_changes,
+    moved_along,
     of_latency,
+    percent,
     source_changed,
 )
-from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
+from pairbench.analyze.history.drift import without_levels
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Policy
 from pairbench.model.latency import CALL, DEVICE, Latency, p50_of, p95_of, result_of
 from pairbench.model.outcome import Status
@@ -237,7 +240,7 @@ _NEAR = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A changepoint: the series, or its speedup, moved between two runs to a level that lasted."""
+    """A changepoint: the series, or its speedup, moved between two runs to a level that lasted; or a drift over many runs."""
 
     before: int
     index: int
@@ -255,6 +258,8 @@ class Move:
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str
+    last: int | None = None
+    """The index of the last run of a drift, whose first is `index`; None for a changepoint."""
 
     @property
     def size(self) -> float:
@@ -282,23 +287,92 @@ def breaks_of(points: Sequence[SeriesPoint]) -> tuple[int, ...]:
 
 def moves_of(
     points: Sequence[SeriesPoint],
-    own: Sequence[Changepoint],
-    relative: Sequence[Changepoint],
+    lines: tuple[Floats, Floats],
+    steps: tuple[Sequence[Changepoint], Sequence[Changepoint]],
     *,
     first: int = 0,
     policy: Policy = DEFAULT,
 ) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's.
 
-    `first` is the index of the part's first point in the whole series, in which the result has its indices.
+    `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in
+    which the result has its indices.
     """
-    lines, indices = lines_of(points), _joined(own, relative)
+    indices = _joined(*steps)
     stretches = stretches_of(len(points), indices, breaks_of(points))
     moves = []
     for index in indices:
         at = stretches.index(index)
         moves.append(_move(points, lines, index, (stretches[at - 1], stretches[at + 1]), first, policy))
     return tuple(moves)
+
+
+def without_drift(
+    points: Sequence[SeriesPoint],
+    lines: tuple[Floats, Floats],
+    drift: Drift,
+    *,
+    first: int = 0,
+    policy: Policy = DEFAULT,
+) -> tuple[Move, tuple[Floats, Floats]]:
+    """Return the move of a drift that was found in a latency, or in that over its control, and both lines without it."""
+    near = slice(max(0, drift.index - MIN_RUNS), drift.last + 1 + MIN_RUNS)
+    runs, total = drift.line[near], float(drift.line[drift.last])
+    breaks = [place - near.start for place in breaks_of(points) if near.start < place < near.stop]
+    own, control = (_along(line[near], runs, total, breaks) for line in lines)
+    assert own is not None
+    if control is not None and abs(math.log(own.estimate)) < policy.control_part * abs(total):
+        attribution, shares = None, (0.0, math.log(control.estimate) / total)
+    elif control is not None and moved_along(own, control, policy):
+        attribution, shares = Attribution.MACHINE, (1.0, math.log(control.estimate) / total)
+    else:
+        attribution, shares = Attribution.CODE, (1.0, 0.0)
+    measured = [at for at, point in enumerate(points) if point.p50]
+    place, end = measured.index(drift.index), measured.index(drift.last)
+    before, last = measured[place - 1], points[drift.last].record
+    level = median_level(lines[0][max(0, before + 1 - 2 * MIN_RUNS) : before + 1])
+    each = abs(math.expm1(math.log(own.estimate) / (end - place + 1)))
+    moved, day = percent(own.estimate), points[drift.index].record.started_at[:10]
+    verb = "rises" if own.estimate > 1 else "falls"
+    still = end == len(measured) - 1
+    said = (
+        f"{verb} {100 * each:.2g} % a run since about {day}, {moved} so far"
+        if still
+        else f"{verb} {100 * each:.2g} % a run from about {day} to {last.started_at[:10]}, {moved} in all"
+    )
+    beside = f"its control moved {percent(control.estimate)}" if control is not None else "there is no control to tell"
+    move = Move(
+        before=first + before,
+        index=first + drift.index,
+        last=first + drift.last,
+        own=own.estimate,
+        control=control.estimate if control is not None else None,
+        relative=own.estimate / control.estimate if control is not None else None,
+        before_ns=math.exp(level),
+        after_ns=math.exp(level) * own.estimate,
+        attribution=attribution,
+        era=(),
+        implementation_changed=None,
+        reason=f"{said}; no single commit; {beside}",
+    )
+    less = tuple(line - share * drift.line for line, share in zip(lines, shares, strict=True))
+    return move, (less[0], less[1])
+
+
+def _along(values: Floats, line: Floats, total: float, breaks: Sequence[int]) -> Interval | None:
+    """Return by how much values change along with a line, whatever they do at breaks, as a ratio with a rough 95 % interval."""
+    known = ~np.isnan(values)
+    if known.sum() < 3:
+        return None
+    places = np.cumsum(known)
+    cuts = sorted({int(places[at - 1]) for at in breaks} - {0, int(places[-1])})
+    x, y = (without_levels(one[known], cuts) for one in (line, values))
+    if not x.any():
+        return None
+    part = float(x @ y) / float(x @ x)
+    error = math.sqrt(float(np.sum((y - part * x) ** 2)) / (len(x) - 2) / float(x @ x))
+    ends = sorted(math.exp(total * (part + sign * 1.96 * error)) for sign in (-1, 1))
+    return Interval(math.exp(total * part), *ends)
 
 
 def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tuple[int, ...]:
@@ -378,6 +452,7 @@ def _move(
     latency, beside = lines
     # A changepoint has values on both sides, of the latency and so of all that it is found in.
     before = max(at for at in range(index) if points[at].p50)
+    drifted = lines_of(points)[0] - latency
     own, control, relative = (shift(line, index, ends) for line in (latency, beside, latency - beside))
     assert own is not None
     attribution, reason = cause_of(own, control, points[before], points[index], policy)
@@ -387,8 +462,8 @@ def _move(
         own=own.estimate,
         control=control.estimate if control else None,
         relative=relative.estimate if relative else None,
-        before_ns=math.exp(median_level(latency[ends[0] : index])),
-        after_ns=math.exp(median_level(latency[index : ends[1]])),
+        before_ns=math.exp(median_level(latency[ends[0] : index]) + drifted[before]),
+        after_ns=math.exp(median_level(latency[index : ends[1]]) + drifted[index]),
         attribution=attribution,
         era=era_changes(points[before].record, points[index].record),
         implementation_changed=source_changed(points[before].record, points[index].record),

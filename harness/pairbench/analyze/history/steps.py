@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 
-from pairbench.analyze.compare.attribute import Circumstances, era_changes, of_count, source_changed
+from pairbench.analyze.compare.attribute import Circumstances, era_changes, of_count, of_failure, source_changed
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
@@ -43,7 +43,8 @@ class Step:
     current: float | str | None
     """`reference` and `current` are the values before and after, in the unit of the column."""
     reason: str
-    attribution: Attribution
+    attribution: Attribution | None
+    """The likely cause; None where a failure was never seen to work before."""
     why: str
     """The sentence that says why that is the likely cause."""
     era: tuple[EraChange, ...]
@@ -168,9 +169,9 @@ class _Walk:
         before, now = self._seen.get(judgement.metric), self._points[index].record
         then = self._points[before].record if before is not None else now
         era = era_changes(then, now)
-        cause, why = of_count(
-            Circumstances(era=era, implementation_changed=source_changed(then, now), control_changed=None)
-        )
+        known = Circumstances(era=era, implementation_changed=source_changed(then, now), control_changed=None)
+        failed = judgement.outcome is GateOutcome.FAILED
+        cause, why = of_failure(then if before is not None else None, [now], known) if failed else of_count(known)
         return Step(
             metric=judgement.metric,
             level=self._levels.get(judgement.metric),
@@ -179,7 +180,7 @@ class _Walk:
             outcome=judgement.outcome,
             reference=judgement.reference if before is not None else None,
             current=judgement.current,
-            reason=judgement.reason.partition("; it was ")[0],
+            reason=judgement.reason.partition("; failing since ")[0],
             attribution=cause,
             why=why,
             era=era,

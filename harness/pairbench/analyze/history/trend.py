@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from pairbench.analyze.compare.attribute import another_gpu, era_changes, outcome_of_move
-from pairbench.analyze.compare.exact import AcceptedLevel
+from pairbench.analyze.compare.exact import AcceptedLevel, failing_since
+from pairbench.analyze.compare.exact import bad as is_bad
 from pairbench.analyze.compare.rounds import latency_of_runs
-from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, clean, detect, finite
+from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, clean, explain, finite
 from pairbench.analyze.history.points import (
     Move,
     SeriesPoint,
@@ -29,11 +30,11 @@ from pairbench.analyze.history.points import (
     moves_of,
     shift,
     stretches_of,
+    without_drift,
 )
 from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Policy, Verdict
 from pairbench.model.latency import CALL, Latency
-from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
 from pairbench.stats import Floats, Interval
@@ -199,6 +200,8 @@ def _said(verdict: Verdict, tail: _Tail, reason: str) -> NewestRuns:
     )
 
 
+_DRIFTS = 3
+"""The most drifts that are looked for in a part, one after the other."""
 _NEWS = 2 * MIN_RUNS
 """The number of runs for which a new level is news: half of them it takes to be seen."""
 
@@ -221,6 +224,7 @@ def latest(
     points: Sequence[SeriesPoint],
     first: int,
     moves: Sequence[Move],
+    line: Floats,
     own: Sequence[Changepoint],
     *,
     floor: float | None = None,
@@ -228,18 +232,21 @@ def latest(
 ) -> Latest:
     """Return the verdict of the newest of some points, one at least.
 
-    `first` is the index at which the newest definition begins, and from which the indices of `own`, the changepoints of the latency, count.
+    `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices
+    of `own`, its changepoints, count.
     """
     index = len(points) - 1
     record = points[index].record
     if points[index].p50 is None:
-        bad = record.status not in (Status.MEASURED, Status.SKIPPED)
+        bad = is_bad(record)
         return Latest(
             index=index,
             outcome=GateOutcome.FAILED if bad else GateOutcome.UNDECIDED,
-            reason=f"{record.status}: {record.reason or 'no value was stored'}",
+            reason=f"{record.status}: {record.reason or 'no value was stored'}" + (_since(points) if bad else ""),
         )
-    recent = next((move for move in reversed(moves) if move.index >= max(first, len(points) - _NEWS)), None)
+    recent = next(
+        (move for move in reversed(moves) if move.index >= max(first, len(points) - _NEWS) or move.last == index), None
+    )
     if recent is not None and abs(math.log(recent.own)) >= math.log1p(policy.minimum_effect):
         verdict = Verdict.SLOWER if recent.own > 1 else Verdict.FASTER
         return Latest(
@@ -248,16 +255,24 @@ def latest(
             verdict=verdict,
             change=recent.own,
             attribution=recent.attribution,
-            reason=f"on a new level since run {points[recent.index].record.run_id}: {recent.reason}",
+            reason=recent.reason
+            if recent.last is not None
+            else f"on a new level since run {points[recent.index].record.run_id}: {recent.reason}",
         )
     here = points[first:]
-    judged = judge_newest(lines_of(here)[0], own, floor=floor, minimum_effect=policy.minimum_effect)
+    judged = judge_newest(line, own, floor=floor, minimum_effect=policy.minimum_effect)
     if judged.verdict in (Verdict.SLOWER, Verdict.FASTER) and judged.effect is not None:
         return _off_level(here, judged.effect, judged, own, index=index, policy=policy)
     outcome = GateOutcome.UNCHANGED if judged.verdict is Verdict.SAME else GateOutcome.UNDECIDED
     if first and len(here) == 1:
         return Latest(index=index, outcome=GateOutcome.NEW, reason="the first run of a new definition")
     return Latest(index=index, outcome=outcome, verdict=judged.verdict, change=judged.effect, reason=judged.reason)
+
+
+def _since(points: Sequence[SeriesPoint]) -> str:
+    """Return since which run all failed; "" where that is the newest."""
+    failed = list(itertools.takewhile(lambda point: is_bad(point.record), reversed(points)))
+    return f"; {failing_since(failed[-1].record)}" if len(failed) > 1 else ""
 
 
 def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
@@ -314,6 +329,9 @@ class Level:
     p50_ns: float
     """The median of the runs' medians; NaN where no run has a value."""
     speedup: float | None
+    rise: float = 1.0
+    """The latency at its end over that at its start: other than 1 in a drift."""
+    speedup_rise: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,27 +383,43 @@ def make_trend(
     parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]
     moves: list[Move] = []
     levels: list[Level] = []
-    own: tuple[Changepoint, ...] = ()
     for part in parts:
         here = points[part[0] : part[-1] + 1]
         latency, control = lines_of(here)
-        over_control, breaks = latency - control, breaks_of(here)
-        own, relative = (
-            detect(line, floor=limit, minimum_effect=policy.minimum_effect, breaks=breaks)
-            for line in (latency, over_control)
-        )
-        moved = moves_of(here, own, relative, first=part[0], policy=policy)
+        lines, breaks, drifts = (latency, control), breaks_of(here), []
+        for _ in range(_DRIFTS):
+            (own, sloped), (relative, beside) = (
+                explain(line, floor=limit, minimum_effect=policy.minimum_effect, breaks=breaks)
+                for line in (lines[0], lines[0] - lines[1])
+            )
+            if (drift := sloped or beside) is None:
+                break
+            move, lines = without_drift(here, lines, drift, first=part[0], policy=policy)
+            drifts.append(move)
+        steps = moves_of(here, lines, (own, relative), first=part[0], policy=policy)
+        moved = sorted([*drifts, *steps], key=lambda move: move.index)
         moves += moved
         sign = 1 if series.implementation == BASELINE else -1
-        cuts = stretches_of(len(here), [move.index - part[0] for move in moved], breaks)
+        over_control = latency - control
+        ramps = latency - lines[0], over_control - (lines[0] - lines[1])
+        places = {end - part[0] for move in moved for end in (move.index, (move.last or move.index - 1) + 1)}
+        cuts = stretches_of(len(here), sorted(places), breaks)
         for begin, end in itertools.pairwise(cuts):
             side, start, stop = slice(begin, end), part[0] + begin, part[0] + end
             ratio = median_level(over_control[side])
-            speedup = None if math.isnan(ratio) else math.exp(sign * ratio)
+            rise, beside_rise = (math.exp(_rise(ramp[side])) for ramp in ramps)
             levels.append(
-                Level(start=start, stop=stop - 1, p50_ns=math.exp(median_level(latency[side])), speedup=speedup)
+                Level(
+                    start=start,
+                    stop=stop - 1,
+                    p50_ns=math.exp(median_level(latency[side])),
+                    speedup=None if math.isnan(ratio) else math.exp(sign * ratio),
+                    rise=rise,
+                    speedup_rise=beside_rise**sign,
+                )
             )
-    newest = latest(points, parts[-1][0], moves, own, floor=limit, policy=policy) if parts else None
+        newest_lines = (lines[0], own)
+    newest = latest(points, parts[-1][0], moves, *newest_lines, floor=limit, policy=policy) if parts else None
     return Trend(
         series=series,
         points=points,
@@ -400,6 +434,12 @@ def make_trend(
         notes=past.notes,
         latency=past.latency,
     )
+
+
+def _rise(ramp: Floats) -> float:
+    """Return the last known value less the first; 0 where none is known."""
+    known = ramp[~np.isnan(ramp)]
+    return float(known[-1] - known[0]) if len(known) else 0.0
 
 
 def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:

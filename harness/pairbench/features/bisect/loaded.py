@@ -118,11 +118,18 @@ class LoadedCommits:
     progress: PlainProgress
     wanted: Wanted
     known: dict[str, LoadedCommit] = field(default_factory=dict)
+    broken: dict[str, UnmeasurableError] = field(default_factory=dict)
 
     def commit(self, sha: str) -> LoadedCommit:
+        if sha in self.broken:
+            raise self.broken[sha]
         if sha not in self.known:
             checkout = self.worktrees.add(sha[:16], sha)
-            self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
+            try:
+                self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
+            except UnmeasurableError as error:
+                self.broken[sha] = error
+                raise
         return self.known[sha]
 
     def take(self, loaded: LoadedSide) -> LoadedCommit:

@@ -1,9 +1,10 @@
 """How probable it is of each commit that it moved a latency, given the rounds so far.
 
-Commits are numbered from 1, the first after the good end, to the bad end. A round sets one of them beside the good end and leaves a
-log ratio: noise alone before the culprit, noise around one unknown step from the culprit on. Neither the step nor the noise is
-known beforehand. The step has a flat prior and the variance an inverse gamma one, so that both are integrated out in closed
-form, and few rounds make no one surer than they should (Gelman et al., Bayesian Data Analysis, section 3.2).
+Commits are numbered from 1, the first after the good end, to the bad end. A round sets one of them beside the good end, or an
+earlier one, and leaves a log ratio: noise around one unknown step where the culprit is between the two, else noise alone. Neither
+the step nor the noise is known beforehand. The step has a flat prior and the variance an inverse gamma one, and both are summed over
+a grid, so that few rounds make no one surer than they should. Any round may be an outlier: it reads as if the culprit were on
+the other side, or as anything. So one round alone decides nothing, and an improbable one is taken again, in fresh processes.
 
 The next round is of the commit whose round is expected to leave the least entropy. Commits that no round can tell apart, for none
 between them can be measured, are one candidate: `Candidate`. A count needs no statistics: it is bisected, around commits that
@@ -32,11 +33,13 @@ not the result: log2(1 / 0.05) is 4.3 bits of evidence.
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """One round of a commit beside the good end."""
+    """One round of a commit beside the good end, or beside another."""
 
     commit: int
     log_ratio: float
-    """The logarithm of the latency of the commit over the latency of the good end."""
+    """The logarithm of the latency of the commit over that of its base."""
+    base: int = 0
+    """The earlier commit beside it; 0 is the good end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """The posterior of the culprit, with the step and the noise at its mode."""
+    """The posterior of the culprit, with the mean step and noise if it is the most probable one."""
 
     probability: Floats
     """The probability of each commit, beginning with commit 1."""
@@ -77,30 +80,70 @@ def prior_of(changed: Sequence[bool | None]) -> Floats:
     return normed
 
 
+_OUTLIERS = 0.05
+"""The part of rounds that say nothing: half of them read as the other side, half as anything."""
+_STEPS, _DEVIATIONS = 25, 9
+"""How many steps and deviations are summed over, besides the outer steps."""
+
+
 def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
-    """Return the posterior after some rounds, of which at least one is of the bad end."""
-    number = np.array([one.commit for one in rounds])
-    ratios = np.array([one.log_ratio for one in rounds])
+    """Return the posterior after some rounds, of which at least one is of the bad end beside the good one."""
     size = len(prior)
-    count = np.bincount(number, minlength=size + 1)[1:]
-    total = np.bincount(number, ratios, minlength=size + 1)[1:]
-    # From each commit on, to the bad end.
-    behind = np.cumsum(count[::-1])[::-1].astype(np.float64)
-    sums = np.cumsum(total[::-1])[::-1]
-    squares = spread.weight * spread.deviation**2 + float((ratios**2).sum()) - sums**2 / behind
-    freedom = spread.weight + len(ratios) - 1
-    logs = np.log(prior) - np.log(behind) / 2 - freedom / 2 * np.log(squares)
-    weight = np.exp(logs - logs.max())
-    best = int(logs.argmax())
+    base, number = (np.array([getattr(one, end) for one in rounds]) for end in ("base", "commit"))
+    ratios = np.array([one.log_ratio for one in rounds])
+    steps, deviations, weights = _grid(ratios, ratios[(base == 0) & (number == size)], spread)
+    still, moved = (_normal(ratios, middle, deviations) for middle in (0.0, steps))
+    wide = _normal(ratios, steps / 2, np.abs(steps) + 5 * deviations)
+    before = np.log((1 - _OUTLIERS) * still + _OUTLIERS / 2 * (moved + wide))
+    gain = np.log((1 - _OUTLIERS) * moved + _OUTLIERS / 2 * (still + wide)) - before
+    # Which rounds have each commit between their sides; neighbours of which that is the same have the same evidence.
+    culprit = np.arange(1, size + 1)
+    between = (base[:, None] < culprit) & (culprit <= number[:, None])
+    first = np.flatnonzero(np.r_[True, (between[:, 1:] != between[:, :-1]).any(axis=0)])
+    logs = (weights + before.sum(axis=1))[:, None] + gain @ between[:, first].astype(np.float64)
+    parts = np.exp(logs - logs.max())
+    evidence = np.repeat(parts.sum(axis=0), np.diff([*first, size]))
+    probability = prior * evidence
+    part = parts[:, int(np.searchsorted(first, int(probability.argmax()), side="right")) - 1]
+    part = part / part.sum()
     return Posterior(
-        probability=weight / weight.sum(),
-        step=float(sums[best] / behind[best]),
-        deviation=float(np.sqrt(squares[best] / freedom)),
+        probability=probability / probability.sum(),
+        step=float(part @ steps[:, 0]),
+        deviation=float(np.sqrt(part @ deviations[:, 0] ** 2)),
     )
+
+
+def _grid(ratios: Floats, ends: Floats, spread: Spread) -> tuple[Floats, Floats, Floats]:
+    """Return the steps and deviations to sum over, a column each, and the logarithms of their weights.
+
+    Steps lie around the median of the ends, deviations around that of the rounds, each round beside the nearer of no step and that one.
+    """
+    middle = float(np.median(ends))
+    reach = 1.4826 * float(np.median(np.abs(ends - middle)))
+    near = 1.4826 * float(np.median(np.minimum(np.abs(ratios), np.abs(ratios - middle))))
+    scale = max(reach, near, spread.deviation * 0.3, 1e-6)
+    inner = 6 * scale / np.sqrt(len(ends))
+    outer = max(float(np.abs(ends - middle).max()), 4 * scale) + 2 * scale
+    half = np.r_[np.linspace(0, inner, _STEPS // 2 + 1), np.linspace(inner, max(outer, inner + scale), 6)[1:]]
+    steps = middle + np.r_[-half[:0:-1], half]
+    factor = 1 + 8 / np.sqrt(len(ratios))
+    deviations = scale * np.geomspace(1 / factor, 2 * factor, _DEVIATIONS)
+    step, deviation = (one.reshape(-1, 1) for one in np.meshgrid(steps, deviations, indexing="ij"))
+    variance = deviation[:, 0] ** 2
+    # The density of the variance times its width in logarithms, and the width of each step.
+    known = -spread.weight / 2 * (np.log(variance) + spread.deviation**2 / variance)
+    return step, deviation, known + np.log(np.repeat(np.gradient(steps), _DEVIATIONS))
+
+
+def _normal(values: Floats, middle: Floats | float, deviation: Floats) -> Floats:
+    density: Floats = np.exp(-(((values - middle) / deviation) ** 2) / 2) / (np.sqrt(2 * np.pi) * deviation)
+    return density
 
 
 ENOUGH = 0.99
 """The probability at which the search stops."""
+UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED
+"""The same for commits that leave the implementation's hash unchanged."""
 _REACH, _POINTS = 5.0, 101
 """The range of log ratios to integrate over, in deviations beyond both means, and its number of points."""
 
@@ -123,6 +166,12 @@ def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate
         for before, end in itertools.pairwise([0, *ends])
     )
     return tuple(sorted(found, key=lambda one: -one.probability))
+
+
+def is_enough(found: Candidate, changed: Sequence[bool | None]) -> bool:
+    """Return whether a candidate is probable enough; `changed` says of each commit whether it changed the hash."""
+    untouched = all(one is False for one in changed[found.first - 1 : found.last])
+    return found.probability >= (UNTOUCHED_ENOUGH if untouched and changed else ENOUGH)
 
 
 def next_probe(known: Posterior, skipped: Collection[int]) -> int:

@@ -2,11 +2,15 @@
 
 import functools
 import math
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pairbench.analyze.compare.attribute import percent
+from pairbench.analyze.compare.exact import COUNTS, LAUNCHES
+from pairbench.analyze.compare.exact import number as count_in
 from pairbench.analyze.compare.rounds import round_values
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, StoreError, UsageError
@@ -14,11 +18,12 @@ from pairbench.features.ab.arguments import Arguments, load_side
 from pairbench.features.ab.measure import SideBySide, Turns, measure
 from pairbench.features.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series, count_of
 from pairbench.features.bisect.posterior import (
-    ENOUGH,
+    Candidate,
     Floats,
     Round,
     Spread,
     candidates,
+    is_enough,
     next_count,
     next_probe,
     posterior,
@@ -75,7 +80,8 @@ def _sentence(found: Bisection) -> str:
     if not found.moved:
         return "No change is proven between the ends, so there is nothing to look for"
     if not found.found:
-        why = "interrupted" if found.interrupted else "not sure enough"
+        undecided = "the last step does not show it" if found.last is not None else "not sure enough"
+        why = "interrupted" if found.interrupted else undecided
         return f"Not found, {why}: {rounds}, {found.commits} commits"
     if len(found.found) > 1:
         first, last = found.found[0], found.found[-1]
@@ -108,6 +114,9 @@ def _percent(probability: float) -> str:
     return f"{part:.1f} %" if part < 99.95 else "> 99.9 %"
 
 
+AUTO, LATENCY = "auto", "latency"
+TRIES = 3
+"""The most candidates that are held against their parents."""
 _MORE = 3
 """The factor of rounds for ends that the first rounds leave undecided."""
 _FLOOR_ROUNDS = 3
@@ -122,8 +131,8 @@ class SearchOptions:
     """The good end as base, the bad end as head, and SELECT."""
     device: str
     implementation: str | None
-    metric: str | None
-    """The count to search by; None for the latency."""
+    metric: str
+    """The count to search by, `latency`, or `auto`: a count that differs between the ends, else the latency."""
     most: int
     """The most rounds."""
     policy: Policy
@@ -152,7 +161,7 @@ def bisect_commits(config: Config, options: SearchOptions) -> Bisection:
         )
         commits.known[history[-1].sha] = commits.take(bad)
         search = _Search(config=config, options=options, loaded=commits, history=history, progress=progress)
-        return search.latency() if options.metric is None else search.count(options.metric)
+        return search.latency() if options.metric in (AUTO, LATENCY) else search.count(options.metric)
 
 
 @dataclass(kw_only=True)
@@ -165,6 +174,8 @@ class _Search:
     progress: PlainProgress
     skipped: dict[int, Skipped] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
+    probes: int = 0
+    """The rounds of commits beside the good end, without those of the ends."""
     changed: list[bool | None] = field(default_factory=list)
 
     @property
@@ -183,36 +194,80 @@ class _Search:
             change = self._change(ends.comparison)
         judged = change.p50
         result = self._nothing(judged.reason if judged else change.reason, judged.metric if judged else "latency")
-        if judged is None or judged.verdict not in (Verdict.SLOWER, Verdict.FASTER):
+        moved = judged is not None and judged.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        if metric := self._differing(ends):
+            self.progress.notify(f"pairbench: {metric} differs between the ends, and is exact: it is looked for first")
+            counted = self.count(metric)
+            shown = counted.last is not None and self._change(counted.last).verdict is change.verdict
+            if counted.interrupted or not moved or shown:
+                return counted
+            self.progress.notify("pairbench: the latency did not move there; it is looked for by itself")
+            self.skipped.clear()
+        if judged is None or not moved or judged.verdict is None:
             return result
         latency = DEVICE if judged.metric == DEVICE.p50 else CALL
-        self.rounds = [Round(commit=self.last, log_ratio=value) for value in self._ratios(ends, latency)]
+        self.rounds = self._rounds(ends, 0, self.last, latency)
         confirming = len(self.rounds)
         self.progress.notify(f"pairbench: {judged.reason}: looking for the commit")
         spread = self._spread(ends, latency)
-        interrupted = False
+        interrupted = confirmed = False
+        last: Comparison | None = None
         try:
             self._read_hashes()
-            self._probe(good, spread, latency)
+            for _ in range(TRIES):
+                self._probe(good, spread, latency)
+                best = self._best(spread)
+                if not is_enough(best, self.changed):
+                    break
+                last, confirmed = self._last_step(best, judged.verdict, latency)
+                if confirmed:
+                    break
+                self.progress.notify("pairbench: that does not show it; the search goes on, with that as evidence")
         except InterruptedRunError:
             interrupted = True
         known = posterior(self._prior(), self.rounds, spread)
         best = candidates(known.probability, self.skipped)[0]
-        sure = best.probability >= ENOUGH
         suspects = (self._suspect(number, float(part)) for number, part in enumerate(known.probability, start=1))
-        result = replace(
+        return replace(
             result,
             moved=True,
             change=judged.change,
             suspects=tuple(sorted(suspects, key=lambda one: -one.probability)),
-            found=self.history[best.first : best.last + 1] if sure else (),
-            parent=self.history[best.first - 1] if sure else None,
-            rounds=len(self.rounds) - confirming,
+            found=self.history[best.first : best.last + 1] if confirmed else (),
+            parent=self.history[best.first - 1] if confirmed else None,
+            rounds=self.probes,
             confirming=confirming,
             skipped=tuple(self.skipped.values()),
             interrupted=interrupted,
+            last=last,
         )
-        return self._with_last(result, best.first - 1, best.last) if sure and not interrupted else result
+
+    def _differing(self, ends: SideBySide) -> str | None:
+        """Return a count that differs exactly between the ends; None where none does, or something else was asked for."""
+        sides = [
+            next((record for record in side if Series.of(record) == self.loaded.wanted.series), None)
+            for side in ends.records
+        ]
+        if self.options.metric != AUTO or None in sides:
+            return None
+        exact = [record for record in sides if record and record.launch_status == "exact"]
+        for metric in (*COUNTS, *LAUNCHES):
+            counts = {count_in(record, metric) for record in sides if record}
+            if len(counts) == 2 and None not in counts and (metric in COUNTS or len(exact) == 2):
+                return metric
+        return None
+
+    def _last_step(self, best: Candidate, verdict: Verdict, latency: Latency) -> tuple[Comparison, bool]:
+        """Return `ab` of a candidate and its parent, and whether it shows the change of the ends; its rounds are evidence."""
+        parent = best.first - 1
+        self.progress.notify(f"pairbench: at last {self._named(best.last)} against {self._named(parent)}, in turns")
+        for rounds in (self.config.settings.rounds, _MORE * self.config.settings.rounds):
+            turns = self._turns(parent, best.last, rounds)
+            self.rounds += self._rounds(turns, parent, best.last, latency)
+            found = self._change(turns.comparison).verdict
+            if found is not Verdict.UNDECIDED:
+                break
+        return turns.comparison, found is verdict
 
     def count(self, metric: str) -> Bisection:
         device = self.loaded.wanted.device
@@ -260,10 +315,9 @@ class _Search:
 
     def _probe(self, good: LoadedCommit, spread: Spread, latency: Latency) -> None:
         """Measure commits until one is probable enough, or the rounds are used up."""
-        started = len(self.rounds)
         known = posterior(self._prior(), self.rounds, spread)
-        while len(self.rounds) - started < self.options.most:
-            if candidates(known.probability, self.skipped)[0].probability >= ENOUGH:
+        while self.probes < self.options.most:
+            if is_enough(candidates(known.probability, self.skipped)[0], self.changed):
                 return
             number = next_probe(known, self.skipped)
             sha = self.history[number].sha
@@ -273,12 +327,16 @@ class _Search:
                 self._skip(number, str(error))
                 continue
             self.rounds.append(Round(commit=number, log_ratio=ratio))
+            self.probes += 1
             known = posterior(self._prior(), self.rounds, spread)
             best = candidates(known.probability, self.skipped)[0]
             self.progress.notify(
-                f"pairbench: round {len(self.rounds) - started}: {self._named(number)} {percent(math.exp(ratio))}; "
+                f"pairbench: round {self.probes}: {self._named(number)} {percent(math.exp(ratio))}; "
                 f"now {self._named(best.last)} is it with {100 * best.probability:.0f} %"
             )
+
+    def _best(self, spread: Spread) -> Candidate:
+        return candidates(posterior(self._prior(), self.rounds, spread).probability, self.skipped)[0]
 
     def _prior(self) -> Floats:
         return prior_of(self.changed or [None] * self.last)
@@ -326,8 +384,7 @@ class _Search:
         settings = replace(context.settings, rounds=rounds)
         loaded = [self._end(number).loaded for number in (base, head)]
         reference, current = (replace(one, context=replace(one.context, settings=settings)) for one in loaded)
-        scratch = self.loaded.worktrees.folder / f"outputs-{base}-{head}-{rounds}"
-        scratch.mkdir()
+        scratch = Path(tempfile.mkdtemp(prefix="outputs-", dir=self.loaded.worktrees.folder))
         return measure(
             Turns(
                 context=replace(context, settings=settings),
@@ -343,13 +400,16 @@ class _Search:
         series = self.loaded.wanted.series
         return next(change for change in comparison.changes if change.series == series)
 
-    def _ratios(self, ends: SideBySide, latency: Latency) -> list[float]:
+    def _rounds(self, ends: SideBySide, base: int, head: int, latency: Latency) -> list[Round]:
         series = self.loaded.wanted.series
         of_side = [
             [value for record in side if Series.of(record) == series for value in round_values(record, latency.p50)]
             for side in ends.records
         ]
-        return [math.log(now / before) for before, now in zip(*of_side, strict=True)]
+        return [
+            Round(commit=head, base=base, log_ratio=math.log(now / before))
+            for before, now in zip(*of_side, strict=True)
+        ]
 
     def _spread(self, ends: SideBySide, latency: Latency) -> Spread:
         """Return the prior of the spread: from a calibration, else the least spread."""

@@ -1,0 +1,178 @@
+"""Events of many series at once: a change of the environment of a device model, and a new operator.
+
+Nobody is to blame for them, and after some runs they are noted and no longer open.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from pairbench.analyze.history.points import lines_of
+from pairbench.analyze.history.trend import Trend
+from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy
+from pairbench.model.record import Series
+from pairbench.model.site import Event, Moved, RunHead
+from pairbench.site.beside import RunKey
+from pairbench.site.events import Heads, id_of
+
+_OPEN = 8
+"""The runs of a device model for which such an event is open."""
+_LEAST = 3
+"""The fewest values before a change of environment that say how far a series spreads."""
+_SPREADS = 3.0
+"""The spreads of a series, as the median difference of its neighbouring runs, that the median of all has to be beyond."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shift:
+    """How far one series moved where the environment changed."""
+
+    moved: Moved
+    spread: float
+    found: bool
+    """Whether a changepoint says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentShifts:
+    """The series that were measured before and after changes of environment, by device model and the first run after."""
+
+    shifts: dict[RunKey, list[_Shift]]
+    eras: dict[RunKey, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, heads: Heads) -> "EnvironmentShifts":
+        """Return no shifts yet, of the runs whose environment none of the runs before them had."""
+        shifts: dict[RunKey, list[_Shift]] = {}
+        for device_name, runs in _by_device(heads).items():
+            for at in range(1, len(runs)):
+                if runs[at].environment_hash not in {one.environment_hash for one in runs[max(0, at - _OPEN) : at]}:
+                    shifts[runs[at].run_id, device_name] = []
+        return cls(shifts=shifts)
+
+    def add(self, trend: Trend) -> None:
+        """Take in what a series did where its environment changed."""
+        points, (line, _) = trend.points, lines_of(trend.points)
+        places = {*(era.index for era in trend.eras), *(move.index for move in trend.moves), *trend.definitions}
+        ends = sorted({0, len(points), *places})
+        for era in trend.eras:
+            key = points[era.index].record.run_id, trend.series.device_name
+            shifts = self.shifts.get(key)
+            if shifts is None or era.index in trend.definitions:
+                continue
+            self.eras.setdefault(key, tuple(map(str, era.changes)))
+            at = ends.index(era.index)
+            before, after = (
+                [value for value in line[begin:end].tolist() if not math.isnan(value)]
+                for begin, end in (
+                    (max(ends[at - 1], era.index - 2 * _OPEN), era.index),
+                    (era.index, min(ends[at + 1], era.index + _OPEN)),
+                )
+            )
+            if len(before) < _LEAST or not after:
+                continue
+            shift = median(after) - median(before)
+            near = [
+                move for move in trend.moves if move.index == era.index and move.attribution is Attribution.ENVIRONMENT
+            ]
+            moved = Moved(
+                series=trend.series,
+                outcome=GateOutcome.UNDECIDED if shift > 0 else GateOutcome.IMPROVEMENT,
+                change=math.exp(shift),
+                before_ns=math.exp(median(before)),
+                after_ns=math.exp(median(after)),
+                control=None,
+                attribution=Attribution.ENVIRONMENT,
+                reason=near[0].reason if near else "",
+            )
+            shifts.append(
+                _Shift(
+                    moved=moved,
+                    spread=median(abs(now - then) for then, now in itertools.pairwise(before)),
+                    found=bool(near),
+                )
+            )
+
+    def events(self, heads: Heads, policy: Policy = DEFAULT) -> Iterator[Event]:
+        """Yield one event for each change that moved series: where a changepoint was found, or most moved alike."""
+        least = math.log1p(policy.minimum_effect) / 2
+        by_device = _by_device(heads)
+        for (run_id, device_name), shifts in self.shifts.items():
+            sizes = [math.log(shift.moved.change or 1) for shift in shifts]
+            if not sizes:
+                continue
+            middle = median(sizes)
+            beyond = max(least, _SPREADS * median(shift.spread for shift in shifts))
+            listed = [
+                shift.moved for shift, size in zip(shifts, sizes, strict=True) if shift.found or abs(size) >= least
+            ]
+            if not any(shift.found for shift in shifts) and abs(middle) < beyond:
+                continue
+            runs = by_device[device_name]
+            place = [one.run_id for one in runs].index(run_id)
+            life = _life(place, runs)
+            yield Event(
+                key=id_of(("environment", device_name, run_id)),
+                kind="environment",
+                direction="slower" if middle > 0 else "faster",
+                device_name=device_name,
+                before=runs[place - 1],
+                after=runs[place],
+                moved=tuple(
+                    replace(one, life=life) for one in sorted(listed, key=lambda one: -abs(math.log(one.change or 1)))
+                ),
+                era=self.eras[run_id, device_name],
+                outcome=GateOutcome.UNDECIDED if middle > 0 else GateOutcome.IMPROVEMENT,
+                life=life,
+                of=len(shifts),
+                median=math.exp(middle),
+            )
+
+
+def _by_device(heads: Heads) -> dict[str, list[RunHead]]:
+    found: defaultdict[str, list[RunHead]] = defaultdict(list)
+    for (_, device_name), head in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
+        found[device_name].append(head)
+    return found
+
+
+def _life(place: int, runs: Sequence[RunHead]) -> str:
+    return "noted" if len(runs) - place > _OPEN else "still there"
+
+
+def new_operator(
+    trends: Sequence[Trend], heads: Heads, measured: Mapping[RunKey, Collection[Series]], beside: Mapping[RunKey, str]
+) -> Iterator[Event]:
+    """Yield the event of an operator of a device model that was not in the store from the start.
+
+    It is new in a run that measured at least half of the series of the run before it, too: not in one of that operator alone.
+    """
+    series = [trend.series for trend in trends]
+    key = min((trend.points[0].record.run_id, trend.series.device_name) for trend in trends)
+    if key not in beside or key not in heads:
+        return
+    before = beside[key], key[1]
+    earlier = measured[before]
+    if 2 * len(set(earlier).intersection(measured[key])) < len(earlier):
+        return
+    runs = _by_device(heads)[key[1]]
+    life = _life(runs.index(heads[key]), runs)
+    moved = Moved(
+        series=series[0], outcome=GateOutcome.NEW, change=None, before_ns=None, after_ns=None, control=None,
+        attribution=None, reason="the first run of the operator", life=life,
+    )  # fmt: skip
+    yield Event(
+        key=id_of(("new", key[1], f"{series[0].suite}\0{series[0].operator}")),
+        kind="new",
+        direction="new",
+        device_name=key[1],
+        before=heads[before],
+        after=heads[key],
+        moved=tuple(replace(moved, series=one) for one in series),
+        era=(),
+        outcome=GateOutcome.NEW,
+        life=life,
+    )
