@@ -229,15 +229,17 @@ def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tole
     return None
 
 
-def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle: bool) -> str | None:
+def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool) -> str | None:
     """Return a sentence where the baseline draws random numbers, so that nothing can be judged by it, or None.
 
     It is called once more where the oracle has found something, or cannot find anything: in integers, or without an oracle.
     """
+    if reference.outputs is None:  # there was no memory to hold them
+        return None
     floats = all(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for _, leaf in leaves(reference.outputs))
     if operator.draws or not (off_the_oracle or reference.oracle is None or not floats):
         return None
-    call = make_call(operator, operator.baseline, "eager", copy_tree(reference.inputs))
+    call = make_call(operator, operator.baseline, "eager", copy_inputs(reference.inputs))
     with SeenRandom() as seen:
         outputs = call.observe()
     advice = (
