@@ -2,7 +2,7 @@
 
 import fnmatch
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pairbench.errors import SelectionError
@@ -17,6 +17,7 @@ from pairbench.model.plan import (
     Plan,
     PlannedCase,
 )
+from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 
 INTERPRETED = "Triton's interpreter verified it; its times would mean nothing"
@@ -39,7 +40,11 @@ class Selection:
 
     def takes_name(self, suite: str, operator: str | None, case: str | None) -> bool:
         """Return whether a case is selected, given the names that records have."""
-        if self.suite is not None and suite != self.suite:
+        if (
+            self.suite is not None
+            and suite != self.suite
+            and not (self.suite.endswith("/") and suite.startswith(self.suite))
+        ):
             return False
         return self.pattern is None or any(_matches(name, self.pattern) for name in (operator, case) if name)
 
@@ -72,6 +77,60 @@ def narrow(selections: Iterable[Selection]) -> tuple[Selection, ...]:
 def _matches(name: str, pattern: str) -> bool:
     # A case key holds brackets, which a glob would read as a set of characters.
     return name == pattern or fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The stored series to take; any where nothing is named."""
+
+    select: tuple[Selection, ...] = ()
+    implementations: tuple[str, ...] = ()
+    """Names or globs."""
+    modes: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    device: str | None = None
+    """`cpu`, `cuda`, a device model or a part of its name; `auto`, `all` and None stand for any."""
+
+    def takes(
+        self, implementation: str | None, mode: str | None, tier: str | None, *, beside: str | None = None
+    ) -> bool:
+        """Return whether to take a series by the implementation, mode and tier; the implementation `beside` is taken with any that are named."""
+        named = implementation == beside or names_implementation(self.implementations, implementation or "")
+        return named and (not self.modes or mode in self.modes) and (not self.tiers or tier in self.tiers)
+
+    def selects(self, suite: str, operator: str | None, case: str | None) -> bool:
+        """Return whether to take a case by the names that records have."""
+        return not self.select or any(one.takes_name(suite, operator, case) for one in self.select)
+
+    def devices(self, kinds: Mapping[str, str]) -> frozenset[str]:
+        """Return the device models to take among some, each given with its kind: those of the kind or of that name, else those with it in their name."""
+        asked = (self.device or "all").lower()
+        if asked in ("auto", "all"):
+            return frozenset(kinds)
+        whole = frozenset(name for name, kind in kinds.items() if asked in (kind, name.lower()))
+        return whole or frozenset(name for name in kinds if asked in name.lower())
+
+    def records(self, records: Iterable[Record], *, beside: str | None = None) -> tuple[Record, ...]:
+        """Return those of some records that are wanted."""
+        records = tuple(records)
+        devices = self.devices({one.device_name: one.device_kind for one in records})
+        return tuple(
+            one
+            for one in records
+            if one.device_name in devices
+            and self.takes(one.implementation, one.mode, one.tier, beside=beside)
+            and self.selects(one.suite, one.operator, one.case)
+        )
+
+    def __str__(self) -> str:
+        """Return the options that name all of this."""
+        several = {"-i": self.implementations, "--mode": self.modes, "--tier": self.tiers}
+        named = [f"{option} {value}" for option, values in several.items() for value in values]
+        device = [f"--device {self.device}"] if self.device else []
+        return " ".join([*(repr(one.text) for one in self.select), *named, *device])
+
+
+ANY = Wanted()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +178,7 @@ def make_plan(
     cases = [
         _planned(operator, case, names, equipment, settings.modes)
         for operator, case in wanted
-        if (names := _taken(operator, subset.implementations))
+        if (names := taken(operator, subset.implementations))
     ]
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases})
@@ -232,7 +291,7 @@ def names_implementation(wanted: Collection[str], name: str) -> bool:
     return not wanted or any(_matches(name, pattern) for pattern in wanted)
 
 
-def _taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:
+def taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:
     """Return the wanted implementations of an operator with its baseline; none if it has none of them."""
     named = {item.name for item in operator.implementations if names_implementation(wanted, item.name)}
     return tuple(item.name for item in operator.implementations if named and item.name in {BASELINE, *named})

@@ -61,7 +61,7 @@ def test_a_glob_accepts_all_that_it_fits(cli: Cli) -> None:
         (["--reason", "  ", NAME], "--reason is empty, expected a sentence"),
         ([NAME], "Missing option '--reason'"),
         (["--reason", "x", NAME, "--run", "nonsense"], "'nonsense' names no run"),
-        (["--reason", "x", NAME, "--device-name", "B200"], "--device-name 'B200' is in no record"),
+        (["--reason", "x", NAME, "--device", "B200"], "--device B200 is in no record"),
         (["--reason", "x", f"{SUITE}::{CASES[1]}-fused-eager"], "has no level to accept in run .*: oom: made up"),
         (["--reason", "x", f"{SUITE}::{CASES[1]}-baseline-eager"], "has no level to accept .*nan"),
     ],
@@ -83,7 +83,7 @@ def test_refusals(cli: Cli, arguments: list[str], words: str) -> None:
 def test_several_device_models_have_to_be_told_apart(cli: Cli) -> None:
     write((*make_run(0), *make_run(0, device_name="NVIDIA B200")))
     said = cli("accept", NAME, "--reason", "x")
-    assert said.code == 2 and "was measured on NVIDIA B200, NVIDIA H200; say which with --device-name" in said.err
+    assert said.code == 2 and "was measured on NVIDIA B200, NVIDIA H200; say which with --device" in said.err
     assert cli("accept", NAME, "--reason", "x", "--device-name", "h200").code == 0
     assert [series.device_name for series in read_acceptances("results").value] == ["NVIDIA H200"]
 
@@ -103,7 +103,31 @@ def test_a_series_is_named_as_run_names_cases(cli: Cli) -> None:
     said = cli("show", "-i", "fused", "-f", "json")
     assert said.code == 0 and {row["implementation"] for row in said.document["records"]} == {"baseline", "fused"}
     said = cli("show", "--mode", "graph")
-    assert said.code == 2 and "take nothing of run" in said.err
+    assert said.code == 2 and "--mode graph selects nothing of run" in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "devices"),
+    [
+        (["--device", "cuda"], {"NVIDIA H200", "NVIDIA H200 NVL"}),
+        (["--device", "h200"], {"NVIDIA H200", "NVIDIA H200 NVL"}),
+        (["-d", "nvidia h200"], {"NVIDIA H200"}),
+        (["--device-name", "NVL"], {"NVIDIA H200 NVL"}),
+        (["--device", "all", "--tier", "real,headline"], {"NVIDIA H200", "NVIDIA H200 NVL"}),
+        ([CASES[1], "--device", "auto"], {"NVIDIA H200", "NVIDIA H200 NVL"}),
+        (["latest", SUITE, "-i", "fused"], {"NVIDIA H200", "NVIDIA H200 NVL"}),
+        (["--device", "cpu"], set()),
+        (["--tier", "smoke"], set()),
+        (["another.py"], set()),
+    ],
+)
+def test_what_is_stored_is_chosen_by_the_options_of_run(cli: Cli, options: list[str], devices: set[str]) -> None:
+    write((*make_run(0), *make_run(0, device_name="NVIDIA H200 NVL")))
+    said = cli("show", *options, "-f", "json")
+    assert said.code == (0 if devices else 2), said.err
+    if devices:
+        assert {row["device_name"] for row in said.document["records"]} == devices
+        assert (CASES[0] in {row["case"] for row in said.document["records"]}) == (CASES[1] not in options)
 
 
 def test_a_level_is_that_of_the_newest_run_that_had_time_for_the_series(cli: Cli) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from pairbench.errors import SelectionError
 from pairbench.model.record import Record
+from pairbench.plan import Wanted
 from pairbench.workflow.lookup import find_series, read_history
 from tests.builders import CASES, SUITE, ended, make_run, only, write_runs
 
@@ -63,19 +64,17 @@ def test_a_glob_or_a_part_that_fits_one_will_do(store: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "device_name", "words"),
+    ("text", "device", "words"),
     [
         ("rms_norm", None, "series 'rms_norm' fits 4, expected one; name one of\n  suites/norm.py::rms_norm["),
         (NAME.replace("fused", "fussed"), None, f"did you mean {NAME}"),
         ("q", "h200", "series 'q' is not in store 'STORE'; one of its 4 is suites/norm.py::"),
-        (NAME, "A100", "--device-name 'A100' has no series in store 'STORE'; device models are: NVIDIA H200"),
+        (NAME, "A100", "--device 'A100' has no series in store 'STORE'; device models are: NVIDIA H200"),
     ],
 )
-def test_a_name_that_fits_none_or_several_is_answered(
-    store: Path, text: str, device_name: str | None, words: str
-) -> None:
+def test_a_name_that_fits_none_or_several_is_answered(store: Path, text: str, device: str | None, words: str) -> None:
     with pytest.raises(SelectionError) as caught:
-        find_series(str(store), text, device_name=device_name)
+        find_series(str(store), text, Wanted(device=device))
     assert words.replace("STORE", str(store)) in str(caught.value)
 
 
@@ -121,7 +120,7 @@ def test_devices_timers_and_damage(quick: Pairbench, tmp_path: Path) -> None:
     (some.parent / "20200101T000000-bad.parquet").write_bytes(b"PAR1 and no more")
     several = quick("trend", NAME, "--store", str(tmp_path))
     assert several.returncode == 2
-    assert "on several device models; choose one with --device-name: NVIDIA H100, NVIDIA H200" in several.stderr
+    assert "on several device models; choose one with --device: NVIDIA H100, NVIDIA H200" in several.stderr
     done = quick("trend", NAME, "--store", str(tmp_path), "--device-name", "h200", "--timer", "cuda_event")
     assert done.returncode == 1, done.stderr
     assert "failed: timeout: took more than 300 s" in done.stdout

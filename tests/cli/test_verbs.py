@@ -243,6 +243,8 @@ def test_mistakes_and_verifying_wait_for_no_device(tmp_path: Path, words: tuple[
         (("verify", "broken.py", "-f", "json"), "SyntaxError", 2),
         (("list", "nowhere.py", "--format=json"), "does not exist", 2),
         (("show", "-fjson"), "store", 2),
+        (("run", "--nonsense", "--format", "json"), "No such option: --nonsense", 2),
+        (("trend", "-f", "json"), "Missing argument 'SERIES'", 2),
     ],
 )
 def test_a_mistake_is_json_where_json_is_asked_for(

@@ -34,6 +34,28 @@ def test_every_setting_is_on_it(tmp_path: Path) -> None:
     assert sorted(set(re.findall(r"`(\w+)`", section))) == sorted(known)
 
 
+MEASURE = ("verify", "try", "run", "ab", "bisect", "backfill", "calibrate")
+READ = ("show", "compare", "trend", "plot", "accept")
+WHEREVER = {
+    "--device": {"doctor", *MEASURE, *READ, "breakdown", "diverge"},
+    "--tier": {"list", *MEASURE, *READ, "results"},
+    "--mode": {*MEASURE, *READ, "breakdown"},
+    "--implementation": {"list", *MEASURE, *READ, "breakdown", "diverge"},
+    "--tf32": {*MEASURE, "breakdown", "diverge"},
+    "--timeout": {*MEASURE, "breakdown", "diverge"},
+    # What is verified, or where two modules part, is not stored.
+    "--store": {"doctor", *MEASURE, *READ, "dashboard", "results", "breakdown", "import", "export"} - {"verify"},
+    # These two write files of other forms.
+    "--format": {*commands()} - {"dashboard", "export"} - {name for name in commands() if " " in name},
+}
+"""The verbs in which each option has a meaning. No mode is chosen where one call is looked into twice, and no tier where a case is named."""
+
+
+@pytest.mark.parametrize("option", SAME)
+def test_an_option_stands_wherever_it_has_a_meaning(option: str) -> None:
+    assert set(verbs_with(option)) == WHEREVER[option]
+
+
 @pytest.mark.parametrize("option", SAME)
 def test_an_option_that_means_the_same_is_in_several_verbs(option: str) -> None:
     assert len(verbs_with(option)) > 3

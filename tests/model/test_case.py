@@ -12,7 +12,7 @@ from pairbench.errors import DeclarationError
 from pairbench.model.case import AxisValue, Case, format_value, grid, make_case
 
 names = st.text(string.ascii_lowercase + "_", min_size=1, max_size=8)
-words = st.from_regex(r"[A-Za-z0-9_.+-]+", fullmatch=True)
+words = st.text(min_size=1).filter(str.isprintable)
 values = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), words)
 tuples = st.lists(st.integers(), min_size=1, max_size=5).map(tuple)
 points = st.dictionaries(names, st.one_of(values, tuples), max_size=6)
@@ -59,11 +59,11 @@ def test_a_tuple_reads_back_from_its_key(value: tuple[int, ...]) -> None:
     ("point", "words"),
     [
         *(
-            ({"dtype": value}, f"axis 'dtype' has the value {value!r}, expected a number, a bool, a word of")
-            for value in ("", "two words", "a,b", "a=b", "a[0]", "é", "a\n")
+            ({"dtype": value}, f"axis 'dtype' has the value {value!r}, expected a number, a bool, a text that")
+            for value in ("", "a\n", "\udc80")
         ),
         *(
-            ({"size": value}, "expected a number, a bool, a word of")
+            ({"size": value}, "expected a number, a bool, a text that")
             for value in (None, (), (1, 2.0), ("a",), (True,), {"a": 1}, 1j, object)
         ),
         *((point, "is no mapping, expected dict(axis=value, ...)") for point in (4, "rows", ["rows", 4], None)),

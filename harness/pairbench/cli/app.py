@@ -81,6 +81,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except InterruptedRunError:
         sys.exit(130)
+    except SystemExit as end:
+        # Typer has printed its own error, of an unknown option or verb, and exits while it handles it.
+        message = getattr(end.__context__, "format_message", None)
+        if message is not None and not printed and _wants_json(sys.argv[1:]):
+            put(json.dumps({"error": message(), "exit_code": end.code}, ensure_ascii=False))
+        raise
     except BrokenPipeError:  # `pairbench show | head`
         sys.stderr.close()
         sys.exit(0)

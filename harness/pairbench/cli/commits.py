@@ -68,7 +68,7 @@ def ab(
 
 
 @verb(
-    "select good bad implementation metric catalogue device mode rounds most min_effect tf32 timeout store output",
+    "select good bad implementation metric catalogue device tier mode rounds most min_effect tf32 timeout store output",
     rounds=5,
 )
 def bisect(

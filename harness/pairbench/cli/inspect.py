@@ -65,7 +65,9 @@ def breakdown(
 @verb("operator variant case catalogue device everything tf32 timeout output", tier=["all"], mode=["eager"])
 def diverge(
     given: Given,
-    variant: Annotated[str, Option("--variant", "-v", help="The variant to compare with the baseline.")],
+    variant: Annotated[
+        str, Option("--variant", "-v", "--implementation", "-i", help="The variant to compare with the baseline.")
+    ],
     everything: Annotated[
         bool, Option("--all", help="Show every call of every module, however many there are.")
     ] = False,

@@ -1,6 +1,7 @@
 """The verbs that load suites and measure them: `doctor`, `list`, `verify`, `try`, `run` and `calibrate`."""
 
 import contextlib
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,10 @@ from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import ask, choose, open_context, open_request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pairbench.features.attempt.attempts import Attempt, Tried
+    from pairbench.model.plan import BrokenSuite
     from pairbench.workflow.confirm import Confirmed
     from pairbench.workflow.record import DoneRun
     from pairbench.workflow.requested import Narrowed
@@ -42,12 +46,13 @@ def doctor(given: Given) -> None:
     put(render_rows("doctor", examine(given.config, given.device), given.output), nl=False)
 
 
-@verb("select catalogue output")
+@verb("select catalogue implementation stored_tier output")
 def list_(given: Given) -> int | None:
     """List operators with their implementations and cases.
 
     Example: pairbench list suites/depthwise.py
     """
+    from pairbench.plan import taken
     from pairbench.report.render import render_rows
 
     with open_context(given.config, describes=True) as context:
@@ -57,18 +62,25 @@ def list_(given: Given) -> int | None:
             "suite": operator.suite,
             "case": case.key,
             "tier": case.tier,
-            "implementations": [item.name for item in operator.implementations],
+            "implementations": [*names],
             "impostors": [item.name for item in operator.impostors],
             "source": operator.source,
         }
         for operator in chosen.operators()
+        if (names := taken(operator, given.implementation))
         for case in operator.cases
+        if given.wanted.takes(None, None, case.tier)
     ]
     broken = chosen.survey.broken
     remark(*(suite.reason for suite in broken))
-    if not rows and given.select and not broken:
+    asked = [
+        *given.select,
+        *(f"-i {name}" for name in given.implementation),
+        *(f"--tier {name}" for name in given.wanted.tiers),
+    ]
+    if not rows and asked and not broken:
         raise SelectionError(
-            f"{' '.join(given.select)!r} selects nothing; `pairbench list` without arguments shows everything"
+            f"{' '.join(asked)!r} selects nothing; `pairbench list` without arguments shows everything"
         )
     put(render_rows("cases", rows, given.output), nl=False)
     return 2 if broken else 0
@@ -254,7 +266,7 @@ def run(
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """
-    began = time.monotonic()
+    began = _process_began()
     if no_store and (given.store or confirm or skip_existing):
         raise UsageError(
             "--no-store keeps nothing and reads nothing: it goes with none of --store, --confirm, --skip-existing"
@@ -278,12 +290,15 @@ def run(
         if confirm and done.records and not (done.interrupted or done.kept or error):
             from pairbench.workflow.confirm import confirm_run
 
+            paused = time.monotonic()
             try:
                 confirmed = confirm_run(request, done.run_id)
             except PairbenchError as failed:
                 error = failed
+            began += time.monotonic() - paused  # the time of a run is not that of measuring suspects again
     # Whatever went wrong, what was measured is shown first.
-    _show_run(done, confirmed, narrowed, output=given.output, store=None if no_store else config.shown_store)
+    store = None if no_store else config.shown_store
+    _show_run(done, confirmed, narrowed, request.chosen.survey.broken, output=given.output, store=store, began=began)
     remark(*(suite.reason for suite in request.chosen.survey.broken))
     if done.kept and confirm:
         remark("nothing was judged, for the run is not in the store as a whole")
@@ -295,12 +310,28 @@ def run(
     return max(done.exit_code, confirmed.exit_code if confirmed else 0)
 
 
-def _show_run(
-    done: "DoneRun", confirmed: "Confirmed | None", narrowed: "Narrowed | None", *, output: str, store: str | None
-) -> None:
-    from pairbench.report.render import to_json
-    from pairbench.report.rows import precision_remark, render
+def _process_began() -> float:
+    """Return when this process was started, by the monotonic clock; loading an interpreter is part of what a command takes."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
+
+def _show_run(
+    done: "DoneRun",
+    confirmed: "Confirmed | None",
+    narrowed: "Narrowed | None",
+    broken: "Sequence[BrokenSuite]",
+    *,
+    output: str,
+    store: str | None,
+    began: float,
+) -> None:
+    from pairbench.model.comparison import GateOutcome
+    from pairbench.report.render import to_json
+    from pairbench.report.rows import answer, believed, precision_remark, render
+
+    text = "" if output == "json" else render(believed(done.records), output)
+    done.wall_s = time.monotonic() - began
     if output == "json":
         document = {
             "run_id": done.run_id,
@@ -314,15 +345,18 @@ def _show_run(
         put(to_json(document), nl=False)
         remark(*(done.kept.lines() if done.kept else ()))
         return
-    put(render(done.records, output), nl=False)
+    put(text, nl=False)
     for line in narrowed.lines() if narrowed else ():
         put(f"\n{line}", nl=False)
-    put("\n" + "\n".join(done.closing_lines(store)))
+    changes = confirmed.judged.comparison.changes if confirmed else ()
+    worse = [f"{one.series.name}: {one.reason}" for one in changes if one.outcome == GateOutcome.REGRESSION]
     if confirmed:
         put(f"\n{confirmed.render(output)}", nl=False)
+    lines = [*done.closing_lines(store), *answer(done.records, [*worse, *(suite.reason for suite in broken)])]
+    put("\n" + "\n".join(lines))
 
 
-@verb("select catalogue runs device tier mode rounds tf32 timeout store output")
+@verb("select catalogue implementation runs device tier mode rounds tf32 timeout store output")
 def calibrate(
     given: Given,
     runs: Annotated[int, Option(help="Runs to make and to compare with one another.")] = 5,
@@ -340,7 +374,7 @@ def calibrate(
     from pairbench.features.levels import calibrate_machine, check_runs, render_calibrations
 
     check_runs(runs)
-    with open_request(given.config, given.select, given.device) as request:
+    with open_request(given.config, given.select, given.device, given.implementation) as request:
         calibrated = calibrate_machine(request, runs=runs)
     if calibrated.calibrations:
         put(render_calibrations(calibrated.calibrations, given.output), nl=False)

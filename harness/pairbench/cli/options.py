@@ -11,7 +11,8 @@ from typer import Argument, Option
 
 from pairbench.cli.say import configure, say
 from pairbench.config import Config
-from pairbench.model.record import ANY, Wanted
+from pairbench.plan import ANY, Wanted
+from pairbench.workflow.setup import stored_select
 
 Texts = list[str] | None
 
@@ -88,6 +89,14 @@ SHARED: dict[str, Any] = {
     ],
     "store": Annotated[str | None, Option(help="Folder or URL (s3://, gs://) of the results. Default: results.")],
     "names": Annotated[Texts, Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.")],
+    "stored_select": Annotated[
+        Texts,
+        Argument(
+            metavar="[SELECT]...",
+            help="What to take of the store: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add "
+            "up. Default: everything.",
+        ),
+    ],
     "stored_implementation": Annotated[
         Texts,
         Option(
@@ -100,8 +109,17 @@ SHARED: dict[str, Any] = {
     "stored_mode": Annotated[
         Texts, Option("--mode", help="eager, compile, graph or all; repeatable. Default: all that are stored.")
     ],
-    "device_name": Annotated[
-        str | None, Option(help="Device model of what is stored, or a part of its name. Default: all.")
+    "stored_tier": Annotated[
+        Texts, Option("--tier", help="smoke, real, headline, edge or all; repeatable. Default: all.")
+    ],
+    "stored_device": Annotated[
+        str | None,
+        Option(
+            "--device",
+            "-d",
+            "--device-name",
+            help="Where it was measured: all, cpu, cuda (any GPU), a device model, or a part of its name. Default: all.",
+        ),
     ],
     "min_effect": Annotated[
         float | None,
@@ -130,14 +148,12 @@ class Given:
     tier: tuple[str, ...] = ()
     mode: tuple[str, ...] = ()
     rounds: int | None = None
-    device_name: str | None = None
-    names: list[str] = field(default_factory=list)
     min_effect: float | None = None
     store: str | None = None
     """The store as the command line names it; None where it names none."""
     output: str = "table"
     wanted: Wanted = ANY
-    """The stored implementations and modes to take; any by default."""
+    """The stored series to take; any by default."""
 
 
 def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
@@ -176,11 +192,16 @@ def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], C
 
 
 def _given(values: dict[str, Any], own: Container[str], settings: dict[str, Any]) -> Given:
-    modes = values.get("stored_mode")
     chosen = {**settings, **{name: values[name] for name in _SETTINGS if values.get(name) is not None}}
-    config = configure(values.get("output", "table"), **({"mode": modes} if modes else {}), **chosen)
+    stored = {name: value for name in ("mode", "tier") if (value := values.get(f"stored_{name}"))}
+    config = configure(values.get("output", "table"), **stored, **chosen)
+    names = [*(values.get("stored_select") or ()), *(values.get("names") or ())]
     wanted = Wanted(
-        implementations=tuple(values.get("stored_implementation") or ()), modes=config.settings.modes if modes else ()
+        select=stored_select(config, names),
+        implementations=tuple(values.get("stored_implementation") or ()),
+        modes=config.settings.modes if "mode" in stored else (),
+        tiers=config.settings.tiers if "tier" in stored else (),
+        device=values.get("stored_device"),
     )
     shared = {
         item.name: values[item.name]

@@ -1,5 +1,6 @@
 """The verbs that read a store: `show`, `compare`, `trend`, `plot`, `accept`, `results` and `dashboard`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -8,9 +9,9 @@ from typer import Argument, Option
 
 from pairbench.cli.options import Given, remark, verb
 from pairbench.cli.say import put, report_problems, write
-from pairbench.errors import SelectionError, UsageError
+from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.workflow.setup import store_of
+from pairbench.workflow.setup import store_of, stored_select
 
 _SERIES = "One implementation of a case in a mode, like suites/conv.py::conv1d[taps=4]-triton-eager; or a glob"
 _SIDE = (
@@ -22,23 +23,25 @@ _TIERS = ("smoke", "real", "headline")
 """The tiers that are timed, and so have results."""
 
 
-@verb("run_id names list_runs device_name stored_implementation stored_mode store output")
+@verb("rest names list_runs stored_implementation stored_device stored_tier stored_mode store output")
 def show(
     given: Given,
-    run_id: Annotated[
-        str, Argument(metavar="[RUN]", help="A run, the beginning of its id, or latest. `--runs` lists them.")
-    ] = "latest",
+    rest: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[RUN] [SELECT]...",
+            help="RUN: a run, the beginning of its id, or latest, which it is where left out; `--runs` lists them. SELECT as for run.",
+        ),
+    ] = None,
     list_runs: Annotated[bool, Option("--runs", help="List the runs in the store instead.")] = False,
 ) -> None:
     """Show what a run measured.
 
-    Example: pairbench show latest --select 'depthwise*' --format markdown
+    Example: pairbench show latest 'depthwise*' -i triton --format markdown
     """
-    from pairbench.plan import parse_selection
     from pairbench.report.render import render_rows
     from pairbench.report.rows import render
     from pairbench.store.reader import read_run, runs
-    from pairbench.store.reading import current_name
 
     location = store_of(given.config)
     if list_runs:
@@ -46,31 +49,23 @@ def show(
         put(render_rows("runs", [vars(run) for run in found.value], given.output), nl=False)
         remark(*found.problems)
         return
-    reading = read_run(location, run_id)
-    records, whole_id = reading.value, reading.value[0].run_id
-    if given.names:
-        selections = [parse_selection(current_name(text, location.moved)) for text in given.names]
-        records = tuple(
-            record
-            for record in records
-            if any(one.takes_name(record.suite, record.operator, record.case) for one in selections)
-        )
-        if not records:
-            raise SelectionError(f"{' '.join(given.names)!r} selects nothing of run {whole_id}")
-    device = (given.device_name or "").lower()
-    records = tuple(
-        record
-        for record in records
-        if given.wanted.takes(record.implementation, record.mode, beside="baseline")
-        and device in record.device_name.lower()
-    )
+    first, *select = rest or ["latest"]
+    no_run = ""
+    try:
+        reading = read_run(location, first)
+    except StoreError as error:
+        reading, select, no_run = read_run(location, "latest"), [first, *select], f", and {error}"
+    wanted = replace(given.wanted, select=(*given.wanted.select, *stored_select(given.config, select)))
+    records = wanted.records(reading.value, beside="baseline")
     if not records:
-        raise SelectionError(f"--implementation, --mode and --device-name take nothing of run {whole_id}")
+        raise SelectionError(f"{wanted} selects nothing of run {reading.value[0].run_id}{no_run}")
     put(render(records, given.output), nl=False)
     remark(*reading.problems)
 
 
-@verb("reference current names min_effect strict quiet_only store output")
+@verb(
+    "reference current names stored_implementation stored_device stored_tier stored_mode min_effect strict quiet_only store output"
+)
 def compare(
     given: Given,
     reference: Annotated[
@@ -116,13 +111,13 @@ def compare(
     policy = policy_of(given.min_effect)
     with collector_at_rest():
         comparer = Comparer.open(given.config, policy=policy, quiet_only=quiet_only)
-        compared = comparer.compare(reference, current, select=given.names)
+        compared = comparer.compare(reference, current, wanted=given.wanted)
     put(render_comparison(compared.comparison, given.output), nl=False)
     report_problems(compared)
     return compared.exit_code(strict=strict)
 
 
-@verb("series stored_implementation stored_mode store output picture last device_name timer_ strict")
+@verb("series stored_implementation stored_device stored_tier stored_mode last timer_ strict store picture output")
 def trend(
     given: Given,
     series: Annotated[str, Argument(metavar="SERIES", help=f"{_SERIES}, or a part of the name, that fits one only.")],
@@ -152,7 +147,6 @@ def trend(
         reading = read_trend(
             store_of(given.config),
             series,
-            device_name=given.device_name,
             timer=timer_,
             last=last,
             wanted=given.wanted,
@@ -177,16 +171,9 @@ def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
         raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
 
 
-@verb("select x y log target run_id device_name stored_implementation stored_mode store output")
+@verb("stored_select x y log target run_id stored_implementation stored_device stored_tier stored_mode store output")
 def plot(
     given: Given,
-    select: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[SELECT]...",
-            help="What to draw of the store: an operator, file::operator, a glob, or case keys. Default: everything.",
-        ),
-    ] = None,
     x: Annotated[
         str | None, Option("--x", metavar="AXIS", help="Axis of the cases. Default: the only one that varies.")
     ] = None,
@@ -226,7 +213,7 @@ def plot(
     from pairbench.workflow.lookup import stored_points
 
     _check_picture(target, SUFFIXES)
-    reading = stored_points(given.config, select or [], run=run_id, device_name=given.device_name, wanted=given.wanted)
+    reading = stored_points(given.config, given.wanted, run=run_id)
     chart = axis_chart(reading.value, x, y, log=log)
     rows, crossovers = chart_rows(chart), crossover_sentences(chart)
     if given.output == "json":
@@ -243,7 +230,7 @@ def plot(
         remark(f"drew {target}")
 
 
-@verb("series reason run_id device_name stored_implementation stored_mode store output")
+@verb("series reason run_id stored_implementation stored_device stored_tier stored_mode store output")
 def accept(
     given: Given,
     series: Annotated[str, Argument(metavar="SERIES", help=f"{_SERIES}.")],
@@ -266,9 +253,7 @@ def accept(
     from pairbench.features.levels import accept_level
     from pairbench.report.render import render_rows
 
-    stored = accept_level(
-        given.config, series, reason=reason, run=run_id, device_name=given.device_name, wanted=given.wanted
-    )
+    stored = accept_level(given.config, series, reason=reason, run=run_id, wanted=given.wanted)
     rows = [
         {
             "series": one.series.name,

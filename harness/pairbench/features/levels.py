@@ -16,14 +16,15 @@ from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.model.comparison import Acceptance, Calibration
 from pairbench.model.outcome import OUT_OF_BUDGET
-from pairbench.model.record import ANY, Record, Series, Wanted
+from pairbench.model.record import Record, Series
+from pairbench.plan import ANY, Wanted
 from pairbench.report.comparison import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 from pairbench.store.documents import write_acceptance, write_calibration
 from pairbench.store.location import StoreLocation
 from pairbench.store.spool import Spool
-from pairbench.workflow.lookup import matching, on_device
+from pairbench.workflow.lookup import matching
 from pairbench.workflow.record import record_run
 from pairbench.workflow.run_files import Kept, settle
 from pairbench.workflow.selectors import RunSelector
@@ -155,7 +156,6 @@ def accept_level(
     *,
     reason: str,
     run: str | None = None,
-    device_name: str | None = None,
     wanted: Wanted = ANY,
 ) -> StoredAcceptances:
     """Accept the level that some series have in a run, and store that.
@@ -165,11 +165,11 @@ def accept_level(
     if not reason.strip():
         raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
     selector = RunSelector.of_store(store_of(config), config.root)
-    records, problems, run_id = _records_of(selector, run, text, device_name, wanted)
+    records, problems, run_id = _records_of(selector, run, text, wanted)
     at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     acceptances = [
         acceptance_of(series, several, run_id=run_id, at=at, reason=reason.strip())
-        for series, several in named_series(records, text, device_name, run_id, wanted).items()
+        for series, several in named_series(records, text, run_id, wanted).items()
     ]
     return StoredAcceptances(
         acceptances=tuple((one, write_acceptance(config.store, one)) for one in acceptances),
@@ -178,7 +178,7 @@ def accept_level(
 
 
 def _records_of(
-    selector: RunSelector, run: str | None, text: str, device_name: str | None, wanted: Wanted
+    selector: RunSelector, run: str | None, text: str, wanted: Wanted
 ) -> tuple[tuple[Record, ...], tuple[str, ...], str]:
     """Return the records of a run, the problems of its files, and its id.
 
@@ -197,25 +197,25 @@ def _records_of(
         first = first or found
         measured = [record for record in records if record.reason != OUT_OF_BUDGET]
         with contextlib.suppress(SelectionError):
-            named_series(measured, text, device_name, found[2], wanted)
+            named_series(measured, text, found[2], wanted)
             return found
     assert first is not None
     return first  # the newest run, to say what is wrong
 
 
 def named_series(
-    records: Iterable[Record], text: str, device_name: str | None, run_id: str, wanted: Wanted = ANY
+    records: Iterable[Record], text: str, run_id: str, wanted: Wanted = ANY
 ) -> dict[Series, Sequence[Record]]:
     """Return the series that a text names in some records, each with its records."""
+    records = tuple(records)
     by_series: dict[Series, list[Record]] = {}
-    for record in records:
-        series = Series.of(record)
-        if series is not None and wanted.takes(series.implementation, series.mode):
+    for record in wanted.records(records):
+        if series := Series.of(record):
             by_series.setdefault(series, []).append(record)
-    here = on_device(by_series, device_name)
-    if device_name is not None and not here:
-        names = ", ".join(sorted({series.device_name for series in by_series}))
-        raise SelectionError(f"--device-name {device_name!r} is in no record of {run_id}; it has {names}")
+    here = sorted(by_series)
+    if records and not here:
+        names = ", ".join(sorted({record.device_name for record in records}))
+        raise SelectionError(f"{wanted} is in no record of {run_id}; it has those of {names}")
     named = [series for series in here if series.name == text] or matching(here, text)
     if not named:
         close = difflib.get_close_matches(text, sorted({series.name for series in here}), n=3, cutoff=0.4)
@@ -223,5 +223,5 @@ def named_series(
         raise SelectionError(f"{text!r} is no series of run {run_id}; {hint}")
     models = sorted({series.device_name for series in named})
     if len(models) > 1 and len({series.name for series in named}) < len(named):
-        raise SelectionError(f"{text!r} was measured on {', '.join(models)}; say which with --device-name")
+        raise SelectionError(f"{text!r} was measured on {', '.join(models)}; say which with --device")
     return {series: by_series[series] for series in named}

@@ -14,7 +14,7 @@ from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.opened import refuse_in_worker
 from pairbench.interface.result import frame_of, samples_frame, with_axes
 from pairbench.model.comparison import policy_of
-from pairbench.workflow.setup import configure, store_of
+from pairbench.workflow.setup import configure, store_of, stored_select
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,15 +222,14 @@ def samples(store: Store = None, *, run: str = "latest", select: str | None = No
     Example:
         >>> pairbench.samples("results", select="silu").groupby(["case", "implementation", "round"]).call_ns.median()
     """
-    from pairbench.plan import parse_selection
     from pairbench.store.reader import read_samples
-    from pairbench.store.reading import current_name
 
-    place = store_of(_config(store))
+    config = _config(store)
+    place = store_of(config)
     run_id = _run_id(place, run)
     found = read_samples(place, run_id).value
     if select is not None:
-        wanted = parse_selection(current_name(select, place.moved))
+        (wanted,) = stored_select(config, [select])
         taken = tuple(one for one in found if wanted.takes_name(one.suite, one.operator, one.case))
         if found and not taken:
             raise SelectionError(f"{select!r} selects nothing of run {run_id}")
@@ -262,11 +261,14 @@ def compare(
     Example:
         >>> assert pairbench.compare("latest~1").ok
     """
+    from pairbench.plan import Wanted
     from pairbench.workflow.comparer import Comparer
 
+    config = _config(store)
+    wanted = Wanted(select=stored_select(config, [select] if isinstance(select, str) else select))
     with collector_at_rest():
-        comparer = Comparer.open(_config(store), policy=policy_of(min_effect, name="min_effect"))
-        found = comparer.compare(reference, current, select=[select] if isinstance(select, str) else list(select))
+        comparer = Comparer.open(config, policy=policy_of(min_effect, name="min_effect"))
+        found = comparer.compare(reference, current, wanted=wanted)
     notes = (*found.comparison.problems, *found.newer, *([found.note] if found.note else []))
     return Verdicts(comparison=found.comparison, notes=notes)
 
@@ -349,10 +351,11 @@ def trend(
     Example:
         >>> pairbench.trend("silu*builtin*").plot()
     """
+    from pairbench.plan import Wanted
     from pairbench.workflow.lookup import read_trend
 
     with collector_at_rest():
-        found = read_trend(store_of(_config(store)), series, device_name=device_name, timer=timer, last=last)
+        found = read_trend(store_of(_config(store)), series, wanted=Wanted(device=device_name), timer=timer, last=last)
     return SeriesTrend(trend=found.value, notes=found.problems)
 
 

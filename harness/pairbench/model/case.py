@@ -5,6 +5,7 @@ import inspect
 import itertools
 import math
 import re
+import urllib.parse
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -15,8 +16,6 @@ AxisValue = int | float | bool | str | tuple[int, ...]
 
 TIERS = ("edge", "smoke", "real", "headline")
 """The tiers in the order of size. `edge` cases are only verified; cases of the others are timed, too."""
-
-_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
 
 def grid(**axes: Iterable[AxisValue]) -> list[dict[str, AxisValue]]:
@@ -74,8 +73,12 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 
 
 def format_value(value: AxisValue) -> str:
-    """Return an axis value as a case key holds it: tuples as `3x1x1`."""
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    """Return an axis value as a case key holds it: tuples as `3x1x1`, and of texts other characters than A-Z a-z 0-9 _ . + - as in a URL."""
+    return (
+        "x".join(map(str, value))
+        if isinstance(value, tuple)
+        else urllib.parse.quote(str(value), safe="+").replace("~", "%7E")
+    )
 
 
 def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
@@ -94,7 +97,7 @@ def _checked(operator: str, axis: str, value: object) -> AxisValue:
         )
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, str) and _WORD.fullmatch(value):
+    if isinstance(value, str) and value and value.isprintable():
         return value
     if isinstance(value, tuple) and value and all(type(item) is int for item in value):
         return value
@@ -106,7 +109,7 @@ def _checked(operator: str, axis: str, value: object) -> AxisValue:
         )
     raise DeclarationError(
         f"operator {operator!r}: axis {axis!r} has the value {value!r}, expected a number, a bool, "
-        "a word of letters, digits and _ . + -, or a tuple of integers (it becomes part of the case's key)"
+        "a text that can be printed, or a tuple of integers (it becomes part of the case's key)"
     )
 
 

@@ -5,7 +5,6 @@ The fields are the columns of the store, in its order; `store.schema` derives th
 `launch_status` or `environment` says why. A `Series` is what records of several runs have in common.
 """
 
-import fnmatch
 import functools
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -309,21 +308,5 @@ def _series(device_name: str, suite: str, case: str, implementation: str, mode: 
     return Series(device_name=device_name, suite=suite, case=case, implementation=implementation, mode=mode)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The implementations and modes of stored series to take; any where none is named."""
-
-    implementations: tuple[str, ...] = ()
-    """Names or globs."""
-    modes: tuple[str, ...] = ()
-
-    def takes(self, implementation: str | None, mode: str | None, *, beside: str | None = None) -> bool:
-        """Return whether to take a series of an implementation and mode; the implementation `beside` is taken with any that are named."""
-        named = not self.implementations or implementation == beside
-        named = named or any(fnmatch.fnmatchcase(implementation or "", glob) for glob in self.implementations)
-        return named and (not self.modes or mode in self.modes)
-
-
 COLUMNS = tuple(item.name for item in fields(Series))
 """The columns of a record that identify its series."""
-ANY = Wanted()

@@ -20,7 +20,7 @@ from pairbench.report import latency_words, units
 from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Items, Line, Section, render_page, to_html
 from pairbench.report.latency_words import LEGEND
 from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
-from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, filled_columns
+from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, filled_columns, shorten
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
 
@@ -297,3 +297,56 @@ def _out_of_budget(records: Sequence[Record]) -> Iterator[str]:
         more = f" and {len(left) - _NAMED} more, which --format json names" if len(left) > _NAMED else ""
         number = f"{len(left)} case{'' if len(left) == 1 else 's'}"
         yield f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}, {', '.join(left[:_NAMED])}{more}"
+
+
+_SCREEN = 40
+"""Rows beyond which the tables of a run do not fit on a screen."""
+_LISTED = 5
+
+
+def believed(records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records of a run to show: of many on a busy host only those whose latencies are to be believed, and those without one."""
+    if len(records) <= _SCREEN:
+        return records
+    return [one for one in records if one.status != Status.MEASURED or not withheld(one.device_kind, one.environment)]
+
+
+def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str]:
+    """Return the result of a run of many pairs as a few lines: how many are right, the largest speedups, what needs attention.
+
+    Empty where the tables of the run fit on a screen. `attention` are sentences on what needs it beside the records.
+    """
+    if len(records) <= _SCREEN:
+        return []
+    pairs: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        if record.role != "baseline" and record.status != Status.SKIPPED:
+            pairs.setdefault((*operator_of(record), record.implementation), []).append(record)
+    wrong = sum(any(Status(one.status).bad for one in several) for several in pairs.values())
+    lines = [f"Pairs: {len(pairs) - wrong} of {len(pairs)} are right"]
+    best: dict[tuple[object, ...], tuple[float, Record]] = {}
+    for record in records:
+        if record.role != "baseline" and (speedup := speedup_of(record)):
+            key = operator_of(record)
+            best[key] = max(best.get(key, (0.0, record)), (speedup.estimate, record), key=lambda pair: pair[0])
+    largest = sorted(best.values(), key=lambda pair: -pair[0])[:_LISTED]
+    hidden = len(records) - len(believed(records))
+    why = "; ".join(sorted({text for one in records if (text := withheld(one.device_kind, one.environment))}))
+    lines += [f"Not shown: {hidden} of {len(records)} rows, for {why} (`pairbench show` has them)"] if hidden else []
+    lines += ["Largest speedups:" if largest else "Largest speedups: none that is to be believed"]
+    for _, one in largest:
+        speedup = f"{latency_words.speedup(one)} ({latency_words.speedup_range(one)})"
+        lines.append(
+            clean(
+                f"  {speedup:<24} {one.implementation} of {one.case}{'' if one.mode == 'eager' else f' ({one.mode})'}"
+            )
+        )
+    bad = [
+        f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}"
+        for one in records
+        if Status(one.status).bad
+    ]
+    needs = [*bad, *attention]
+    lines += ["Needs attention:" if needs else "Needs attention: nothing"]
+    lines += [clean(f"  {shorten(text, 150)}") for text in needs[:_LISTED]]
+    return [*lines, *([f"  and {len(needs) - _LISTED} more"] if len(needs) > _LISTED else [])]

@@ -1,6 +1,7 @@
 """Finds suite files and loads them: a suite is a Python file that declares operators, named by its path."""
 
 import ast
+import itertools
 import re
 import sys
 import tomllib
@@ -90,7 +91,8 @@ def load_suite(path: Path) -> dict[str, Operator]:
     except BaseException as error:
         raise SuiteError(_sentence(path, error)) from error
     operators: dict[str, Operator] = {}
-    for value in vars(module).values():
+    several = (value if isinstance(value, list | tuple) else [value] for value in vars(module).values())
+    for value in itertools.chain.from_iterable(several):
         if not isinstance(value, Operator):
             continue
         if operators.setdefault(value.name, value) is not value:
@@ -98,14 +100,8 @@ def load_suite(path: Path) -> dict[str, Operator]:
                 f"suite {path.name}: two operators are named {value.name!r}; a name is the key of its history, so give each its own"
             )
     if not operators:
-        inside = [
-            name
-            for name, value in vars(module).items()
-            if isinstance(value, list | tuple) and any(isinstance(one, Operator) for one in value)
-        ]
-        hint = f"; those in {inside[0]} are not found, so give each a name of the module" if inside else ""
         raise SuiteError(
-            f"suite {path.name}: declares no operator, expected at least one module-level Operator(...){hint}"
+            f"suite {path.name}: declares no operator, expected at least one module-level Operator(...), or a list of them"
         )
     return operators
 

@@ -19,9 +19,9 @@ from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Comparison, Policy, Side
 from pairbench.model.record import COLUMNS, Record, Series
-from pairbench.plan import parse_selection
+from pairbench.plan import ANY, Wanted
 from pairbench.store.documents import read_acceptances, read_calibrations
-from pairbench.store.reading import Reading, current_name
+from pairbench.store.reading import Reading
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
 from pairbench.workflow.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
@@ -35,7 +35,7 @@ LOOK_BACK = 50
 RECORDS = 10_000
 """The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one."""
 
-ANY = "any branch"
+_ANY_BRANCH = "any branch"
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
 _COLUMNS = (
@@ -98,7 +98,7 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
     the newest source.
     """
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
-    asked = branch or ANY
+    asked = branch or _ANY_BRANCH
     before = min((record.run_id for record in current), default="")
     devices = {record.device_name for record in current}
 
@@ -286,18 +286,18 @@ class Comparer:
             quiet_only=quiet_only,
         )
 
-    def compare(self, reference: str = AUTO, current: str = AUTO, *, select: Sequence[str] = ()) -> ComparedRuns:
-        """Compare two sides, each named as `selectors.WORDS` says; `select` limits both."""
+    def compare(self, reference: str = AUTO, current: str = AUTO, *, wanted: Wanted = ANY) -> ComparedRuns:
+        """Compare two sides, each named as `selectors.WORDS` says; `wanted` limits both, and keeps the baselines as controls."""
         selector = RunSelector(self.index, self.repository, now=dt.datetime.now(dt.UTC))
         picked = selector.pick(current)
         now, problems = _read(picked)
         if not now:
             why = "; ".join(dict.fromkeys([*picked.index.problems, *problems])) or "it has no rows"
             raise StoreError(f"nothing of {current!r} in store {picked.index.name!r} can be read: {why}")
-        if select and not (now := _selected(now, select, self.index.place.moved)):
-            raise SelectionError(f"{' '.join(select)!r} selects nothing of {', '.join(picked.side.runs)}")
+        if wanted != ANY and not (now := wanted.records(now, beside="baseline")):
+            raise SelectionError(f"{wanted} selects nothing of {', '.join(picked.side.runs)}")
         earlier = self._reference(selector, reference, picked, now)
-        before, doubled = once(_selected(earlier.records, select, self.index.place.moved))
+        before, doubled = once(wanted.records(earlier.records, beside="baseline"))
         calibrations, calibrated = newest_calibrations(self.calibrations.value, now)
         here = {series for record in now if (series := Series.of(record))}
         trusted: Collection[Series] | None = None
@@ -357,15 +357,6 @@ def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     ids = {head.run_id for head in picked.heads}
     unique, doubled = once(record for record in records if record.run_id in ids)
     return unique, (*problems, *doubled)
-
-
-def _selected(records: Iterable[Record], select: Sequence[str], moved: Mapping[str, str]) -> tuple[Record, ...]:
-    wanted = [parse_selection(current_name(text, moved)) for text in select]
-    return tuple(
-        record
-        for record in records
-        if not wanted or any(item.takes_name(record.suite, record.operator, record.case) for item in wanted)
-    )
 
 
 def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:

@@ -59,7 +59,22 @@ class Verified:
         return [_row(device, outcome) for device, outcome in self.outcomes]
 
     def impostor_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each impostor and case."""
+        """Return a row for each impostor and case; one that other cases reject is not the fault of the tolerance."""
+        rejected = Counter(
+            (planned.operator.suite, planned.operator.name, result.impostor)
+            for _, planned, result in self.impostors
+            if result.declared and result.rejected
+        )
+
+        def reason(planned: PlannedCase, result: ImpostorResult) -> str:
+            number = rejected[planned.operator.suite, planned.operator.name, result.impostor]
+            if result.rejected or not (result.declared and number):
+                return result.reason
+            return (
+                f"accepted: {planned.case.key} cannot tell it from the baseline, and {number} other case{'s' * (number > 1)} reject{'s' * (number == 1)} "
+                "it; declare it as Variant(function, valid=...) with a `valid` that returns False for these inputs"
+            )
+
         return [
             {
                 "device": device.selector,
@@ -68,7 +83,7 @@ class Verified:
                 "impostor": result.impostor,
                 "declared": result.declared,
                 "rejected": result.rejected,
-                "reason": result.reason,
+                "reason": reason(planned, result),
             }
             for device, planned, result in self.impostors
             if result.tried
@@ -87,9 +102,12 @@ class Verified:
         ]
 
     def statuses(self) -> str:
-        """Return the number of outcomes of each status, in words."""
+        """Return the number of outcomes of each status, and that of impostors which passed, in words."""
         counts = Counter(outcome.status.value for _, outcome in self.outcomes)
-        return ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing to verify"
+        parts = [f"{count} {status}" for status, count in counts.items()] or ["nothing to verify"]
+        passed = sum(result.tried and not result.rejected for *_, result in self.impostors)
+        parts += [f"{passed} impostor{'s' * (passed > 1)} passed"] if passed else []
+        return ", ".join(parts)
 
 
 def _row(device: Device, outcome: Outcome) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pairbench.analyze.compare.attribute import FIELDS
@@ -14,9 +14,8 @@ from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.comparison import DEFAULT, Floor, Policy
 from pairbench.model.latency import RESULT_COLUMNS
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.record import ANY, COLUMNS, Record, Series, Wanted
-from pairbench.model.record import COLUMNS as SERIES
-from pairbench.plan import parse_selection
+from pairbench.model.record import COLUMNS, Record, Series
+from pairbench.plan import ANY, Wanted, parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import read_distinct, read_frame, read_records, read_run, read_series
@@ -54,7 +53,6 @@ def read_trend(
     store: str | StoreLocation,
     text: str,
     *,
-    device_name: str | None = None,
     timer: str | None = None,
     last: int | None = None,
     policy: Policy = DEFAULT,
@@ -64,7 +62,7 @@ def read_trend(
 
     `timer` is that of the newest run and `last` all runs, where not given.
     """
-    series = find_series(store, text, device_name=device_name, wanted=wanted)
+    series = find_series(store, text, wanted)
     reading = read_history(store, series.value)
     trend = make_trend(
         reading.value,
@@ -81,14 +79,12 @@ def read_trend(
     return Reading(trend, tuple(dict.fromkeys([*series.problems, *reading.problems])))
 
 
-def find_series(
-    store: str | StoreLocation, text: str, *, device_name: str | None = None, wanted: Wanted = ANY
-) -> Reading[Series]:
+def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> Reading[Series]:
     """Return the one series that a text names."""
     place = StoreLocation.of(store)
     text = current_name(text, place.moved)
     looked: set[RunFile] = set()
-    known: set[Series] = set()
+    known: dict[Series, tuple[str, str | None]] = {}
     there = dataset_files(place, "records")
     problems = there.problems
     here: list[Series] = []
@@ -98,18 +94,20 @@ def find_series(
         more, missed = _series_in(place, [file for file in files if file not in looked])
         looked.update(files)
         known |= more
+        kinds = {series.device_name: kind for series, (kind, _) in known.items()}
         problems += missed
-        here = on_device(known, device_name)
-        meant = [series for series in here if wanted.takes(series.implementation, series.mode)]
+        devices = wanted.devices(kinds)
+        here = sorted(series for series in known if series.device_name in devices)
+        meant = [series for series in here if wanted.takes(series.implementation, series.mode, known[series][1])]
         exact = [series for series in meant if series.name == text]
         part = f"*{_glob(text)}*"
         matches = exact or matching(meant, text) or [one for one in meant if fnmatch.fnmatchcase(one.name, part)]
         if exact or (matches and stage):
             break
     if not here:
-        names = ", ".join(sorted({series.device_name for series in known})) or "none"
+        names = ", ".join(sorted(kinds)) or "none"
         raise SelectionError(
-            f"--device-name {device_name!r} has no series in store {place.name!r}; device models are: {names}"
+            f"--device {wanted.device!r} has no series in store {place.name!r}; device models are: {names}"
         )
     if len(matches) == 1:
         return Reading(matches[0], problems)
@@ -151,11 +149,18 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     )
 
 
-def _series_in(place: StoreLocation, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
-    reading = read_distinct(place, COLUMNS, files)
-    rows = {tuple(row[name] for name in COLUMNS) for of_file in reading.value.values() for row in of_file}
-    whole = (dict(zip(COLUMNS, row, strict=True)) for row in rows if None not in row)
-    return {Series(**row) for row in whole}, reading.problems
+def _series_in(
+    place: StoreLocation, files: list[RunFile]
+) -> tuple[dict[Series, tuple[str, str | None]], tuple[str, ...]]:
+    """Return the series in some files, each with the kind of its device and its tier."""
+    reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), files)
+    rows = (row for of_file in reading.value.values() for row in of_file)
+    known = {
+        Series(**{name: row[name] for name in COLUMNS}): (row["device_kind"], row["tier"])
+        for row in rows
+        if all(row[name] is not None for name in COLUMNS)
+    }
+    return known, reading.problems
 
 
 def _stages(files: list[RunFile]) -> list[list[RunFile]]:
@@ -164,15 +169,6 @@ def _stages(files: list[RunFile]) -> list[list[RunFile]]:
     for file in files:
         by_device.setdefault(file.device_slug, []).append(file)
     return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
-
-
-def on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
-    """Return the series on a device model, or on all models whose names contain the text."""
-    if device_name is None:
-        return sorted(known)
-    part = device_name.lower()
-    exact = [series for series in known if series.device_name.lower() == part]
-    return sorted(exact or (series for series in known if part in series.device_name.lower()))
 
 
 def matching(known: Iterable[Series], text: str) -> list[Series]:
@@ -191,7 +187,7 @@ def _several(text: str, matches: list[Series]) -> str:
     names = {series.name for series in matches}
     if len(names) == 1:
         devices = ", ".join(series.device_name for series in matches)
-        return f"series {text!r} was measured on several device models; choose one with --device-name: {devices}"
+        return f"series {text!r} was measured on several device models; choose one with --device: {devices}"
     listed = [
         f"\n  {series.name}{f' ({series.device_name})' if len(names) < len(matches) else ''}" for series in matches
     ]
@@ -199,51 +195,38 @@ def _several(text: str, matches: list[Series]) -> str:
     return f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(listed[:_LISTED])}{more}"
 
 
-_NAMES = (*SERIES, "operator")
+_NAMES = (*COLUMNS, "operator")
 
 
-def stored_points(
-    config: Config,
-    select: Sequence[str],
-    *,
-    run: str | None = None,
-    device_name: str | None = None,
-    wanted: Wanted = ANY,
-) -> Reading[tuple[Record, ...]]:
-    """Return the newest measured record of each selected series, or the records of one run."""
+def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> Reading[tuple[Record, ...]]:
+    """Return the newest measured record of each wanted series, or the wanted records of one run, with their baselines."""
     place = store_of(config)
-    selections = [parse_selection(current_name(text, place.moved)) for text in select]
-
-    def takes(suite: str, operator: str | None, case: str | None, device: str) -> bool:
-        return (not selections or any(one.takes_name(suite, operator, case) for one in selections)) and (
-            device_name is None or device_name.lower() in device.lower()
-        )
-
     with collector_at_rest():
-        reading = _newest(place, takes) if run is None else read_run(place, run)
-    found = tuple(
-        one
-        for one in reading.value
-        if takes(one.suite, one.operator, one.case, one.device_name)
-        and wanted.takes(one.implementation, one.mode, beside="baseline")
-    )
+        reading = _newest(place, wanted) if run is None else read_run(place, run)
+    found = wanted.records(reading.value, beside="baseline")
     if not found:
-        asked = [*select, *([f"--device-name {device_name}"] if device_name else [])]
         raise SelectionError(
-            f"{' '.join(asked)!r} selects nothing that was measured in store {config.shown_store!r}; `pairbench show` shows what there is"
+            f"{wanted} selects nothing that was measured in store {config.shown_store!r}; `pairbench show` shows what there is"
         )
     return Reading(found, reading.problems)
 
 
-def _newest(place: StoreLocation, takes: Callable[..., bool]) -> Reading[tuple[Record, ...]]:
-    """Return the newest measured record of each series that `takes` accepts: names first, then only whole rows of those runs."""
-    frame, problems = read_frame(place, columns=[*_NAMES, "run_id"], where={"status": Status.MEASURED.value})
+def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]:
+    """Return the newest measured record of each series of the wanted cases: names first, then only whole rows of those runs."""
+    frame, problems = read_frame(
+        place, columns=[*_NAMES, "device_kind", "run_id"], where={"status": Status.MEASURED.value}
+    )
     named = frame.dropna(subset=["operator", "case"])
-    names = named[["suite", "operator", "case", "device_name"]].drop_duplicates()
-    kept = [names_of for names_of in names.itertuples(index=False, name=None) if takes(*names_of)]
-    cases = {case for _, _, case, _ in kept}
-    newest = named[named["case"].isin(cases)].drop_duplicates(subset=list(SERIES), keep="last")
-    run_of = {Series(**{name: row[name] for name in SERIES}): row["run_id"] for row in newest.to_dict("records")}
+    names = named[["suite", "operator", "case", "device_name", "device_kind"]].drop_duplicates()
+    rows_of_names = list(names.itertuples(index=False, name=None))
+    devices = wanted.devices({device: kind for *_, device, kind in rows_of_names})
+    cases = {
+        case
+        for suite, operator, case, device, _ in rows_of_names
+        if device in devices and wanted.selects(suite, operator, case)
+    }
+    newest = named[named["case"].isin(cases)].drop_duplicates(subset=list(COLUMNS), keep="last")
+    run_of = {Series(**{name: row[name] for name in COLUMNS}): row["run_id"] for row in newest.to_dict("records")}
     if not run_of:
         return Reading((), problems)
     rows, more = read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})

@@ -103,7 +103,7 @@ def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> 
 
 def fits(case: Case, wanted: str) -> bool:
     """Return whether a text names a case: its key, some of its axes as `dtype=float32,rows=4`, or a glob of its key."""
-    axes = {f"{axis}={format_value(value)}" for axis, value in case.axes}
+    axes = {f"{axis}={text}" for axis, value in case.axes for text in (format_value(value), value)}
     if set(wanted.split(",")) <= axes:
         return True
     # A key holds brackets, which a glob would read as a set of characters.

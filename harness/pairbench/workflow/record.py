@@ -225,9 +225,9 @@ def record_run(
     """Run everything that was selected on the devices and keep the results.
 
     What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
-    when the budget began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
+    when the command began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
     """
-    started = time.monotonic()
+    started = time.monotonic() if began is None else began
     budgeted = _budgeted(request.config, began)
     config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
     if chosen.survey.broken and not chosen.survey.operators:

@@ -337,6 +337,20 @@ def _there(name: str, config: Config) -> Path:
     return path
 
 
+def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...]:
+    """Return SELECT arguments for stored records: files and folders by the names that records have."""
+    found: list[Selection] = []
+    moved = moved_here(config)
+    for text in select:
+        selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
+        suite = selection.suite
+        if suite is not None:
+            path = Path(suite)
+            suite = moved.get(suite) or (f"{shown(path, config)}{'/' * path.is_dir()}" if path.exists() else suite)
+        found.append(replace(selection, suite=suite))
+    return narrow(found)
+
+
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
     """Return a device with the GPUs beside it and Triton's presence."""
     return Equipment(device=device, gpus=len(same_model(device, devices)), triton=find_spec("triton") is not None)

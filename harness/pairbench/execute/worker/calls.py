@@ -91,9 +91,18 @@ class Call:
         )
 
 
+def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], Any]:
+    """Return a function with its arguments: by name, but by position those of an `inputs` that returns a tuple, which are named by numbers."""
+    places = sorted(filter(str.isdecimal, inputs), key=int)
+    if not places:
+        return functools.partial(function, **inputs)
+    named = {name: value for name, value in inputs.items() if name not in places}
+    return functools.partial(function, *(inputs[place] for place in places), **named)
+
+
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     """Return why an implementation computes something else for these inputs, or None where it does not."""
-    if variant.valid is None or (valid := variant.valid(**copy_tree(arguments(inputs)))) is True:
+    if variant.valid is None or (valid := bound(variant.valid, copy_tree(arguments(inputs)))()) is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
@@ -111,12 +120,15 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs)
     kwargs = {**arguments(given), **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
+    if operator.direction and any(map(str.isdecimal, kwargs)):
+        by_name = function
+        function = lambda **given: bound(by_name, given)()  # noqa: E731 (as long as what it replaces)
     training = (
         Training.of(operator, function, kwargs, given, reset, once=bool(set(variant.consumes) - {OUTPUT_GRADIENTS}))
         if operator.direction
         else None
     )
-    run: Callable[[], Any] = training.run if training else functools.partial(function, **kwargs)
+    run: Callable[[], Any] = training.run if training else bound(function, kwargs)
     if mode == "graph":
         run = training.capture() if training else capture(run, before=reset)
         refill(state, {name: inputs[name] for name in state})  # capturing has called it some times
@@ -144,7 +156,7 @@ def _reset(
     inputs: dict[str, Any],
 ) -> None:
     if callable(operator.reset):
-        operator.reset(**state)
+        bound(operator.reset, state)()
     elif operator.reset:
         refill(state, initial)
     if consumed and not refill(consumed, {name: inputs[name] for name in consumed}):
@@ -159,7 +171,7 @@ def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     except (TypeError, ValueError):  # compiled code without a signature
         return
     try:
-        signature.bind(**kwargs)
+        bound(signature.bind, kwargs)()
     except TypeError as error:
         raise DeclarationError(
             f"takes {signature}, expected the names that inputs() and prepare() return, {', '.join(kwargs)}: {error}; "
@@ -174,7 +186,7 @@ def _own_state(operator: Operator, inputs: dict[str, Any]) -> dict[str, Any]:
 def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:
     if variant.prepare is None:
         return {}
-    prepared = variant.prepare(**{name: inputs[name] for name in operator.constants})
+    prepared = bound(variant.prepare, {name: inputs[name] for name in operator.constants})()
     if not isinstance(prepared, dict):
         raise DeclarationError(f"prepare() returned {type(prepared).__name__}, expected a dict of keyword arguments")
     return prepared

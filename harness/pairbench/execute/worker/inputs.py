@@ -110,8 +110,12 @@ def build_inputs(
         random.seed(number)
         np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
         inputs = operator.inputs(make, **case.axes_for(operator.inputs, ["direction"] if operator.gradients else []))
+    if type(inputs) is tuple:  # arguments by position, see `calls.bound`
+        inputs = {str(place): value for place, value in enumerate(inputs)}
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
-        raise DeclarationError(f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments")
+        raise DeclarationError(
+            f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments, or a tuple of arguments by position"
+        )
     named = {"constants": operator.constants, "state": operator.state}
     for key, variant in {**operator.implementations, **operator.impostors}.items():
         named[f"consumes of {key!r}"] = tuple(

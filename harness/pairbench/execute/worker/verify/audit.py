@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.calls import bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import arguments
@@ -87,7 +87,7 @@ def audit_declared(
     impostor = operator.impostors[name]
     inputs = copy_tree(references[0].inputs)
     try:
-        valid = impostor.valid is None or impostor.valid(**arguments(inputs)) is True
+        valid = impostor.valid is None or bound(impostor.valid, arguments(inputs))() is True
     except BaseException as error:
         return _result(name, True, None, f"not tried: its `valid` fails: {explain(error)[1]}")
     if not valid:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.calls import Call, bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
@@ -94,8 +94,8 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
         return make_call(operator, judge_by, "eager", exact).observe()
     if callable(operator.reset):
-        operator.reset(**{name: exact[name] for name in operator.state})
-    outputs = operator.oracle(**exact)
+        bound(operator.reset, {name: exact[name] for name in operator.state})()
+    outputs = bound(operator.oracle, exact)()
     return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
 
 
