@@ -114,8 +114,12 @@ def test_list_names_broken_suites_and_shows_the_rest(quick: Pairbench, suites: P
 def test_a_passing_impostor_makes_verify_fail(audited: dict[str, Any], audited_run: Done) -> None:
     assert audited_run.returncode == 1
     passed = [row for row in audited["impostors"] if not row["rejected"]]
-    assert {(row["operator"], row["impostor"]) for row in passed} == {("impostor_passes", "not_one")}
-    assert all(row["declared"] and "accepted" in row["reason"] for row in passed)
+    assert {row["operator"] for row in passed} == {"impostor_passes"} and all(row["declared"] for row in passed)
+    reasons = {(row["impostor"], row["case"]): row["reason"] for row in passed}
+    assert {name for name, _ in reasons} == {"not_one", "right_of_four"} and len(reasons) == 3
+    for (name, case), reason in reasons.items():
+        blamed = f"{case} cannot tell it from the baseline, and 1 other case rejects it; declare it as Variant(function, valid=...)"
+        assert (blamed in reason) == (name == "right_of_four") == ("tolerance" not in reason), reason
 
 
 def test_an_impostor_that_crashes_is_rejected_and_harms_nothing_else(audited: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pairbench.model.record import KernelCount, Record, columns
 from pairbench.report.render import FORMATS, Terminal
-from pairbench.report.rows import MEANINGS, expanded, ordered, render
+from pairbench.report.rows import MEANINGS, answer, believed, expanded, ordered, render
 
 Make = Callable[..., Record]
 PIPE = Terminal()
@@ -344,6 +344,32 @@ def test_an_idle_host_and_a_gpu_are_shown_as_ever(baseline: Make, variant: Make)
     for changes in ({"device_kind": "cuda", "environment": LOADED}, {"device_kind": "cpu"}):
         text = render([baseline(**changes), variant("fused", **changes)], "table")
         assert "2.000x" in text and "withheld" not in text and "us?" not in text
+
+
+def test_the_answer_of_a_run_of_many_pairs(baseline: Make, variant: Make, ended: Make) -> None:
+    pairs = [(f"op{n}", f"op{n}[tokens={n}]") for n in range(30)]
+    rows = [
+        one
+        for place, (operator, case) in enumerate(pairs)
+        for one in (baseline(operator=operator, case=case), variant("fused", place + 1.0, operator=operator, case=case))
+    ]
+    assert answer(rows[:6]) == [], "what fits on a screen is its own answer"
+    wrong = ended("fused", "mismatched", "off by 3", operator="op31", case="op31[tokens=1]")
+    lines = answer([*rows, wrong], ["suite bad.py: cannot be loaded"])
+    assert lines[0] == "Pairs: 30 of 31 are right" and lines[1] == "Largest speedups:"
+    assert [line.split()[-1] for line in lines[2:7]] == [case for _, case in reversed(pairs[-5:])]
+    assert lines[7:] == [
+        *("Needs attention:", "  op31[tokens=1], fused: mismatched: off by 3", "  suite bad.py: cannot be loaded"),
+    ]
+
+
+def test_of_many_rows_on_a_loaded_host_the_sound_ones_are_shown(baseline: Make, variant: Make, ended: Make) -> None:
+    loaded = [variant(f"v{n}", device_kind="cpu", environment=LOADED) for n in range(50)]
+    sound = [baseline(device_kind="cpu"), ended("fused", "failed", "why", device_kind="cpu", environment=LOADED)]
+    assert [*believed([*loaded, *sound])] == sound and [*believed(loaded[:5])] == loaded[:5]
+    lines = answer([*loaded, *sound])
+    assert sum("2.0 of 2 cores are busy" in line for line in lines) == 1 and lines[1].startswith("Not shown: 50 of 52")
+    assert "Largest speedups: none that is to be believed" in lines
 
 
 @pytest.mark.parametrize("output", ["table", "markdown"])

@@ -1,4 +1,4 @@
-"""A declared impostor that is right, so that rejecting impostors proves nothing here."""
+"""A declared impostor that is right, so that rejecting impostors proves nothing here, and one that is right in one case."""
 
 from pairbench import Operator, grid
 
@@ -15,6 +15,10 @@ def good(x):
     return x * 2
 
 
+def right_of_four(x):
+    return x * 2 if len(x) == 4 else x
+
+
 def zero(x):
     return x * 0
 
@@ -25,5 +29,5 @@ impostor_passes = Operator(
     variants={"good": good},
     inputs=inputs,
     cases=grid(rows=[4, 8], dtype=["float32"]),
-    impostors={"zero": zero, "not_one": good},
+    impostors={"zero": zero, "not_one": good, "right_of_four": right_of_four},
 )

@@ -109,7 +109,7 @@ class Operator:
     name: str
     baseline: Variant
     variants: Mapping[str, Variant]
-    inputs: Callable[..., Mapping[str, Any]]
+    inputs: Callable[..., Mapping[str, Any] | tuple[Any, ...]]
     """A function of `make` and the axes that returns the implementations' keyword arguments."""
     cases: tuple[Case, ...]
     impostors: Mapping[str, Variant] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Operator:
         *,
         baseline: Callable[..., Any] | Variant,
         variants: Mapping[str, Callable[..., Any] | Variant],
-        inputs: Callable[..., Mapping[str, Any]],
+        inputs: Callable[..., Mapping[str, Any] | tuple[Any, ...]],
         cases: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]],
         impostors: Mapping[str, Callable[..., Any] | Variant] | None = None,
         oracle: Callable[..., Any] | None = None,

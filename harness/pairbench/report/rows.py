@@ -331,16 +331,13 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
             best[key] = max(best.get(key, (0.0, record)), (speedup.estimate, record), key=lambda pair: pair[0])
     largest = sorted(best.values(), key=lambda pair: -pair[0])[:_LISTED]
     hidden = len(records) - len(believed(records))
-    why = "; ".join(sorted({text for one in records if (text := withheld(one.device_kind, one.environment))}))
+    why = max((withheld(one.device_kind, one.environment) or "" for one in records), default="")  # the most cores
     lines += [f"Not shown: {hidden} of {len(records)} rows, for {why} (`pairbench show` has them)"] if hidden else []
     lines += ["Largest speedups:" if largest else "Largest speedups: none that is to be believed"]
     for _, one in largest:
-        speedup = f"{latency_words.speedup(one)} ({latency_words.speedup_range(one)})"
-        lines.append(
-            clean(
-                f"  {speedup:<24} {one.implementation} of {one.case}{'' if one.mode == 'eager' else f' ({one.mode})'}"
-            )
-        )
+        figure = f"{latency_words.speedup(one)} ({latency_words.speedup_range(one)})"
+        mode = "" if one.mode == "eager" else f" ({one.mode})"
+        lines.append(f"  {figure:<24} {clean(f'{one.implementation} of {one.case}{mode}')}")
     bad = [
         f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}"
         for one in records
@@ -348,5 +345,5 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
     ]
     needs = [*bad, *attention]
     lines += ["Needs attention:" if needs else "Needs attention: nothing"]
-    lines += [clean(f"  {shorten(text, 150)}") for text in needs[:_LISTED]]
+    lines += [f"  {shorten(text, 150)}" for text in needs[:_LISTED]]
     return [*lines, *([f"  and {len(needs) - _LISTED} more"] if len(needs) > _LISTED else [])]

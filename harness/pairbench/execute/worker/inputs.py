@@ -110,7 +110,7 @@ def build_inputs(
         random.seed(number)
         np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
         inputs = operator.inputs(make, **case.axes_for(operator.inputs, ["direction"] if operator.gradients else []))
-    if type(inputs) is tuple:  # arguments by position, see `calls.bound`
+    if isinstance(inputs, tuple):  # arguments by position, see `calls.bound`
         inputs = {str(place): value for place, value in enumerate(inputs)}
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
         raise DeclarationError(
