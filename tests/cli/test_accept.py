@@ -130,6 +130,16 @@ def test_what_is_stored_is_chosen_by_the_options_of_run(cli: Cli, options: list[
         assert (CASES[0] in {row["case"] for row in said.document["records"]}) == (CASES[1] not in options)
 
 
+def test_compare_and_plot_choose_in_the_same_words(cli: Cli) -> None:
+    write(make_run(0), make_run(1))
+    for verb in (("compare", "latest~1", "latest"), ("plot",)):
+        nothing = cli(*verb, "--tier", "smoke")
+        assert nothing.code == 2 and "--tier smoke selects nothing" in nothing.err
+        assert cli(*verb, "--device", "cuda", "--tier", "real,headline", "-f", "json").code == 0
+    said = cli("compare", "latest~1", "latest", "-i", "nobody", "--device", "cuda", "-f", "json")
+    assert {change["series"]["implementation"] for change in said.document["changes"]} == {"baseline"}, "the control"
+
+
 def test_a_level_is_that_of_the_newest_run_that_had_time_for_the_series(cli: Cli) -> None:
     newest = [
         replace(record, status="skipped", reason=OUT_OF_BUDGET, call_p50_ns=None) if record.case == CASES[0] else record
