@@ -269,3 +269,31 @@ def test_export_says_which_forms_there_are(quick: Pairbench) -> None:
 def test_the_oracle_ratio_of_verify_is_explained(quick: Pairbench) -> None:
     done = quick("verify", f"{SUITES / 'good.py'}::shifts", "--device", "cpu")
     assert done.returncode == 0 and "oracle_ratio: largest error over the baseline's" in done.stdout
+
+
+BY_POSITION = """
+from pairbench import Operator, Variant
+
+def pair(name, baseline, variant, **more):
+    inputs = lambda make, n: (make.normal(n, 8), make.normal(8, 8))
+    return Operator(name, baseline=baseline, variants={"v": variant}, inputs=inputs, cases=[{"n": 8}], **more)
+
+PAIRS = [
+    pair("consumes", lambda x, w: x * x * w, Variant(lambda a, b: a.mul_(a) * b, consumes=["0"])),
+    pair("learns", lambda x, w: x * x * w, lambda *both: both[0].pow(2) * both[1], gradients=["0", "1"]),
+    pair("state", lambda x, w: w.add_(x), lambda a, b: b.add_(a), state=["1"], reset=True),
+    pair("prepared", lambda x, w: x @ w, Variant(lambda a, b: a @ b, prepare=lambda b: {"1": b.clone()}), constants=["1"]),
+    pair("another", lambda x, w: x @ w, lambda a: a),
+]
+"""
+
+
+def test_arguments_by_position_in_every_declaration(quick: Pairbench, tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(BY_POSITION)
+    done = quick("verify", "ops.py", "--device", "cpu", "-f", "json", folder=tmp_path)
+    rows = json.loads(done.stdout)["verifications"]
+    assert len(rows) == 14 and done.returncode == 1
+    for row in rows:
+        wrong = (row["operator"], row["implementation"]) == ("another", "v")
+        assert row["status"] == ("failed" if wrong else "verified"), row
+        assert not wrong or "too many positional arguments" in row["reason"]
