@@ -326,9 +326,10 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
     lines = [f"Pairs: {len(pairs) - wrong} of {len(pairs)} are right"]
     best: dict[tuple[object, ...], tuple[float, Record]] = {}
     for record in records:
-        if record.role != "baseline" and (speedup := speedup_of(record)):
+        # By the lower end of its interval, for what may as well be a loss is no speedup.
+        if record.role != "baseline" and (speedup := speedup_of(record)) and speedup.low > 1:
             key = operator_of(record)
-            best[key] = max(best.get(key, (0.0, record)), (speedup.estimate, record), key=lambda pair: pair[0])
+            best[key] = max(best.get(key, (0.0, record)), (speedup.low, record), key=lambda pair: pair[0])
     largest = sorted(best.values(), key=lambda pair: -pair[0])[:_LISTED]
     hidden = len(records) - len(believed(records))
     why = max((withheld(one.device_kind, one.environment) or "" for one in records), default="")  # the most cores
