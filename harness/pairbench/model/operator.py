@@ -110,7 +110,7 @@ class Operator:
     baseline: Variant
     variants: Mapping[str, Variant]
     inputs: Callable[..., Mapping[str, Any] | tuple[Any, ...]]
-    """A function of `make` and the axes that returns the implementations' keyword arguments."""
+    """A function of `make` and the axes that returns the implementations' keyword arguments, or a tuple of their arguments by position."""
     cases: tuple[Case, ...]
     impostors: Mapping[str, Variant] = field(default_factory=dict)
     """Deliberately wrong implementations. Each must be rejected in every case where its `valid` lets it run."""
