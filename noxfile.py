@@ -49,7 +49,7 @@ NO_GPU = (
 def bench(session: nox.Session) -> None:
     """Measure every operator pair on this machine, judge it, and write the site: the main job. Arguments go to `pairbench run`.
 
-    On a GPU it has 20 minutes, unless `-- --budget 1h` or `-- --budget none` says otherwise.
+    It ends with the answer, and with the first page of the site. On a GPU it has 20 minutes, unless `-- --budget 1h` or `-- --budget none` says otherwise.
     """
     _install(session, ".")
     failed = None
