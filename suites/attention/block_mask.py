@@ -148,6 +148,7 @@ EDGE = [
 block_mask_cache = Operator(
     "block_mask_cache",
     baseline=each_forward,
+    accepts_constant=True,  # a mask depends on the lengths, which are the case's
     variants={
         "cached": cached,
         "from_host": each_forward_from_host,

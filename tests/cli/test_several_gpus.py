@@ -26,7 +26,7 @@ CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 
 
 class Told:
-    """Stands in for progress."""
+    """Keeps the messages that a run would show as its progress."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -311,8 +311,11 @@ def run(
 
 
 def _process_began() -> float:
-    """Return when this process was started, by the monotonic clock; loading an interpreter is part of what a command takes."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    """Return when this process was started, by the monotonic clock, in seconds; now where the system does not say, as on macOS."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return time.monotonic()
     return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 

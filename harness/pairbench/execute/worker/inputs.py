@@ -174,7 +174,7 @@ def _built(operator: Operator, case: Case, device: torch.device, seed: int, like
 
 
 def _for_training(operator: Operator, inputs: dict[str, Any], make: Make, like: dict[str, Any]) -> dict[str, Any]:
-    """Return the inputs, those that are differentiated by requiring a gradient, with gradients of the baseline's outputs among them."""
+    """Return the inputs for a training case: differentiated inputs require a gradient; a backward also gets gradients of the outputs."""
     _require_gradients(operator, inputs)
     if operator.direction == "fwd":
         return inputs
