@@ -1,4 +1,4 @@
-"""A process in a domain of its own can neither look into its parent's memory nor send it signals; its own children it can."""
+"""A process in a domain of its own can neither look into its parent's memory nor send it signals; its own children it can, and it moves files from folder to folder."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 SCRIPT = """
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, tempfile
 from pairbench.execute.isolation import enter_domain, what_holds
 enter_domain()
 kept, words = what_holds()
@@ -19,6 +19,10 @@ for attempt in (lambda: open(f"/proc/{os.getppid()}/mem", "rb"), lambda: os.kill
     except PermissionError:
         continue
     sys.exit(1 if "signal" in words else 0)
+with tempfile.TemporaryDirectory() as folder:
+    os.makedirs(f"{folder}/cache")
+    open(f"{folder}/built", "w").close()
+    os.replace(f"{folder}/built", f"{folder}/cache/built")
 with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
     open(f"/proc/{child.pid}/mem", "rb").close()
     child.kill()
