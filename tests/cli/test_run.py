@@ -166,7 +166,7 @@ def test_forked_workers_find_the_same_as_fresh_ones(fine: dict[str, Any], tmp_pa
 def test_pandas_is_enough_to_read_the_store(fine_folder: Path, fine: dict[str, Any]) -> None:
     frame = pd.read_parquet(fine_folder / "results" / "records")
     assert {item.name for item in fields(Record)} <= set(frame.columns)
-    assert len(fields(Record)) == 133
+    assert len(fields(Record)) == 135
     assert len(frame) == len(fine["records"])
     assert set(frame["run_id"]) == {fine["run_id"]}
     measured = frame[frame["status"] == "measured"]

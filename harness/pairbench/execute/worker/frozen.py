@@ -23,10 +23,13 @@ _all, _map, _zip, _is, _call, _len = all, map, zip, operator.is_, operator.call,
 _OWN = "pairbench."
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 """Names of a module's constants, by convention; other values of our modules are state."""
-_CHANGED_BY_TORCH = frozenset(
-    {"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__", "torch.Storage"}
+_MAY_CHANGE = frozenset(
+    {
+        *("torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__", "torch.Storage"),
+        *("sys.excepthook", "sys.unraisablehook", "threading.excepthook"),
+    }
 )
-"""Replaced by torch itself: the first three when its compiler is loaded, the last with the default dtype."""
+"""Replaced by torch itself: three when its compiler is loaded, one with the default dtype; and how errors are shown, which `torch.distributed` replaces."""
 _MEASURING = ("pairbench.execute.", "pairbench.stats")
 """Beginnings of the names of our modules that measure and judge."""
 _LARGE = ("torch", "numpy", "ctypes", "sys")
@@ -258,7 +261,7 @@ class Frozen:
             if name.startswith(beginning)
             and name not in _GENERATED
             and (callable(value) or isinstance(value, _DESCRIPTORS))
-            and f"{label}.{name}" not in _CHANGED_BY_TORCH
+            and f"{label}.{name}" not in _MAY_CHANGE
         }
         self._hold_names(label, values, held, put)
         for name, value in held.items():

@@ -95,8 +95,9 @@ def _stop_timers(armed: tuple[bool, ...]) -> None:
             signal.setitimer(timer, 0)
 
 
+_RECURSION_LIMIT = sys.getrecursionlimit()
 _getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
-"""Without a search for the name of what is found, which takes 1 us a signal."""
+"""`signal.getsignal` without the search for the handler's name in an enumeration, which takes 1 us a signal."""
 _SIGNALS = tuple(sorted(signal.valid_signals()))
 
 
@@ -456,7 +457,8 @@ STATE: dict[str, Flag] = {
     "imports": Flag(_imports.read, _imports.write, _imports.said),
     "tracing": Flag(_tracing, _set_tracing, lambda *_: "a trace or profile function"),
     "switch_interval": Flag(sys.getswitchinterval, sys.setswitchinterval),
-    "recursion_limit": Flag(sys.getrecursionlimit, sys.setrecursionlimit),
+    # torch's compiler raises it, which harms nobody.
+    "recursion_limit": Flag(lambda: min(sys.getrecursionlimit(), _RECURSION_LIMIT), sys.setrecursionlimit),
     "collector": Flag(_collector, _set_collector, lambda *_: "settings of the garbage collector"),
     "module_hooks": Flag(_module_hooks, _set_module_hooks, lambda *_: "hooks of all modules"),
     "saved_tensor_hooks": Flag(_saved_tensor_hooks, _set_saved_tensor_hooks, lambda *_: "hooks of all saved tensors"),

@@ -191,7 +191,7 @@ watch = Frozen()
 _declared = dict[Path, Frozen]()
 """What suites declare, by their file."""
 _of_suite = list[Frozen]()
-"""That of the suite whose case is under way."""
+"""The element of `_declared` whose suite has a case under way; empty where none has."""
 _tampered = list[str]()
 """The names of what was found replaced in this process."""
 
