@@ -143,7 +143,7 @@ def _normal(values: Floats, middle: Floats | float, deviation: Floats) -> Floats
 ENOUGH = 0.99
 """The probability at which the search stops."""
 UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED
-"""The same for commits that leave the implementation's hash unchanged."""
+"""The probability at which the search stops at a commit that leaves the implementation's hash unchanged."""
 _REACH, _POINTS = 5.0, 101
 """The range of log ratios to integrate over, in deviations beyond both means, and its number of points."""
 
