@@ -13,14 +13,14 @@ SUITE = """
 import torch
 from pairbench import Operator, grid
 
-def through_room(part):
-    def call(x):
+def through_room(part, which):
+    def call(x, *, which=which):
         room = torch.empty(int(torch.cuda.mem_get_info()[1] * part), dtype=torch.uint8, device=x.device).fill_(1)
         return x + room[:1]
     return call
 
-op = Operator("op", baseline=through_room({part}),
-    variants={{f"same_{{i}}": through_room({part}) for i in range({variants})}},
+op = Operator("op", baseline=through_room({part}, "baseline"),
+    variants={{f"same_{{i}}": through_room({part}, i) for i in range({variants})}},
     inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases={{"real": grid(rows=[4])}})
 """
 

@@ -1,5 +1,6 @@
 """Threads that a suite leaves behind, at work or asleep: only those that wait for a process are left alone, and those of libraries."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -162,3 +163,29 @@ def test_a_thread_that_cannot_be_started_is_not_there(suite: ModuleType) -> None
     with pytest.raises(TypeError):
         suite.call(suite._thread.start_new_thread, print, "no tuple")
     assert left_running() is None
+
+
+COMPILE_POOL = """
+import time
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor import config
+from pairbench.execute.worker.left_at_work import processes
+from pairbench.execute.worker.trusted import left_running
+processes.begin()
+config.compile_threads = 2
+pool = AsyncCompile.process_pool()
+began = time.perf_counter()
+assert left_running() is None
+assert time.perf_counter() - began > 0.5, "it was not waited for"
+assert pool.process.poll() is None, "it was killed"
+"""
+
+
+@pytest.mark.slow
+def test_a_compile_pool_that_starts_is_waited_for() -> None:
+    """It starts beside the first compilation on a GPU, imports torch and then sleeps; no implementation is charged for it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE_POOL], env=environment, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -154,7 +154,8 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     )
     run: Callable[[], Any] = training.run if training else bound(function, kwargs)
     if mode == "graph":
-        run = training.capture() if training else capture(run, before=reset)
+        with charged():
+            run = training.capture() if training else capture(run, before=reset)
         restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
     if training:
         reset = run.before if isinstance(run, Replay) else training.ready

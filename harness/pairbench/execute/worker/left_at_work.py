@@ -7,8 +7,11 @@ subreaper, and those that are stopped, for who stops them has them go on when ot
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -29,6 +32,8 @@ class _Processes:
 
     def __init__(self) -> None:
         self._at_work: dict[int, str] = {}
+        self.compile_pool = False
+        """Whether those at work are all of the pool of torch's compiler, which starts beside the first compilation and then sleeps."""
         self._known: set[int] = set()
         self.of_another = False
         """Whether those that were killed last were there before the step or turn that has just ended: another's, which slept until then."""
@@ -39,6 +44,7 @@ class _Processes:
 
     def at_work(self) -> str | None:
         """Describe a process below this one that runs or is stopped, or return None; where there are no children this takes a microsecond."""
+        self.compile_pool = False
         if not _has_children():
             self._at_work = {}
             return None
@@ -48,6 +54,7 @@ class _Processes:
         self._at_work = found
         if not found:
             return None
+        self.compile_pool = found.keys() <= set(_compile_pool())
         pid, state = next(iter((again or found).items()))
         return f"a process {'stopped' if state[0] in 'Tt' else 'running'} (pid {pid}: {state[2:]!r})"
 
@@ -71,8 +78,8 @@ def _has_children() -> bool:
     return True
 
 
-def _descendants() -> list[int]:
-    found, at = list[int](), [os.getpid()]
+def _descendants(of: Iterable[int] = ()) -> list[int]:
+    found, at = list[int](), [*of] or [os.getpid()]
     while at:
         pid = at.pop()
         for file in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -80,6 +87,12 @@ def _descendants() -> list[int]:
                 at += (children := [int(word) for word in file.read_text().split()])
                 found += children
     return found
+
+
+def _compile_pool() -> list[int]:
+    pools = getattr(sys.modules.get("torch._inductor.async_compile"), "_pool_set", ())
+    roots = [pool.process.pid for pool in pools if isinstance(getattr(pool, "process", None), subprocess.Popen)]
+    return [*roots, *_descendants(roots)] if roots else []
 
 
 def _state(pid: int) -> str:

@@ -256,6 +256,8 @@ def tampered() -> bool:
 
 _GRACE_S = 0.25
 """Seconds in which a thread may end that has been told to, and in which a process may come to rest."""
+_COMPILE_POOL_S = 30.0
+"""Seconds that the processes of torch's compiler may take to start: they import torch."""
 _WAIT_FOR_A_PROCESS = {
     function.__code__ for name in ("_wait", "_try_wait") if (function := getattr(subprocess.Popen, name, None))
 }
@@ -271,12 +273,13 @@ def left_running(*, thorough: bool = True) -> str | None:
     Args:
         thorough: Look at native threads, too, which takes 20 us.
     """
-    until = perf_counter() + _GRACE_S
+    began = perf_counter()
     while words := _left_behind() or processes.at_work() or (native_threads.at_work() if thorough else None):
-        if perf_counter() > until:
+        grace_s = _COMPILE_POOL_S if processes.compile_pool else _GRACE_S
+        if perf_counter() - began > grace_s:
             processes.kill()
             return f"leaves {words}, which slows what is timed next; end it before the call returns"
-        sleep(0.001)
+        sleep(grace_s / 250)
     return None
 
 
