@@ -15,7 +15,6 @@ from pairbench.analyze.compare.effect import (
     decide,
     estimate,
     excess,
-    groups_of,
     minimum_effect,
     prior,
 )
@@ -251,7 +250,3 @@ def test_few_controls_leave_the_guess() -> None:
     guess = np.array([1.0, 2.0] * 20)
     found = excess(np.zeros(40), np.full(40, 9.0), np.arange(40.0), np.arange(40) < 15, guess)
     assert found.tolist() == guess.tolist()
-
-
-def test_groups_are_places() -> None:
-    assert [group.tolist() for group in groups_of(np.array([3, 1, 3]))] == [[1], [0, 2]]

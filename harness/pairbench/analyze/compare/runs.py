@@ -389,9 +389,7 @@ def compare(
     changes = []
     for item in matched:
         sides, of_series = latencies.get(item.series, (None, {}))
-        control, control_changes = None, {}
-        if sides:
-            control, control_changes = _control(sides, [latencies[other] for other in beside[pair_of(item.series)]])
+        control, control_changes = _control(sides, [latencies[other] for other in beside[pair_of(item.series)]])
         evidence = _Evidence(
             matched=item,
             measured=sides,
@@ -418,13 +416,14 @@ def _measured_sides(item: Matched) -> MeasuredSides | None:
 
 
 def _control(
-    measured: MeasuredSides, beside: Sequence[tuple[MeasuredSides, Mapping[str, Judgement]]]
+    measured: MeasuredSides | None, beside: Sequence[tuple[MeasuredSides, Mapping[str, Judgement]]]
 ) -> tuple[MeasuredSides | None, dict[str, Interval]]:
     """Return the baseline for a variant, and for a baseline the variant in the middle, with its changes."""
     others = sorted(
         (judgement.change.estimate, place)
         for place, (other, judgements) in enumerate(beside)
-        if other.is_baseline is not measured.is_baseline
+        if measured
+        and other.is_baseline is not measured.is_baseline
         and (judgement := judgements.get(measured.latency.p50))
         and judgement.change
     )
