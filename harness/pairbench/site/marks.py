@@ -82,7 +82,7 @@ def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
     variants = tuple(name for name in implementations(series) if name != BASELINE)
     if not variants:
         return None
-    labels = {one.case: (place, one.label) for place, one in enumerate(case_labels(series))}
+    labels = {case: (place, label) for place, (case, label) in enumerate(case_labels(series).items())}
     groups: dict[tuple[str, str], dict[str, SeriesFacts]] = {}
     for one in series:
         if one.series.implementation != BASELINE:

@@ -80,7 +80,7 @@ _FEW = 6  # number of runs below which no change of level can be found: it takes
 
 def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
     """Return the table's rows: cases as the charts have them, the baseline of each first."""
-    labels = {one.case: (index, one.label) for index, one in enumerate(case_labels(operator.series))}
+    labels = {case: (index, label) for index, (case, label) in enumerate(case_labels(operator.series).items())}
     ordered = sorted(
         operator.series,
         key=lambda one: (

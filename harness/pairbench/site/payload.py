@@ -234,13 +234,13 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     runs = _Runs(facts, page)
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
-    cases = {one.case: index for index, one in enumerate(labels)}
+    cases = list(labels)
     axes = {one.series.case: one.axes for one in operator.series}
     names = implementations(operator.series)
     series = [
         {
             **_series(one, kernels),
-            "case": cases[one.series.case],
+            "case": cases.index(one.series.case),
             "implementation": names.index(one.series.implementation),
             "trend": _trend(trend, runs),
         }
@@ -251,7 +251,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
         "device": shorten(operator.device_name, _NAME),
         "implementations": [shorten(name, _NAME) for name in names],
         "cases": [
-            {"key": shorten(one.case, _NAME), "label": one.label, "axes": _axes(axes[one.case])} for one in labels
+            {"key": shorten(case, _NAME), "label": label, "axes": _axes(axes[case])} for case, label in labels.items()
         ],
         "series": series,
         "speedup": _speedup(operator),
