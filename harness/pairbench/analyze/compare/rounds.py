@@ -200,10 +200,10 @@ def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str, ch
         if place is None or not chosen[index]:
             continue
         variant, baseline = all_measured[index], all_measured[place]
-        controls = {_run_of(record): record for record in (*baseline.reference, *baseline.current)}
+        controls = {run_of(record): record for record in (*baseline.reference, *baseline.current)}
         level = mean_log(metric, list(controls.values()))
         for current, side in enumerate((variant.reference, variant.current)):
-            of_runs = (relative_rounds(record, controls.get(_run_of(record)), metric) for record in side)
+            of_runs = (relative_rounds(record, controls.get(run_of(record)), metric) for record in side)
             known += [(index, current, own.rounds, own.mean + level, own.square) for own in of_runs if own]
     return _as_runs(known)
 
@@ -218,7 +218,7 @@ def baselines_of(all_measured: Sequence[MeasuredSides]) -> list[int | None]:
     return [None if sides.is_baseline else places.get((pair_of(sides.series), sides.latency)) for sides in all_measured]
 
 
-def _run_of(record: Record) -> tuple[str, str | None]:
+def run_of(record: Record) -> tuple[str, str | None]:
     """Return the run and the device, which a variant's record shares with its baseline's."""
     return record.run_id, record.device_uuid
 
@@ -233,7 +233,7 @@ def relative_rounds(variant: Record, baseline: Record | None, metric: str) -> Lo
 
 def mean_relative(metric: str, records: Iterable[Record], baselines: Iterable[Record]) -> float:
     """Return the mean of a variant's runs relative to its baseline's, in log units; NaN where no run has both."""
-    of_run = {_run_of(record): record for record in baselines}
-    pairs = [relative_rounds(record, of_run.get(_run_of(record)), metric) for record in records]
+    of_run = {run_of(record): record for record in baselines}
+    pairs = [relative_rounds(record, of_run.get(run_of(record)), metric) for record in records]
     means = [rounds.mean for rounds in pairs if rounds is not None]
     return statistics.fmean(means) if means else math.nan

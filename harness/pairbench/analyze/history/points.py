@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from pairbench.analyze.compare.attribute import (
     percent,
     source_changed,
 )
+from pairbench.analyze.compare.rounds import run_of
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Policy
@@ -69,16 +71,15 @@ class SeriesPoint:
         vars(self).update(derived)  # frozen for everybody else
 
 
-@dataclass(frozen=True, kw_only=True)
-class History:
+class History(NamedTuple):
     """The points of a series, oldest first; `notes` are sentences about runs that were left out or moved."""
 
     points: tuple[SeriesPoint, ...]
     timer: str | None
     control: str | None
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
-    notes: tuple[str, ...] = ()
-    latency: Latency = CALL
+    notes: tuple[str, ...]
+    latency: Latency
     """The latency that is the result of the newest run."""
 
 
@@ -111,7 +112,7 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         words = f"a device latency by {clock[1]}" if clock[0] is DEVICE else "the latency of a call alone"
         notes.append(f"{_runs(len(others))} without {words} left out: another clock is another series")
         own = [record for record in own if record not in others]
-    late = [record.run_id for record in own if (_moment(record.started_at) or math.inf) < _committed(record)]
+    late = [record.run_id for record in own if (moment_of(record.started_at) or math.inf) < _committed(record)]
     if late:
         notes.append(
             f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, "
@@ -119,7 +120,7 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         )
     control = _control(ordered, implementation)
     controls = {
-        _run_of(record): record
+        run_of(record): record
         for record in ordered
         if record.implementation == control and record.timer in (None, timer)
     }
@@ -130,19 +131,13 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         if record.definition_hash is not None:
             part += definition is not None and record.definition_hash != definition
             definition = record.definition_hash
-        control_record = controls.get(_run_of(record))
+        control_record = controls.get(run_of(record))
         gpu = record.device_uuid if counts[record.run_id] == 1 else None
         points.append(SeriesPoint(record=record, control=control_record, part=part, latency=clock[0], gpu=gpu))
     devices = {record.device_uuid for record in own}
     if len(devices) > 1:
         notes.append(f"the runs are of {len(devices)} devices of this model")
-    return History(
-        points=tuple(points),
-        timer=timer,
-        control=control if controls else None,
-        notes=tuple(notes),
-        latency=clock[0],
-    )
+    return History(tuple(points), timer, control if controls else None, tuple(notes), clock[0])
 
 
 def _clock(record: Record) -> tuple[Latency, str | None]:
@@ -155,7 +150,7 @@ def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
     by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
-        key = (*_run_of(record), record.implementation)
+        key = (*run_of(record), record.implementation)
         if key in by_run:
             again.add(record.run_id)
         # Of a run that was stored twice, the record with a value.
@@ -174,7 +169,7 @@ def _filled_in(ordered: list[Record]) -> list[Record]:
     late: list[Record] = []
     newest = -math.inf
     for record in ordered:
-        committed, started = _moment(record.commit_at), _moment(record.started_at)
+        committed, started = moment_of(record.commit_at), moment_of(record.started_at)
         if committed is not None and started is not None and committed < newest and started - committed > _FILLED_IN_S:
             late.append(record)
             continue
@@ -191,19 +186,19 @@ def _filled_in(ordered: list[Record]) -> list[Record]:
 
 
 def _committed(record: Record) -> float:
-    moment = _moment(record.commit_at)
-    return -math.inf if moment is None else moment
+    return -math.inf if (moment := moment_of(record.commit_at)) is None else moment
 
 
 def _when(record: Record) -> tuple[float, str, str]:
-    started = _moment(record.started_at)
+    started = moment_of(record.started_at)
     if started is None:  # run ids begin with the same moment
-        started = _moment(record.run_id.partition("-")[0] + "+00:00")
+        started = moment_of(record.run_id.partition("-")[0] + "+00:00")
     return math.inf if started is None else started, record.run_id, record.device_uuid or ""
 
 
 @functools.lru_cache(maxsize=4096)  # of the same runs in every series
-def _moment(text: str | None) -> float | None:
+def moment_of(text: str | None) -> float | None:
+    """Return a moment in ISO 8601, in UTC unless it says otherwise, as seconds since 1970; None for other text."""
     try:
         moment = dt.datetime.fromisoformat(text or "")
     except ValueError:
@@ -217,10 +212,6 @@ def _control(records: Sequence[Record], implementation: str) -> str | None:
     measured = (record.implementation for record in records if median(record) is not None)
     variants = Counter(name for name in measured if name not in (None, BASELINE))
     return min(variants, key=lambda name: (-variants[name], name or ""), default=None)
-
-
-def _run_of(record: Record) -> tuple[str, str | None]:
-    return record.run_id, record.device_uuid
 
 
 def _runs(number: int) -> str:
