@@ -45,8 +45,6 @@ class SpeedupChart:
     title: str
     subtitle: str
     groups: tuple[str, ...]
-    cases: tuple[str, ...]  # key of the case of each group
-    modes: tuple[str, ...]  # the mode of each group
     heads: tuple[float, ...]  # row of each group's name: a row of its own, or that of its points where they share one
     rows: int  # number of rows from top to bottom
     shared: bool  # whether the variants of a case share a row
@@ -88,8 +86,6 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         title=shorten(f"{series[0].series.operator}: speedup over the baseline" if series else "speedup", 115),
         subtitle=shorten(", ".join(parts), 140),
         groups=tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys),
-        cases=tuple(case for case, _ in keys),
-        modes=tuple(mode for _, mode in keys),
         heads=tuple(heads),
         rows=len(keys) if shared else len(keys) + len(points),
         shared=shared,

@@ -230,7 +230,6 @@ class SeriesChart:
     counts: tuple[CountLine, ...]  # what is counted and ever took another value, the most telling first
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
-    runs: tuple[str, ...]  # id, date and commit of each run
     log: bool  # whether the axis of latencies is logarithmic
 
 
@@ -246,6 +245,12 @@ def series_chart(trend: Trend) -> SeriesChart:
     p95 = _scaled([point.p95_ns for point in points], scale)
     control = _scaled([point.control_ns for point in points], scale)
     values = [value for line in (p50, p95) for value in line if value > 0]
+    ticks = []
+    # Evenly spaced, the newest run always among them.
+    for index in reversed(range(len(points) - 1, -1, -max(1, math.ceil(len(points) / _LABELS)))):
+        record = points[index].record
+        label = " ".join(filter(None, [record.started_at[:10], short_commit(record)]))
+        ticks.append((index, shorten(label, 30)))
     return SeriesChart(
         title=shorten(trend.series.name, 115),
         subtitle=shorten(_subtitle(trend), 140),
@@ -264,8 +269,7 @@ def series_chart(trend: Trend) -> SeriesChart:
         speedup_levels=_steps(trend.levels, [level.speedup or math.nan for level in trend.levels], "speedup_rise"),
         counts=_count_lines(trend),
         marks=tuple(_chart_marks(trend)),
-        ticks=tuple((index, _tick(points[index])) for index in _thinned(len(points))),
-        runs=tuple(f"{point.record.run_id} {_tick(point)}" for point in points),
+        ticks=tuple(ticks),
         log=bool(values) and max(values) / min(values) >= _LOG_FROM,
     )
 
@@ -337,16 +341,3 @@ def _chart_marks(trend: Trend) -> list[Mark]:
     for kind in (moves, _count_marks(trend), eras, definitions, gaps):
         marks += kind if len(kind) <= _NAMED else [mark._replace(label="") for mark in kind]
     return marks
-
-
-def _thinned(number: int) -> list[int]:
-    """Return the indices of runs that get a label: evenly spaced, the newest always among them."""
-    if number <= _LABELS:
-        return list(range(number))
-    step = -(-number // _LABELS)
-    return sorted(range(number - 1, -1, -step))
-
-
-def _tick(point: SeriesPoint) -> str:
-    record = point.record
-    return shorten(" ".join(filter(None, [record.started_at[:10], short_commit(record)])), 30)

@@ -150,8 +150,6 @@ class Effects:
     """The logarithm of current over reference."""
     error: Floats
     """The standard error of the change; NaN also where nothing tells how far rounds spread."""
-    freedom: Floats
-    """The degrees of freedom of the standard error."""
     p_value: Floats
     """Two-sided, of there being no change."""
     low: Floats
@@ -256,15 +254,14 @@ def _moderated(
     return lent * lent_variance + within * variance, lent + within
 
 
-def _effects(change: Floats, total: Floats, freedom: Floats, told: Bools) -> Effects:
+def _effects(change: Floats, total: Floats, freedom: Floats, known: Bools) -> Effects:
     """Return changes with their t intervals, by the variances of the changes where these are known."""
-    error = np.where(told, np.sqrt(total), np.nan)
+    error = np.where(known, np.sqrt(total), np.nan)
     t_freedom = np.maximum(freedom, 1)
     reach = special.stdtrit(t_freedom, 0.975) * error
     return Effects(
         change=change,
         error=error,
-        freedom=np.where(told, freedom, np.nan),
         p_value=2 * special.stdtr(t_freedom, -np.abs(change) / error),
         low=change - reach,
         high=change + reach,

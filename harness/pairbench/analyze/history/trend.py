@@ -56,12 +56,8 @@ class NewestRuns:
     reason: str
     runs: int = 0
     """The number of newest runs that were judged together."""
-    level: float | None = None
-    """Natural logarithm of the level that they are judged against: the current one without them, or the one before a new one."""
     effect: float | None = None
-    """The mean of these runs over that level: 1.03 is 3 % more."""
-    p_value: float | None = None
-    """The chance that noise alone takes so many runs so far; None where a changepoint is the reason."""
+    """The mean of these runs over the level that they are judged against: 1.03 is 3 % more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +65,6 @@ class _Tail:
     """The newest runs against the runs before them on the same level."""
 
     runs: int
-    level: float
     shift: float
     halfwidth: float
     """Half the width of the 95 % interval of the shift, in log units."""
@@ -119,7 +114,6 @@ def _arrived(values: Floats, runs: int, last: Changepoint) -> NewestRuns:
     return NewestRuns(
         verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before),
         runs=runs,
-        level=last.before,
         effect=last.effect,
         reason=f"a new level began {runs} runs ago" + (", but the newest run is nearer to the old one" if back else ""),
     )
@@ -141,10 +135,7 @@ def _judged(tails: Sequence[_Tail], smallest: float) -> NewestRuns:
         verdict, tail, reason = Verdict.SAME, inside[-1], "the 95 % interval lies within the minimum effect"
     else:
         verdict, tail, reason = Verdict.UNDECIDED, tails[-1], "too noisy a series to tell from so few runs"
-    effect = math.exp(tail.shift)
-    return NewestRuns(
-        verdict=verdict, runs=tail.runs, level=tail.level, effect=effect, p_value=tail.p_value, reason=reason
-    )
+    return NewestRuns(verdict=verdict, runs=tail.runs, effect=math.exp(tail.shift), reason=reason)
 
 
 def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
@@ -172,7 +163,6 @@ def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -
     least = float((side * (values[-runs:] - means[-1])).min())
     return _Tail(
         runs=runs,
-        level=means[-1],
         shift=shift,
         halfwidth=float(special.stdtrit(freedom, 0.975)) * spread,
         gaussian=min(1.0, 2 * float(special.stdtr(freedom, -least / spread))),
