@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
@@ -21,29 +21,19 @@ from pairbench.stats import (
 Rounds = list[list[float]]
 
 
-class SampledRounds(NamedTuple):
-    """The samples of an outcome in ns, of each round, without the throttled blocks that were measured again."""
+def sampled_rounds(outcome: Outcome) -> dict[Latency, Rounds]:
+    """Return the samples of an outcome in ns, of each round, without the throttled blocks that were measured again.
 
-    call: Rounds
-    device: Rounds | None
-    """Device latencies; None where a round has none."""
-    host: Rounds | None
-    stream: Rounds | None
-
-    def of(self, latency: Latency) -> Rounds | None:
-        rounds: Rounds | None = getattr(self, latency.name)
-        return rounds
-
-
-def sampled_rounds(outcome: Outcome) -> SampledRounds:
+    A latency other than the call's is left out where a round lacks it.
+    """
     timed = [(item, samples) for item in outcome.rounds if (samples := samples_of(item, outcome.entry)) is not None]
 
-    def kept(latency: Latency) -> Rounds | None:
+    def kept(latency: Latency) -> Rounds:
         rounds = []
         for item, samples in timed:
             values = samples.on_device_ns if latency is DEVICE else getattr(samples, f"{latency.name}_ns")
             if values is None:
-                return None
+                return []
             labelled = zip(values, item.throttled, strict=False)
             counting = [
                 value for value, throttled in labelled if value is not None and not (item.remeasured and throttled)
@@ -52,9 +42,7 @@ def sampled_rounds(outcome: Outcome) -> SampledRounds:
             rounds += [counting] if counting or latency not in (DEVICE, STREAM) else []
         return rounds
 
-    return SampledRounds(
-        call=kept(CALL) or [], device=kept(DEVICE) or None, host=kept(HOST) or None, stream=kept(STREAM) or None
-    )
+    return {latency: rounds for latency in LATENCIES if (rounds := kept(latency)) or latency is CALL}
 
 
 def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
@@ -65,24 +53,24 @@ def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
 def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int) -> dict[str, Any]:
     """Return the columns of an outcome's latencies, and speedups over the control of its mode; none unless it was measured."""
     rounds = sampled_rounds(outcome)
-    if outcome.status is not Status.MEASURED or not rounds.call:
+    if outcome.status is not Status.MEASURED or not rounds[CALL]:
         return {}
-    samples = [found for timed in outcome.rounds if (found := samples_of(timed, outcome.entry))]
+    samples = [own for timed in outcome.rounds if (own := samples_of(timed, outcome.entry))]
     firsts = [item.first_call_ns for item in samples if item.first_call_ns is not None]
     columns: dict[str, Any] = {
         "timer": outcome.rounds[0].timer,
-        "device_timer": samples[0].device_timer if rounds.device else None,
+        "device_timer": samples[0].device_timer if DEVICE in rounds else None,
         "warm_first_call_ns": percentile(firsts, 50) if firsts else None,
         "autotuned": _autotuned([item.autotuned for item in samples]),
-        "n_samples": sum(map(len, rounds.call)),
-        "n_rounds": len(rounds.call),
+        "n_samples": sum(map(len, rounds[CALL])),
+        "n_rounds": len(rounds[CALL]),
         "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
     }
     # On a CPU the call is the host's work, to the last digit: its interval is not drawn twice.
-    distinct = [latency for latency in LATENCIES if latency is not HOST or rounds.host != rounds.call]
+    distinct = [latency for latency in LATENCIES if latency is not HOST or rounds.get(HOST) != rounds[CALL]]
     for latency in distinct:
-        if (own := rounds.of(latency)) is not None:
-            columns |= _percentile_columns(latency, own, resamples)
+        if latency in rounds:
+            columns |= _percentile_columns(latency, rounds[latency], resamples)
     columns |= _speedup_columns(rounds, distinct, outcome, control, resamples)
     if HOST not in distinct:
         columns |= _as_host(columns)
@@ -91,14 +79,9 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
 
 def _autotuned(rounds: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
     """Return the configurations that rounds chose, each with the number of these rounds unless all did."""
-    counts = Counter(text for of_round in rounds for text in of_round)
-    return (
-        tuple(
-            text if count == len(rounds) else f"{text} (in {count} of {len(rounds)} rounds)"
-            for text, count in counts.items()
-        )
-        or None
-    )
+    counts, size = Counter(text for of_round in rounds for text in of_round), len(rounds)
+    texts = (f"{text} (in {count} of {size} rounds)" if count < size else text for text, count in counts.items())
+    return tuple(texts) or None
 
 
 def bound_of(device_ns: float | None, host_ns: float | None) -> str | None:
@@ -144,7 +127,7 @@ def _as_host(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _speedup_columns(
-    rounds: SampledRounds,
+    rounds: Mapping[Latency, Rounds],
     latencies: Sequence[Latency],
     outcome: Outcome,
     control: Outcome | None,
@@ -155,35 +138,25 @@ def _speedup_columns(
     columns: dict[str, float | None] = {}
     beside = sampled_rounds(control)
     for latency in latencies:
-        ours, theirs = rounds.of(latency), beside.of(latency)
-        if latency is DEVICE and _device_timers(outcome) != _device_timers(control):
-            # A replay is not divided by launches, whose pauses it does not have.
-            ours, theirs = rounds.stream, beside.stream
-        if ours and theirs:
-            if latency is HOST:
-                found = _independent_speedup([_quietest(ours)], [_quietest(theirs)], resamples)
-            elif ours is rounds.stream or len(ours) != len(theirs):
-                found = _independent_speedup(ours, theirs, resamples)
-            else:
-                found = _speedup(ours, theirs, resamples)
-            columns |= interval_columns(latency.speedup, found)
+        # A replay is not divided by launches, whose pauses it does not have.
+        replayed = latency is DEVICE and _device_timers(outcome) != _device_timers(control)
+        ours, theirs = (side.get(STREAM if replayed else latency, []) for side in (rounds, beside))
+        if latency is HOST and ours and theirs:
+            ours, theirs = [_quietest(ours)], [_quietest(theirs)]
+        if not ours or not theirs:
+            continue
+        if latency in (HOST, STREAM) or replayed or len(ours) != len(theirs):
+            # Samples that are not paired by blocks.
+            intervals = (latency_intervals(side, (50,), resamples=resamples)[0] for side in (theirs, ours))
+            speedup = ratio_interval(*intervals)
+        else:
+            # Triton's do_bench takes a number of samples of its own of each; the first of both are paired.
+            pairs = [list(zip(*both, strict=False)) for both in zip(theirs, ours, strict=True)]
+            sides = ([[pair[side] for pair in of_round] for of_round in pairs] for side in (0, 1))
+            speedup = speedup_interval(*sides, resamples=resamples)
+        columns |= interval_columns(latency.speedup, speedup)
     return columns
 
 
 def _device_timers(outcome: Outcome) -> set[str | None]:
-    return {found.device_timer for timed in outcome.rounds if (found := samples_of(timed, outcome.entry))}
-
-
-def _independent_speedup(ours: Rounds, theirs: Rounds, resamples: int) -> Interval:
-    """Return the speedup where samples are not paired by blocks."""
-    return ratio_interval(*(latency_intervals(rounds, (50,), resamples=resamples)[0] for rounds in (theirs, ours)))
-
-
-def _speedup(ours: Sequence[list[float]], theirs: Sequence[list[float]], resamples: int) -> Interval:
-    # Triton's do_bench takes a number of samples of its own of each; the first of both are paired.
-    lengths = [min(len(a), len(b)) for a, b in zip(theirs, ours, strict=True)]
-    return speedup_interval(
-        [values[:n] for values, n in zip(theirs, lengths, strict=True)],
-        [values[:n] for values, n in zip(ours, lengths, strict=True)],
-        resamples=resamples,
-    )
+    return {own.device_timer for timed in outcome.rounds if (own := samples_of(timed, outcome.entry))}

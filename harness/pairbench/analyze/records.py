@@ -4,6 +4,7 @@ Impossible results are refused on the way: faster than the hardware, without any
 contradict one another.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -49,38 +50,29 @@ def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outc
     modes = {entry.mode for entry in doubts}
     known = [_by_stream(item, doubts.get(item.entry)) if item.entry.mode in modes else item for item in outcomes]
     controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
-    why_not = [
-        beyond_hardware(item, environment) or without_work(item, controls.get(item.entry.mode), environment)
-        if item.status is Status.MEASURED
-        else None
-        for item in known
-    ]
-    return [
-        replace(item, status=Status.FAILED, reason=f"implausible: {why}", rounds=()) if why else item
-        for item, why in zip(known, why_not, strict=True)
-    ]
+    judged = []
+    for item in known:
+        control, why = controls.get(item.entry.mode), None
+        if item.status is Status.MEASURED:
+            why = beyond_hardware(item, environment) or without_work(item, control, environment)
+        reason = f"implausible: {why}"
+        judged.append(replace(item, status=Status.FAILED, reason=reason, rounds=()) if why else item)
+    return judged
 
 
 def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
     """Return a sentence where a case's baseline took longer beside the variants than where none was ever called, else None.
 
     Quick calls beside them are compared with slow ones alone, so that each has its own spread; whatever slowed a few calls of one round slowed no quick one.
-
-    Args:
-        outcomes: Of the case, its eager baseline among them.
     """
-    baseline = next((one for one in outcomes if one.entry.role == "baseline" and one.entry.mode == "eager"), None)
+    baseline = next((item for item in outcomes if item.entry.role == "baseline" and item.entry.mode == "eager"), None)
     if baseline is None or baseline.status is not Status.MEASURED:
         return None
-    both = [
-        (timed.alone_ns, samples.call_ns)
-        for timed in baseline.rounds
-        for samples in timed.entries
-        if timed.alone_ns and samples.entry == baseline.entry
-    ]
-    if not both or not all(is_slowed(*one) for one in both):
+    timed = ((timed.alone_ns, samples_of(timed, baseline.entry)) for timed in baseline.rounds)
+    both = [(alone_ns, samples.call_ns) for alone_ns, samples in timed if alone_ns and samples]
+    if not both or not all(itertools.starmap(is_slowed, both)):
         return None
-    alone, beside = (percentile([value for one in both for value in one[place]], 50) for place in (0, 1))
+    alone, beside = (percentile([*itertools.chain(*side)], 50) for side in zip(*both, strict=True))
     return (
         f"its speedup is withheld: the baseline takes {beside / 1e3:.1f} us beside the variants and {alone / 1e3:.1f} us in a process "
         "where none was called, so one of them slows it"
@@ -90,30 +82,27 @@ def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
 def why_no_replay(outcome: Outcome) -> str | None:
     """Return a sentence where replays of a captured call have a device latency that cannot be right, else None."""
     taken = _taken(outcome)
-    if outcome.status is not Status.MEASURED or not taken or any(one.device_timer != "graph_replay" for one in taken):
+    if outcome.status is not Status.MEASURED or {samples.device_timer for samples in taken} != {"graph_replay"}:
         return None
-    device = percentile([value for one in taken for value in one.device_ns or ()], 50)
-    streams = [value for one in taken for value in _known(one.stream_ns)]
+    device = percentile([value for samples in taken for value in samples.device_ns or ()], 50)
+    streams = [value for samples in taken for value in _known(samples.stream_ns)]
     launches = outcome.profile.launches if outcome.profile else None
     if streams and launches and launches.status == "exact":
         work = max(launches.launches or 0, launches.kernels or 0) + (launches.memcpys or 0) + (launches.memsets or 0)
         stream = percentile(streams, 50)
+        own = f"its own launches take {stream / 1e3:.1f} us on the device"
         if stream > OVER * device + LAUNCH_NS * work:
-            return (
-                f"its own launches take {stream / 1e3:.1f} us on the device, a replay of the captured call {device / 1e3:.1f} us, and {work} "
-                f"launches explain {(OVER - 1) * device / 1e3 + LAUNCH_NS * work / 1e3:.1f} us at most"
-            )
+            explained = (OVER - 1) * device / 1e3 + LAUNCH_NS * work / 1e3
+            return f"{own}, a replay of the captured call {device / 1e3:.1f} us, and {work} launches explain {explained:.1f} us at most"
         if stream < UNDER * device - TICK_NS:
-            return f"its own launches take {stream / 1e3:.1f} us on the device, and a replay of the captured call {device / 1e3:.1f} us"
+            return f"{own}, and a replay of the captured call {device / 1e3:.1f} us"
     rounds = [
-        tuple(percentile(values, 50) for values in (one.call_ns, one.device_ns, one.host_ns) if values) for one in taken
+        tuple(percentile(values, 50) for values in (samples.call_ns, samples.device_ns, samples.host_ns) if values)
+        for samples in taken
     ]
-    if all(len(of) == 3 and of[0] > CALL_FACTOR * (of[1] + of[2]) + CALL_NS for of in rounds):
-        call, on_device, host = rounds[0]
-        return (
-            f"a call takes {call / 1e3:.1f} us, although the device needs {on_device / 1e3:.1f} us for a replay of it and the host {host / 1e3:.1f} us "
-            "to issue it"
-        )
+    if all(len(each) == 3 and each[0] > CALL_FACTOR * (each[1] + each[2]) + CALL_NS for each in rounds):
+        call, on_device, host = (f"{value / 1e3:.1f} us" for value in rounds[0])
+        return f"a call takes {call}, although the device needs {on_device} for a replay of it and the host {host} to issue it"
     return None
 
 
@@ -130,7 +119,7 @@ def _by_stream(outcome: Outcome, why: str | None) -> Outcome:
     if outcome.status is not Status.MEASURED:
         return outcome
     rounds = tuple(replace(timed, entries=tuple(map(changed, timed.entries))) for timed in outcome.rounds)
-    instead = "that of its own launches" if any(one.stream_ns for one in _taken(outcome)) else "not known"
+    instead = "that of its own launches" if any(samples.stream_ns for samples in _taken(outcome)) else "not known"
     reason = f"its device latency is {instead}, for a replay {'is' if why else 'beside it is'} not believed"
     reason = "; ".join(filter(None, [outcome.reason, f"{reason}: {why}" if why else reason]))
     return replace(outcome, rounds=rounds, reason=reason)
@@ -157,21 +146,20 @@ def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
     gpus = outcome.operator.implementation(outcome.entry.implementation).gpus
     kind = environment.device.kind
     rate = max((value for name, value in ceilings.items() if name.endswith("_tflops")), default=None)
-    if rate and latency_ns * RATE_LIMIT[kind] * gpus < flops / rate / 1e3:
-        return (
-            f"{latency_ns / 1e3:.3g} us for the {flops:.3g} FLOP that are declared as the least cost is "
-            f"{flops / latency_ns / 1e3:.3g} TFLOP/s, {flops / latency_ns / 1e3 / rate / gpus:.3g} times the highest rate measured here, {rate:.3g}; "
-            "work is left out or not timed, or cost= is too high"
-        )
     bandwidth = ceilings.get("copy_gbps")
     cached = environment.rest.get("gpu", {}).get("l2_bytes", 0) * gpus
-    if kind == "cuda" and bandwidth and latency_ns * BANDWIDTH_LIMIT * gpus < (moved - cached) / bandwidth:
-        return (
-            f"{latency_ns / 1e3:.3g} us for the {moved:.3g} bytes that are declared as the least cost is "
-            f"{moved / latency_ns:.3g} GB/s, {moved / latency_ns / bandwidth / gpus:.3g} times the bandwidth of a copy here, {bandwidth:.4g}; "
-            "work is left out or not timed, or cost= is too high"
-        )
-    return None
+    if rate and latency_ns * RATE_LIMIT[kind] * gpus < flops / rate / 1e3:
+        reached, done = flops / latency_ns / 1e3, f"{flops:.3g} FLOP"
+        limit = f"TFLOP/s, {reached / rate / gpus:.3g} times the highest rate measured here, {rate:.3g}"
+    elif kind == "cuda" and bandwidth and latency_ns * BANDWIDTH_LIMIT * gpus < (moved - cached) / bandwidth:
+        reached, done = moved / latency_ns, f"{moved:.3g} bytes"
+        limit = f"GB/s, {reached / bandwidth / gpus:.3g} times the bandwidth of a copy here, {bandwidth:.4g}"
+    else:
+        return None
+    return (
+        f"{latency_ns / 1e3:.3g} us for the {done} that are declared as the least cost is {reached:.3g} {limit}; "
+        "work is left out or not timed, or cost= is too high"
+    )
 
 
 def without_work(outcome: Outcome, control: Outcome | None, environment: Environment) -> str | None:
@@ -184,19 +172,17 @@ def without_work(outcome: Outcome, control: Outcome | None, environment: Environ
     if ours is None or theirs is None or outcome.entry.role == "baseline" or ours.ops != 0 or not theirs.ops:
         return None
     if environment.device.kind == "cuda":
-        if (ours.launches.status, theirs.launches.status) != ("exact", "exact"):
+        exact = (ours.launches.status, theirs.launches.status) == ("exact", "exact")
+        if not exact or _device_work(ours.launches) or not _device_work(theirs.launches):
             return None
-        if _device_work(ours.launches) or not _device_work(theirs.launches):
-            return None
-        return (
-            f"a call dispatches 0 operators and launches nothing, where the baseline dispatches {theirs.ops} and the device does "
-            f"{_device_work(theirs.launches)} pieces of work; it returns what was computed before"
-        )
-    if outcome.entry.mode != "eager" or ours.allocations != 0 or not theirs.allocations:
+        own, its = "launches", f"the device does {_device_work(theirs.launches)} pieces of work"
+    elif outcome.entry.mode != "eager" or ours.allocations != 0 or not theirs.allocations:
         return None
+    else:
+        own, its = "allocates", f"allocates {theirs.allocations} times"
     return (
-        f"a call dispatches 0 operators and allocates nothing, where the baseline dispatches {theirs.ops} and allocates "
-        f"{theirs.allocations} times; it returns what was computed before"
+        f"a call dispatches 0 operators and {own} nothing, where the baseline dispatches {theirs.ops} and {its}; "
+        "it returns what was computed before"
     )
 
 
@@ -210,7 +196,7 @@ def _latency_ns(outcome: Outcome) -> float | None:
     taken = _taken(outcome)
     devices = [_known(samples.on_device_ns) for samples in taken if samples.on_device_ns is not None]
     chosen = devices if len(devices) == len(taken) else [samples.call_ns for samples in taken]
-    values = [value for of_round in chosen for value in of_round]
+    values = [*itertools.chain(*chosen)]
     return percentile(values, 50) if values else None
 
 
@@ -240,15 +226,13 @@ def to_records(
     # The precision of one implementation holds for the case: that of compiled calls, replays and Triton's kernels is not seen.
     seen = {item.profile.float32_precision for item in known if item.profile} - {None}
     precision = next(iter(seen), None)
-    noted = [_noted(item, slowed) for item in known]
-    return [_record(run, environment, item, controls.get(item.entry.mode), precision, resamples) for item in noted]
-
-
-def _noted(outcome: Outcome, note: str | None) -> Outcome:
-    """Return an outcome that was measured with one more note."""
-    if note is None or outcome.status is not Status.MEASURED:
-        return outcome
-    return replace(outcome, reason="; ".join(filter(None, [outcome.reason, note])))
+    records = []
+    for item in known:
+        noted = item
+        if slowed and item.status is Status.MEASURED:
+            noted = replace(item, reason="; ".join(filter(None, [item.reason, slowed])))
+        records.append(_record(run, environment, noted, controls.get(item.entry.mode), precision, resamples))
+    return records
 
 
 def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:
@@ -258,6 +242,7 @@ def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Rec
 def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) -> list[Samples]:
     """Return the raw samples behind some outcomes, one row a round."""
     rows = []
+    names = ("position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns")
     for outcome in outcomes:
         for timed in outcome.rounds:
             samples = samples_of(timed, outcome.entry)
@@ -278,12 +263,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
                     round=timed.round,
                     stop_reason=timed.stop_reason,
                     block=tuple(range(count)),
-                    position=samples.position,
-                    at_ns=samples.at_ns,
-                    call_ns=samples.call_ns,
-                    host_ns=samples.host_ns,
-                    device_ns=samples.device_ns,
-                    stream_ns=samples.stream_ns,
+                    **{name: getattr(samples, name) for name in names},
                     throttled=timed.throttled[:count],
                     outlier=tuple(bool(label) for label in outliers(samples.call_ns)),
                 )
@@ -380,9 +360,9 @@ def _time_columns(
         return {}
     latency_ns = columns.get(DEVICE.p50) or columns[CALL.p50]
     readings = [timed.telemetry for timed in outcome.rounds]
-    clocks = [item.sm_clock_mhz for item in readings if item.sm_clock_mhz is not None]
-    temperatures = [item.temperature_c for item in readings if item.temperature_c is not None]
-    powers = [item.power_w for item in readings if item.power_w is not None]
+    clocks, temperatures, powers = (
+        _known([getattr(item, name) for item in readings]) for name in ("sm_clock_mhz", "temperature_c", "power_w")
+    )
     reasons = [item.throttle_reasons for item in readings if item.throttle_reasons is not None]
     return {
         **columns,
@@ -399,13 +379,12 @@ def _profile_columns(outcome: Outcome) -> dict[str, Any]:
     profile = outcome.profile
     if profile is None:
         return {}
-    launches = profile.launches
     counts = ("launches", "kernels", "graph_launches", "memcpys", "memcpy_bytes", "memsets", "syncs")
     return {
-        **{f"{name}_per_call": getattr(launches, name) for name in counts},
+        **{f"{name}_per_call": getattr(profile.launches, name) for name in counts},
         "ops_per_call": profile.ops,
-        "launch_status": launches.status,
-        "kernels": launches.kernel_counts,
+        "launch_status": profile.launches.status,
+        "kernels": profile.launches.kernel_counts,
         "peak_bytes": profile.peak_bytes,
         "allocations_per_call": profile.allocations,
         "saved_bytes": profile.saved_bytes,

@@ -3,11 +3,11 @@
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.errors import SelectionError
-from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, STREAM, interval_of, p50_of, result_of, speedup_of
+from pairbench.model.latency import LATENCIES, Latency, interval_of, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
@@ -77,12 +77,10 @@ class AxisChart:
     log_y: bool
 
 
-def _latency(name: str, scale: float) -> Callable[[Record], Interval | None]:
-    by_name = {one.name: one for one in LATENCIES}
-
+def _latency(latency: Latency | None) -> Callable[[Record], Interval | None]:
     def value(record: Record) -> Interval | None:
-        known = p50_of(record, by_name.get(name))
-        return Interval(*(end / scale for end in known)) if known else None
+        known = p50_of(record, latency)
+        return Interval(*(end / 1e3 for end in known)) if known else None
 
     return value
 
@@ -100,21 +98,15 @@ def _rate(work: Callable[[Record], float | None]) -> Callable[[Record], Interval
 
 
 QUANTITIES: dict[str, Callable[[Record], Interval | None]] = {
-    "p50_us": _latency("", 1e3),
-    "device_p50_us": _latency(DEVICE.name, 1e3),
-    "stream_p50_us": _latency(STREAM.name, 1e3),
-    "call_p50_us": _latency(CALL.name, 1e3),
-    "host_p50_us": _latency(HOST.name, 1e3),
+    "p50_us": _latency(None),
+    **{f"{latency.name}_p50_us": _latency(latency) for latency in LATENCIES},
     "speedup": lambda record: Interval(1.0, 1.0, 1.0) if record.role == BASELINE else speedup_of(record),
     "gbps": _rate(lambda record: record.bytes_moved),
     "tflops": _rate(lambda record: record.flops and record.flops / 1e3),
 }
 """What can be drawn, by name: the value of a record with its interval, or None. `p50_us` is the result: the device's latency on a GPU."""
 _WORDS = {
-    "device_p50_us": f"{AXES[DEVICE.name]}, P50 (us)",
-    "stream_p50_us": f"{AXES[STREAM.name]}, P50 (us)",
-    "call_p50_us": f"{AXES[CALL.name]}, P50 (us)",
-    "host_p50_us": f"{AXES[HOST.name]}, P50 (us)",
+    **{f"{name}_p50_us": f"{text}, P50 (us)" for name, text in AXES.items()},
     "speedup": "speedup over the baseline",
     "gbps": "GB/s",
     "tflops": "TFLOP/s",
@@ -132,44 +124,43 @@ def axis_chart(
     quantity = y or "p50_us"
     if quantity not in QUANTITIES:
         raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
-    measured = [one for one in records if one.status == Status.MEASURED and one.case is not None]
+    measured = [record for record in records if record.status == Status.MEASURED and record.case is not None]
     if not measured:
         raise SelectionError("nothing was measured, so there is nothing to draw")
-    axes = {id(one): _axes(one) for one in measured}
+    axes = {id(record): _axes(record) for record in measured}
     x = x or _only_axis(list(axes.values()))
-    if not any(x in point for point in axes.values()):
-        known = sorted({name for point in axes.values() for name in point})
-        raise SelectionError(f"x={x!r} is no axis of these cases, expected one of {', '.join(known)}")
-    measured = [one for one in measured if x in axes[id(one)] and QUANTITIES[quantity](one) is not None]
+    known = {name for point in axes.values() for name in point}
+    if x not in known:
+        raise SelectionError(f"x={x!r} is no axis of these cases, expected one of {', '.join(sorted(known))}")
+    measured = [record for record in measured if x in axes[id(record)] and QUANTITIES[quantity](record) is not None]
     if not measured:
-        raise SelectionError(
-            f"y={quantity!r} has no value in these records: {_LACKING.get(quantity, 'it was not measured')}"
-        )
-    places, words = _places([axes[id(one)][x] for one in measured])
+        lacking = _LACKING.get(quantity, "it was not measured")
+        raise SelectionError(f"y={quantity!r} has no value in these records: {lacking}")
+    places, words = _places([axes[id(record)][x] for record in measured])
     groups = _groups(measured, axes, x)
     if len(groups) > MOST_PANELS:
-        others = sorted({name for one in measured for name in axes[id(one)]} - {x})
+        others = sorted({name for record in measured for name in axes[id(record)]} - {x})
         raise SelectionError(
             f"a chart along {x!r} would have {len(groups)} panels, expected {MOST_PANELS} at most; select fewer cases, "
             f"by the operator or by {', '.join(others) or 'the device'}"
         )
-    if len(places) > 1 and all(len({_text(axes[id(one)][x]) for one in group}) == 1 for group in groups.values()):
-        others = sorted({name for one in measured for name in axes[id(one)]} - {x})
+    if len(places) > 1 and all(len({_text(axes[id(record)][x]) for record in group}) == 1 for group in groups.values()):
+        others = sorted({name for record in measured for name in axes[id(record)]} - {x})
         raise SelectionError(
             f"no two of these cases differ in {x!r} alone, so there is no line to draw: {', '.join(others)} differ as well; "
             "select cases that share these, or draw along one of them"
         )
-    modes = len({one.mode for one in measured}) > 1
+    modes = len({record.mode for record in measured}) > 1
     panels = tuple(
-        _panel(title, group, [places[_text(axes[id(one)][x])] for one in group], quantity, modes=modes)
+        _panel(title, group, [places[_text(axes[id(record)][x])] for record in group], quantity, modes=modes)
         for title, group in groups.items()
     )
-    values = [point.y for panel in panels for line in panel.lines for point in line.points]
-    at = [point.x for panel in panels for line in panel.lines for point in line.points]
+    points = [point for panel in panels for line in panel.lines for point in line.points]
+    values, at = [point.y for point in points], [point.x for point in points]
     names = [line.name for panel in panels for line in panel.lines]
     result = result_of(measured[0]).name
     return AxisChart(
-        title=shorten(", ".join(dict.fromkeys(str(one.operator) for one in measured)), 100),
+        title=shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100),
         x=x,
         y=_WORDS.get(quantity, _WORDS[f"{result}_p50_us"]),
         quantity=quantity,
@@ -222,38 +213,37 @@ def _places(values: Sequence[object]) -> tuple[dict[str, float], tuple[str, ...]
     """Return the place of each value on the axis, by its text, and the words of an axis that holds some."""
     if all(_is_number(value) for value in values):
         return {_text(value): float(value) for value in values}, ()  # type: ignore[arg-type]
-    ordered = [one.case for one in labels_of({_text(value): {"": value} for value in values})]
+    ordered = list(labels_of({_text(value): {"": value} for value in values}))
     return {word: float(number) for number, word in enumerate(ordered)}, tuple(ordered)
 
 
 def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict[str, list[Record]]:
     """Return the records of each panel by its title: those that differ in `x`, or in what follows from it, alone."""
-    other = dict.fromkeys(name for one in records for name in axes[id(one)] if name != x)
-    follows = {name for name in other if _follows([axes[id(one)] for one in records], x, name)}
-    split = [name for name in other if name not in follows]
-    keys = {
-        id(one): (
-            *(str(one.operator), one.suite, one.device_name),
-            *(f"{name}={_text(axes[id(one)].get(name, ''))}" for name in split),
+    cases = [axes[id(record)] for record in records]
+
+    def follows(name: str) -> bool:
+        """Return whether an axis varies in proportion to `x`: M = N = K / 2 is one axis, not three. Any other would join cases that are not of one line."""
+        pairs = [(case[x], case.get(name)) for case in cases]
+        if not all(_is_number(at) and at and _is_number(value) for at, value in pairs):
+            return False
+        return len(set(pairs)) > 1 and len({round(value / at, 6) for at, value in pairs}) == 1  # type: ignore[operator]
+
+    split = [name for name in dict.fromkeys(itertools.chain(*cases)) if name != x and not follows(name)]
+    keys = [
+        (
+            str(record.operator),
+            record.suite,
+            record.device_name,
+            *(f"{name}={_text(case.get(name, ''))}" for name in split),
         )
-        for one in records
-    }
-    several = [place for place in range(3 + len(split)) if len({key[place] for key in keys.values()}) > 1]
-    found: dict[str, list[Record]] = {}
-    for one in records:
-        key = keys[id(one)]
-        named = ", ".join(key[place] for place in several)
-        found.setdefault(named or one.device_name, []).append(one)
-    return found
-
-
-def _follows(cases: Sequence[Axes], x: str, other: str) -> bool:
-    """Return whether an axis varies in proportion to `x`: M = N = K / 2 is one axis, not three. Any other would join cases that are not of one line."""
-    pairs = {
-        (case.get(x), case.get(other)) for case in cases if _is_number(case.get(x)) and _is_number(case.get(other))
-    }
-    alike = len(pairs) > 1 and all(_is_number(case.get(other)) for case in cases)
-    return alike and len({round(value / at, 6) if at else None for at, value in pairs}) == 1  # type: ignore[operator]
+        for record, case in zip(records, cases, strict=True)
+    ]
+    varying = [place for place, values in enumerate(zip(*keys, strict=True)) if len(set(values)) > 1]
+    panels: dict[str, list[Record]] = {}
+    for record, key in zip(records, keys, strict=True):
+        named = ", ".join(key[place] for place in varying)
+        panels.setdefault(named or record.device_name, []).append(record)
+    return panels
 
 
 def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantity: str, *, modes: bool) -> AxisPanel:
@@ -272,12 +262,10 @@ def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantit
         AxisLine(name=named[key], implementation=key[0], points=tuple(lines[key][x] for x in sorted(lines[key])))
         for key in ordered
     )
-    crossings = [
-        crossing
-        for key in ordered
-        for crossing in _crossings(named[key], ratios.get(key, {}), {x: one.y for x, one in lines[key].items()})
-    ]
-    return AxisPanel(title=shorten(title, 70), lines=made, crossovers=tuple(crossings))
+    crossings = (
+        _crossings(named[key], ratios.get(key, {}), {x: point.y for x, point in lines[key].items()}) for key in ordered
+    )
+    return AxisPanel(title=shorten(title, 70), lines=made, crossovers=tuple(itertools.chain(*crossings)))
 
 
 def _speedup(record: Record, quantity: str) -> float | None:
@@ -287,24 +275,19 @@ def _speedup(record: Record, quantity: str) -> float | None:
     return known.estimate if known else None
 
 
-def _crossings(name: str, ratios: Mapping[float, float], heights: Mapping[float, float]) -> list[Crossover]:
-    found = []
-    places = sorted(set(ratios) & set(heights))
-    for left, right in itertools.pairwise(places):
+def _crossings(name: str, ratios: Mapping[float, float], heights: Mapping[float, float]) -> Iterator[Crossover]:
+    for left, right in itertools.pairwise(sorted(set(ratios) & set(heights))):
         before, after = math.log(ratios[left]), math.log(ratios[right])
         if before * after >= 0:
             continue
         part = before / (before - after)
-        low, high = heights[left], heights[right]
-        log = left > 0
-        at = math.exp(_between(math.log(left), math.log(right), part)) if log else _between(left, right, part)
-        y = math.exp(_between(math.log(low), math.log(high), part))
-        found.append(Crossover(name=name, x=at, y=y, faster_above=after > 0))
-    return found
 
+        def between(low: float, high: float, part: float = part) -> float:
+            return low + part * (high - low)
 
-def _between(low: float, high: float, part: float) -> float:
-    return low + part * (high - low)
+        at = math.exp(between(math.log(left), math.log(right))) if left > 0 else between(left, right)
+        y = math.exp(between(math.log(heights[left]), math.log(heights[right])))
+        yield Crossover(name=name, x=at, y=y, faster_above=after > 0)
 
 
 def _wide(values: Sequence[float]) -> bool:

@@ -183,7 +183,7 @@ def fit_markdown(blocks: Sequence[Block], room: float) -> tuple[str, int]:
 
 def _in_markdown(blocks: Sequence[Block], layout: Layout[Any]) -> list[Block]:
     """Return the blocks that Markdown has."""
-    return [one for one in blocks if not isinstance(one, Line) or (one.markdown and _text_of(one, layout))]
+    return [block for block in blocks if not isinstance(block, Line) or (block.markdown and _text_of(block, layout))]
 
 
 def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str]]:
@@ -223,16 +223,16 @@ def _markdown_table(block: TableBlock) -> str:
 
 def _markdown_rows(block: Grouped) -> Iterator[tuple[str, int, str]]:
     last = ["remarks"] if block.remarks else []
-    names = [block.head, *(one.header for one in block.filled), *last]
-    yield markdown_table(names, [], right=[False, *(one.right for one in block.filled), *(False for _ in last)]), 0, ""
+    headers = [column.header for column in block.filled]
+    right = [False, *(column.right for column in block.filled), *(False for _ in last)]
+    yield markdown_table([block.head, *headers, *last], [], right=right), 0, ""
     for entry in block.entries:
-        rows = [
-            [entry.name, *(cells.get(one.header, "") for one in block.filled), *(entry.remark_cell for _ in last)]
-            for cells, _ in entry.rows or [({}, {})]
-        ]
-        for row in rows[1:]:  # the name and the remarks hold for all of them
-            row[0], row[len(block.filled) + 1 :] = "", ["" for _ in last]
-        yield "".join(map(markdown_row, rows)), 1, ""
+        text = ""
+        for place, (cells, _) in enumerate(entry.rows or [({}, {})]):
+            # The name and the remarks hold for all of its rows.
+            name, remark = ("", "") if place else (entry.name, entry.remark_cell)
+            text += markdown_row([name, *(cells.get(header, "") for header in headers), *(remark for _ in last)])
+        yield text, 1, ""
 
 
 def to_terminal(blocks: Sequence[Block], terminal: Terminal | None = None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.latency import suspicious
 from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict
@@ -41,13 +41,12 @@ _BAD = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Row:
+class _Row(NamedTuple):
     """One metric of one change."""
 
     change: Change
     judgement: Judgement
-    first: bool = True  # whether the row is the first of its change, and so has the cells that hold for all of its rows
+    first: bool  # whether the row is the first of its change, and so has the cells that hold for all of its rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,34 +63,29 @@ def _first(text: Callable[[_Row], str]) -> Callable[[_Row], str]:
     return lambda row: text(row) if row.first else ""
 
 
-def _range(row: _Row) -> str:
-    interval = row.judgement.change
-    return units.change_range(interval.low, interval.high) if interval else ""
-
-
-def _control(row: _Row) -> str:
-    return units.change(row.change.control.estimate) if row.change.control else ""
-
-
 _COLUMNS: tuple[Column[_Row], ...] = (
     Column(
-        header="implementation",
-        text=_first(lambda row: shorten(row.change.series.implementation, 40)),
-        right=False,
+        header="implementation", text=_first(lambda row: shorten(row.change.series.implementation, 40)), right=False
     ),
     Column(header="mode", text=_first(lambda row: row.change.series.mode), right=False, usual="eager"),
     Column(header="metric", text=lambda row: words.metric(row.judgement, of=row.change), right=False, usual="P50"),
     Column(
-        header="reference",
-        text=lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40),
-        drop=2,
+        header="reference", text=lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40), drop=2
     ),
     Column(header="current", text=lambda row: shorten(words.value(row.judgement, row.judgement.current), 40)),
     Column(header="change", text=lambda row: words.change(row.judgement)),
-    Column(header="interval", text=_range, drop=4),
+    Column(
+        header="interval",
+        text=lambda row: units.change_range(*row.judgement.change[1:]) if row.judgement.change else "",
+        drop=4,
+    ),
     Column(header="minimum", text=lambda row: units.percent(row.judgement.minimum_effect), drop=5),
     Column(header="floor", text=lambda row: units.percent(row.judgement.floor), drop=6),
-    Column(header="control", text=_first(_control), drop=3),
+    Column(
+        header="control",
+        text=_first(lambda row: units.change(row.change.control.estimate) if row.change.control else ""),
+        drop=3,
+    ),
     Column(header="attribution", text=_first(lambda row: row.change.attribution or ""), right=False, drop=1),
 )
 
@@ -107,7 +101,7 @@ def _rows_of(change: Change) -> list[_Row]:
         for index, judgement in enumerate(change.judgements)
         if index == 0 or judgement is p50 or judgement.outcome in _MOVED or _host_moved(judgement)
     ]
-    return [_Row(change=change, judgement=judgement, first=not index) for index, judgement in enumerate(chosen)]
+    return [_Row(change, judgement, not index) for index, judgement in enumerate(chosen)]
 
 
 def _host_moved(judgement: Judgement) -> bool:
@@ -123,20 +117,21 @@ def _outcomes(comparison: Comparison) -> list[_Outcome]:
     for change in comparison.changes:
         on_purpose = change.accepted is not None and change.outcome is GateOutcome.UNCHANGED
         (accepted if on_purpose else by_outcome[change.outcome]).append(change)
-    all_sections = [
-        _judged_section("Failed", by_outcome[GateOutcome.FAILED], bad=True),
-        _judged_section("Regressions", by_outcome[GateOutcome.REGRESSION], bad=True),
-        _judged_section("Improvements", by_outcome[GateOutcome.IMPROVEMENT]),
+    titles = {
+        GateOutcome.FAILED: "Failed",
+        GateOutcome.REGRESSION: "Regressions",
+        GateOutcome.IMPROVEMENT: "Improvements",
+    }
+    sections = [_judged_section(title, by_outcome[outcome], bad=outcome in _BAD) for outcome, title in titles.items()]
+    sections += [
         _judged_section("Accepted on purpose", accepted),
         _judged_section("Undecided", by_outcome[GateOutcome.UNDECIDED]),
-        *(
-            _named_section(outcome, by_outcome[outcome])
-            for outcome in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE, GateOutcome.NEW)
-        ),
     ]
+    named = (GateOutcome.MISSING, GateOutcome.INCOMPARABLE, GateOutcome.NEW)
+    sections += [_named_section(outcome, by_outcome[outcome]) for outcome in named]
     if len(by_outcome[GateOutcome.UNCHANGED]) <= _FEW:
-        all_sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
-    return [section for section in all_sections if section.groups]
+        sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
+    return [section for section in sections if section.groups]
 
 
 def false_alarms(comparison: Comparison) -> list[str]:
@@ -154,13 +149,12 @@ def false_alarms(comparison: Comparison) -> list[str]:
 
 def _by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
     """Return changes under their cases; a case comes as early as its largest change."""
-    cases: dict[tuple[str, str, str], list[Change]] = {}
+    cases: dict[str, list[Change]] = {}
     for change in sorted(changes, key=_size):
-        one = change.series
-        cases.setdefault((one.device_name, one.suite, one.case), []).append(change)
-    return [
-        (f"{suite}{'::' if case else ''}{case} ({device})", of_case) for (device, suite, case), of_case in cases.items()
-    ]
+        series = change.series
+        name = f"{series.suite}{'::' if series.case else ''}{series.case} ({series.device_name})"
+        cases.setdefault(name, []).append(change)
+    return list(cases.items())
 
 
 def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False) -> _Outcome:
@@ -183,8 +177,7 @@ def _size(change: Change) -> tuple[float, str, str]:
     moved = change.judgements[0].change if change.judgements else None
     size = math.inf
     if moved is not None:
-        known = math.isfinite(moved.estimate) and moved.estimate > 0
-        size = abs(math.log(moved.estimate)) if known else 0.0
+        size = abs(math.log(moved.estimate)) if 0 < moved.estimate < math.inf else 0.0
     return -size, change.series.name, change.series.device_name
 
 
@@ -240,9 +233,8 @@ def _blocks(comparison: Comparison) -> list[Block]:
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
     outcomes = [] if everything_new else _outcomes(comparison)
     shown = [change for one in outcomes if one.judged for _, changes in one.groups for change in _listed(one, changes)]
-    notes = (
-        [words.legend(comparison)] if any(row.judgement.change for change in shown for row in _rows_of(change)) else []
-    )
+    has_change = any(row.judgement.change for change in shown for row in _rows_of(change))
+    notes = [words.legend(comparison)] if has_change else []
     return [
         Line(text=words.headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold"),
         Line(text=f"current: {words.side(comparison.current)}", style="dim"),
@@ -315,12 +307,9 @@ def _ordered(changes: Iterable[Change]) -> list[Change]:
 
 def _table(changes: Sequence[Change], *, remarks: bool) -> Grouped:
     entries = [_entry(case, change) for case, of_case in _by_case(changes) for change in of_case]
-    filled = [
-        column
-        for column in filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
-        if column.header not in ("implementation", "mode")
-    ]
-    return Grouped(columns=_COLUMNS, entries=entries, filled=filled, head="series", remarks=remarks)
+    filled = filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
+    shown = [column for column in filled if column.header not in ("implementation", "mode")]
+    return Grouped(columns=_COLUMNS, entries=entries, filled=shown, head="series", remarks=remarks)
 
 
 def _entry(case: str, change: Change) -> Entry:
@@ -341,7 +330,6 @@ def _entry(case: str, change: Change) -> Entry:
 
 _SHOWN = 10  # number of annotations of one level that GitHub shows of a step; it drops more without a message
 
-_ERRORS = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
 
 
@@ -355,7 +343,7 @@ def annotations(comparison: Comparison) -> str:
     }
     by_outcome[GateOutcome.UNDECIDED] = [change for change in by_outcome[GateOutcome.UNDECIDED] if is_suspect(change)]
     lines = [
-        *_level("error", [change for outcome in _ERRORS for change in _ordered(by_outcome[outcome])]),
+        *_level("error", [change for outcome in _BAD for change in _ordered(by_outcome[outcome])]),
         *_level("warning", [change for outcome in _WARNINGS for change in _ordered(by_outcome[outcome])]),
         _command("notice", words.headline(comparison), title="pairbench"),
     ]
@@ -382,15 +370,10 @@ def _level(level: str, changes: Sequence[Change]) -> list[str]:
 def _annotation(level: str, change: Change) -> str:
     name = shorten(words.name(change.series), 300)
     numbers = []
-    for row in _rows_of(change):
-        one = row.judgement
-        ends = (words.value(one, one.reference), words.value(one, one.current))
-        moved = words.change(one)
-        numbers.append(
-            shorten(
-                f"{words.metric(one, of=change)} {' -> '.join(filter(None, ends))}{f' ({moved})' if moved else ''}", 200
-            )
-        )
+    for _, judgement, _ in _rows_of(change):
+        ends = filter(None, (words.value(judgement, side) for side in (judgement.reference, judgement.current)))
+        moved = f" ({moved})" if (moved := words.change(judgement)) else ""
+        numbers.append(shorten(f"{words.metric(judgement, of=change)} {' -> '.join(ends)}{moved}", 200))
     lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
     message = "\n".join([name, *filter(None, lines), *words.remarks(change)])
     title = f"{change.outcome}: {shorten(change.series.operator, 80)} {shorten(change.series.implementation, 60)}"

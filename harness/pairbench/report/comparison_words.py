@@ -24,10 +24,8 @@ METRICS = {
     "device_p50_ns": "device P50",
     "device_p95_ns": "device P95",
     "host_p50_ns": "host P50",
-    "margin": "margin",
     "memcpy_bytes_per_call": "memcpy bytes",
     "peak_bytes": "peak memory",
-    "status": "status",
 }
 """Names of metrics by the column of the record, where they differ from the column's name."""
 
@@ -39,15 +37,11 @@ OUTCOME_STYLES = {
 }
 """Colours of outcomes on a terminal, the worst first; other outcomes have none."""
 
-_ORDER = (
+_ORDER = (  # the first five were compared
     *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.UNCHANGED),
     *(GateOutcome.UNDECIDED, GateOutcome.NEW, GateOutcome.MISSING, GateOutcome.INCOMPARABLE),
 )
 _COUNTED = {GateOutcome.REGRESSION: "regressions", GateOutcome.IMPROVEMENT: "improvements"}
-_COMPARED = (
-    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT),
-    *(GateOutcome.UNCHANGED, GateOutcome.UNDECIDED),
-)
 _FIELDS = 8  # number of changed fields of an environment that one heading names
 _ERAS = 3  # number of changes of environment that the head names
 _KERNELS = 6  # number of changed kernels that one line names
@@ -61,7 +55,7 @@ def headline(comparison: Comparison) -> str:
 def verdict(outcomes: Counter[GateOutcome]) -> str:
     """Return how many series came out how, the bad first."""
     counts = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
-    if not any(outcomes[outcome] for outcome in _COMPARED):
+    if not any(outcomes[outcome] for outcome in _ORDER[:5]):
         return ": ".join(filter(None, ["nothing was compared", ", ".join(counts)]))
     bad = outcomes[GateOutcome.FAILED] or outcomes[GateOutcome.REGRESSION]
     return ", ".join(counts if bad else ["no regression", *counts])
@@ -136,32 +130,30 @@ def era(fields: Sequence[EraChange]) -> str:
 def eras(comparison: Comparison) -> list[str]:
     """Return each way in which the environment changed, and for how many of the series."""
     counts = Counter(era(change.era) for change in comparison.changes if change.era)
-    whole = len(comparison.changes)
-    lines = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in counts.most_common(_ERAS)]
-    return [*lines, *([f"and in {len(counts) - _ERAS:,} more ways"] if len(counts) > _ERAS else [])]
+    return _most_common(counts, len(comparison.changes))
 
 
 def left_out(comparison: Comparison) -> list[str]:
     """Return which reference runs measured another source than the newest of them, and of how many series."""
-    sets = Counter(change.left_out_runs for change in comparison.changes if change.left_out_runs)
-    whole = len(comparison.changes)
-    lines = [
-        f"left out of the reference: {', '.join(runs)}, of another source than the newest reference run, "
-        f"in {number:,} of {whole:,} series"
-        for runs, number in sets.most_common(_ERAS)
-    ]
-    return [*lines, *([f"and in {len(sets) - _ERAS:,} more ways"] if len(sets) > _ERAS else [])]
+    counts = Counter(
+        f"left out of the reference: {', '.join(change.left_out_runs)}, of another source than the newest reference run"
+        for change in comparison.changes
+        if change.left_out_runs
+    )
+    return _most_common(counts, len(comparison.changes))
+
+
+def _most_common(counts: Counter[str], whole: int) -> list[str]:
+    lines = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in counts.most_common(_ERAS)]
+    return [*lines, *([f"and in {len(counts) - _ERAS:,} more ways"] if len(counts) > _ERAS else [])]
 
 
 def legend(comparison: Comparison) -> str:
     """Return what the latencies and their changes are computed from."""
     interleaved = not comparison.current.runs
-    several = "" if interleaved else ", of several runs their median"
-    change = (
-        "geometric mean of the rounds' ratios"
-        if interleaved
-        else "geometric mean of the rounds, current over reference"
-    )
+    several, change = ", of several runs their median", "geometric mean of the rounds, current over reference"
+    if interleaved:
+        several, change = "", "geometric mean of the rounds' ratios"
     return f"P50 and P95: of all samples, as `pairbench show` prints them{several}; change: {change}"
 
 
@@ -199,33 +191,28 @@ def _numbers_say_it(one: Change) -> bool:
     """Tell whether the reason is only that the interval lies within the band, or reaches across its end."""
     if one.accepted is not None or one.attribution is not None or one.confirmed is not None or not one.judgements:
         return False
+    for judgement in one.judgements:
+        # The latencies that are shown may say something else than the change that was judged.
+        change, least, shown = judgement.change, judgement.minimum_effect, judgement.shown_ratio
+        if change is None or least is None or shown is None or judgement.relative_to_baseline:
+            continue
+        if levels_differ(shown, change.estimate, least):
+            return False
     first = one.judgements[0]
     judged = first.change is not None and first.minimum_effect is not None
-    if any(map(_shows_otherwise, one.judgements)):
-        return False
     return one.outcome is GateOutcome.UNCHANGED or (first.verdict is Verdict.UNDECIDED and judged)
-
-
-def _shows_otherwise(judgement: Judgement) -> bool:
-    """Tell whether the latencies that are shown say something else than the change that was judged."""
-    change, least = judgement.change, judgement.minimum_effect
-    if change is None or least is None or judgement.relative_to_baseline or (shown := judgement.shown_ratio) is None:
-        return False
-    return levels_differ(shown, change.estimate, least)
 
 
 def kernel(difference: KernelChange) -> str:
     """Return a change of a kernel like `new 2 x gemm (3.100 us)`; the times are profiled and only indicate."""
-    kernel_ = kernel_name(difference.name)
-    before = units.duration(difference.reference_ns)
-    after = units.duration(difference.current_ns)
-    if not difference.reference_count:
-        return f"{difference.what} {difference.current_count} x {kernel_} ({after})"
-    if not difference.current_count:
-        return f"{difference.what} {difference.reference_count} x {kernel_} ({before})"
-    if difference.reference_count != difference.current_count:
-        return f"{difference.what} {kernel_} ({difference.reference_count} -> {difference.current_count} a call)"
-    return f"{difference.what} {kernel_} ({before} -> {after})"
+    what, kernel_ = difference.what, kernel_name(difference.name)
+    counts = (difference.reference_count, difference.current_count)
+    before, after = (units.duration(ns) for ns in (difference.reference_ns, difference.current_ns))
+    if not all(counts):
+        return f"{what} {counts[1] or counts[0]} x {kernel_} ({before if counts[0] else after})"
+    if counts[0] != counts[1]:
+        return f"{what} {kernel_} ({counts[0]} -> {counts[1]} a call)"
+    return f"{what} {kernel_} ({before} -> {after})"
 
 
 def kernel_name(whole: str, width: int = 80) -> str:

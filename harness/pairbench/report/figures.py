@@ -14,10 +14,11 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
@@ -104,6 +105,12 @@ def _key(label: str, color: str, **style: Any) -> Line2D:
     return Line2D([], [], color=color, label=label, **style)
 
 
+def _log_ticks(axis: Axis, subs: Sequence[float]) -> None:
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
 def _legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
@@ -116,12 +123,8 @@ def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]
 
     def style(name: str) -> dict[str, Any]:
         color = color_of(name, variants)
-        return {
-            "color": color,
-            "marker": marker_of(name, variants),
-            "mfc": "white" if name == BASELINE else color,
-            "ms": 5,
-        }
+        mfc = "white" if name == BASELINE else color
+        return {"color": color, "marker": marker_of(name, variants), "mfc": mfc, "ms": 5}
 
     with mpl.rc_context(STYLE):
         figure = _open(9, 5.6, chart.title)
@@ -130,9 +133,7 @@ def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]
         axes.grid(visible=True, axis="both")
         axes.set(xscale="log", yscale="log", xlim=chart.x, ylim=chart.y)
         for axis, (low, high) in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-            axis.set_major_locator(LogLocator(subs=(1,) if high / low > 50 else (1, 2, 5)))
-            axis.set_minor_locator(NullLocator())
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            _log_ticks(axis, (1,) if high / low > 50 else (1, 2, 5))
         for roof in chart.roofs:
             _roof(axes, roof)
         # The implementations of one case stand one above the other, joined by a line.
@@ -142,9 +143,8 @@ def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]
             ends = ([first.intensity, last.intensity], [first.tflops, last.tflops])
             axes.plot(*ends, color=GREY, lw=0.7, alpha=0.6, zorder=2, gid="case")
         for point in chart.points:
-            axes.plot(
-                [point.intensity], [point.tflops], ls="none", zorder=3, gid="point", **style(point.implementation)
-            )
+            place = ([point.intensity], [point.tflops])
+            axes.plot(*place, ls="none", zorder=3, gid="point", **style(point.implementation))
         axes.set_xlabel("arithmetic intensity (FLOP a byte that the case demands)")
         axes.set_ylabel("achieved (TFLOP/s)")
         drawn = {point.implementation for point in chart.points}
@@ -161,18 +161,10 @@ def _roof(axes: Axes, roof: Roof) -> None:
         return
     # Where the line begins, turned as it is on the picture, whatever the axes are.
     low, high = axes.get_ylim()
-    axes.text(
-        roof.x[0] * 1.1,
-        roof.y[0] * 1.1 * (high / low) ** 0.015,
-        roof.label,
-        ha="left",
-        va="bottom",
-        rotation=math.degrees(math.atan2(roof.y[1] - roof.y[0], roof.x[1] - roof.x[0])),
-        rotation_mode="anchor",
-        transform_rotates_text=True,
-        fontsize=8,
-        color="#333333",
-    )
+    angle = math.degrees(math.atan2(roof.y[1] - roof.y[0], roof.x[1] - roof.x[0]))
+    turned: dict[str, Any] = {"rotation": angle, "rotation_mode": "anchor", "transform_rotates_text": True}
+    place = (roof.x[0] * 1.1, roof.y[0] * 1.1 * (high / low) ** 0.015)
+    axes.text(*place, roof.label, ha="left", va="bottom", fontsize=8, color="#333333", **turned)
 
 
 _STATES = {
@@ -223,13 +215,12 @@ def _speedup_scale(axes: Axes, chart: SpeedupChart) -> None:
         axes.set_xscale("log")
         room = (most / least) ** 0.04
         axes.set_xlim(least / room, most * room)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most / least < 200 else (1,)))
-        axes.xaxis.set_minor_locator(NullLocator())
+        _log_ticks(axes.xaxis, (1, 2, 5) if most / least < 200 else (1,))
     else:
         room = max(0.06 * (most - least), 0.02)
         axes.set_xlim(max(least - room, 0.0), most + room)
         axes.xaxis.set_major_locator(MaxNLocator(8))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
 
 
 def _speedup_point(axes: Axes, point: SpeedupPoint, chart: SpeedupChart) -> None:
@@ -278,9 +269,8 @@ def trend_figure(trend: Trend) -> Figure:
         _steps(top, values.levels, NAVY)
         if values.log:
             top.set_yscale("log")
-            top.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+            _log_ticks(top.yaxis, (1, 1.5, 2, 3, 5, 7))
             top.yaxis.set_major_formatter(ScalarFormatter())
-            top.yaxis.set_minor_locator(NullLocator())
         top.set_ylabel(f"{values.latency} ({values.unit})")
         if values.control_name:
             # On an axis of its own: beside a control that takes twice as long, 2 % could not be seen.
@@ -304,17 +294,9 @@ def trend_figure(trend: Trend) -> Figure:
 
 def _intervals(axes: Axes, line: tuple[Sequence[float], ...], color: str, dot: float, gid: str) -> None:
     """Draw estimates with their intervals; an end that is not known is drawn as none."""
-    style: dict[str, Any] = {
-        "color": color,
-        "fmt": "o",
-        "ms": dot,
-        "elinewidth": 0.8,
-        "capsize": 0,
-        "zorder": 3,
-        "gid": gid,
-    }
     middle, low, high = map(np.array, line)
-    axes.errorbar(range(len(middle)), middle, yerr=_reach(middle, low, high), **style)
+    style: dict[str, Any] = {"color": color, "fmt": "o", "ms": dot, "elinewidth": 0.8, "capsize": 0, "zorder": 3}
+    axes.errorbar(range(len(middle)), middle, yerr=_reach(middle, low, high), gid=gid, **style)
 
 
 def _reach(middle: Any, low: Any, high: Any) -> Any:
@@ -323,9 +305,8 @@ def _reach(middle: Any, low: Any, high: Any) -> Any:
 
 def _steps(axes: Axes, steps: Sequence[LevelStep], color: str) -> None:
     for step in steps:
-        axes.plot(
-            [step.start - 0.5, step.stop + 0.5], [step.value, step.end], color=color, lw=1.5, zorder=4, gid="level"
-        )
+        ends = ([step.start - 0.5, step.stop + 0.5], [step.value, step.end])
+        axes.plot(*ends, color=color, lw=1.5, zorder=4, gid="level")
 
 
 def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:
@@ -445,30 +426,27 @@ def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequen
         if chart.quantity == "speedup" and line.implementation == BASELINE:
             axes.axhline(1, color=color, lw=1.4, zorder=1)
             continue
-        x, y, low, high = (np.array([getattr(one, name) for one in line.points]) for name in ("x", "y", "low", "high"))
-        style: dict[str, Any] = {"color": color, "marker": marker_of(line.name, variants)}
-        style |= {
-            "ls": "none" if chart.words else "-",
+        x, y, low, high = np.array([(point.x, point.y, point.low, point.high) for point in line.points]).T
+        style: dict[str, Any] = {
+            "color": color,
+            "marker": marker_of(line.name, variants),
             "ms": 4,
             "lw": 1.4,
-            "elinewidth": 0.9,
-            "capsize": 2,
             "zorder": 3,
-            "gid": f"line-{line.name}",
         }
+        style |= {"ls": "none" if chart.words else "-", "elinewidth": 0.9, "capsize": 2, "gid": f"line-{line.name}"}
         axes.errorbar(x, y, yerr=_reach(y, low, high), **style)
-    for one in panel.crossovers if not chart.words else ():
-        color = color_of(one.name, variants)
-        axes.axvline(one.x, color=color, lw=0.9, ls=":", zorder=2, gid="crossover")
-        axes.plot([one.x], [one.y], marker="o", ms=9, mfc="none", mec=color, ls="none", zorder=4)
-        _note(axes, f"{one.x:.3g}", (one.x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)
+    for crossover in panel.crossovers if not chart.words else ():
+        x, color = crossover.x, color_of(crossover.name, variants)
+        axes.axvline(x, color=color, lw=0.9, ls=":", zorder=2, gid="crossover")
+        axes.plot([x], [crossover.y], marker="o", ms=9, mfc="none", mec=color, ls="none", zorder=4)
+        _note(axes, f"{x:.3g}", (x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)
     if chart.log_y:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_locator(NullLocator())
+        _log_ticks(axes.yaxis, (1, 2, 5))
     elif chart.quantity != "speedup":
         axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if chart.words:
         axes.set_xticks(range(len(chart.words)), [shorten(word, 20) for word in chart.words])
         axes.set_xlim(-0.5, len(chart.words) - 0.5)
@@ -481,7 +459,7 @@ def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequen
         axes.xaxis.set_minor_locator(NullLocator())
         axes.tick_params(axis="x", labelsize=8, labelrotation=30 if len(places) > 5 else 0)
     else:
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+        axes.xaxis.set_major_formatter(lambda value, _: _short(value))
 
 
 def _short(value: float) -> str:

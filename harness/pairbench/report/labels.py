@@ -1,18 +1,13 @@
-"""Short labels for the cases of one operator, and an order in which they read well.
+"""Short labels for the cases of one operator, in an order in which they read well, and short lists of qualified module names.
 
 A case's key repeats what all cases share; a chart has room for what differs.
-
-Shortens lists of qualified module names.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pairbench.model.site import SeriesFacts
 from pairbench.report.render import shorten
-
-_SHOWN = 8
 
 
 def outermost(names: Iterable[str]) -> list[str]:
@@ -35,7 +30,7 @@ def merge_numbered(names: Iterable[str]) -> list[str]:
     return [shape if len(group) > 1 else group[0] for shape, group in groups.items()]
 
 
-def listed(names: list[str], shown: int = _SHOWN) -> str:
+def listed(names: list[str], shown: int = 8) -> str:
     """Return names as a list within a sentence, at most `shown` of them."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
@@ -47,20 +42,12 @@ _FITS = 44
 _ABSENT = object()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseLabel:
-    """A case with its label in charts."""
-
-    case: str  # key of the case
-    label: str
-
-
-def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
-    """Return the cases of some series, each once: by dtype, other words, then by numbers, the smallest first."""
+def case_labels(series: Sequence[SeriesFacts]) -> dict[str, str]:
+    """Return the label of each case of some series: by dtype, other words, then by numbers, the smallest first."""
     return labels_of({one.series.case: one.axes for one in series})
 
 
-def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
+def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> dict[str, str]:
     """Return the labels of cases, given as axes by the key, in the order of `case_labels`; `fits` is their number of letters."""
     width = WIDTH + fits - _FITS
     axes = _differing(list(cases.values()))
@@ -68,24 +55,20 @@ def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -
     # In the order of what is read, and only then of what is left out.
     ranked = [*shown, *(axis for axis in axes if axis not in shown)]
     ordered = sorted(cases, key=lambda case: (*(_rank(cases[case].get(axis, _ABSENT)) for axis in ranked), case))
-    labels = {case: _label(case, cases[case], shown, width) for case in ordered}
+    # One case alone differs from no other.
+    texts = {case: _axes_text(cases[case], shown or sorted(cases[case])) for case in ordered}
+    labels = {case: shorten(text, width) or shorten(case, width) for case, text in texts.items()}
     # Two labels may be the same after shortening; then the whole key is used.
     doubled = {label for label in labels.values() if list(labels.values()).count(label) > 1}
-    return tuple(
-        CaseLabel(case=case, label=shorten(case, width) if label in doubled else label)
-        for case, label in labels.items()
-    )
+    return {case: shorten(case, width) if label in doubled else label for case, label in labels.items()}
 
 
 def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the axes with several values: the dtype, then words, for they make groups, then numbers."""
     names = dict.fromkeys(axis for case in cases for axis in case)
-    several = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
-
-    def rank(axis: str) -> tuple[bool, bool, str]:
-        return axis != "dtype", all(_number(case.get(axis)) for case in cases if axis in case), axis
-
-    return sorted(several, key=rank)
+    varying = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
+    numbers = {axis for axis in varying if all(_number(case[axis]) for case in cases if axis in case)}
+    return sorted(varying, key=lambda axis: (axis != "dtype", axis in numbers, axis))
 
 
 def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fits: int) -> list[str]:
@@ -102,11 +85,6 @@ def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fi
         less = [other for other in kept if other != axis]
         kept = less if distinct(less) == whole else kept
     return kept
-
-
-def _label(case: str, axes: Mapping[str, object], shown: Sequence[str], width: int) -> str:
-    # One case alone differs from no other.
-    return shorten(_axes_text(axes, shown or sorted(axes)), width) or shorten(case, width)
 
 
 def _axes_text(axes: Mapping[str, object], shown: Sequence[str]) -> str:

@@ -130,21 +130,13 @@ def remark(record: Record) -> str:
 
 
 def _of_latency(record: Record) -> str:
-    if (
-        record.device_kind != "cpu"
-        and record.status == Status.MEASURED
-        and result_of(record) == CALL
-        and p50_of(record)
-    ):
+    measured = record.device_kind != "cpu" and record.status == Status.MEASURED
+    if measured and result_of(record) == CALL and p50_of(record):
         return "P50 is the call's: the latency on the device could not be taken"
-    other = (
-        "the speedup is of the call: the baseline's latency on the device could not be taken"
-        if record.role == "variant"
-        and result_of(record) == DEVICE
-        and speedup_of(record)
-        and speedup_is_of(record) == CALL
-        else ""
-    )
+    other = ""
+    of_call = speedup_of(record) and speedup_is_of(record) == CALL
+    if record.role == "variant" and result_of(record) == DEVICE and of_call:
+        other = "the speedup is of the call: the baseline's latency on the device could not be taken"
     if record.device_speedup and record.device_speedup == record.stream_speedup and not record.reason:
         other = "the speedup is of the calls' own launches: baseline and variant cannot both be replayed"
     both = both_speedups(_of_replays(record), record.stream_speedup, record.mode)

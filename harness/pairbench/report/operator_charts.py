@@ -45,8 +45,6 @@ class SpeedupChart:
     title: str
     subtitle: str
     groups: tuple[str, ...]
-    cases: tuple[str, ...]  # key of the case of each group
-    modes: tuple[str, ...]  # the mode of each group
     heads: tuple[float, ...]  # row of each group's name: a row of its own, or that of its points where they share one
     rows: int  # number of rows from top to bottom
     shared: bool  # whether the variants of a case share a row
@@ -58,37 +56,36 @@ class SpeedupChart:
 
 def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
     """Return what to draw of the speedups of one operator's series on one device model."""
-    labels = {one.case: one.label for one in case_labels(series)}
+    labels = case_labels(series)
     order = list(labels)
     pairs = [(index, one) for index, one in enumerate(series) if one.series.implementation != BASELINE]
     shown = [(index, one) for index, one in pairs if one.status != Status.SKIPPED]
-    modes = sorted({one.series.mode for _, one in shown})
-    keys = sorted(
-        {(one.series.case, one.series.mode) for _, one in shown}, key=lambda key: (order.index(key[0]), key[1])
-    )
+    modes = {one.series.mode for _, one in shown}
+
+    def key_of(one: SeriesFacts) -> tuple[str, str]:
+        return one.series.case, one.series.mode
+
+    keys = sorted({key_of(one) for _, one in shown}, key=lambda key: (order.index(key[0]), key[1]))
     variants = list(dict.fromkeys(one.series.implementation for _, one in pairs))
-    shown.sort(
-        key=lambda pair: (
-            keys.index((pair[1].series.case, pair[1].series.mode)),
-            variants.index(pair[1].series.implementation),
-        )
-    )
+    shown.sort(key=lambda pair: (keys.index(key_of(pair[1])), variants.index(pair[1].series.implementation)))
     shared = len(shown) + len(keys) > _ROWS
     heads: list[float] = []
     points: list[SpeedupPoint] = []
     for index, one in shown:
-        group = keys.index((one.series.case, one.series.mode))
+        group = keys.index(key_of(one))
         if group == len(heads):
             heads.append(float(group if shared else group + len(points)))
         row = heads[group] if shared else float(group + 1 + len(points))
         points.append(_speedup_point(index, one, group, row))
     values = [point.speedup for point in points if point.speedup > 0]
+    losing = sum(point.state == "slower" for point in points)
+    parts = [series[0].series.device_name] if series else []
+    parts += [AXES[DEVICE.name]] if any(one.texts.get("latency") == DEVICE.name for one in series) else []
+    parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
     return SpeedupChart(
         title=shorten(f"{series[0].series.operator}: speedup over the baseline" if series else "speedup", 115),
-        subtitle=shorten(_speedup_subtitle(series, points), 140),
+        subtitle=shorten(", ".join(parts), 140),
         groups=tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys),
-        cases=tuple(case for case, _ in keys),
-        modes=tuple(mode for _, mode in keys),
         heads=tuple(heads),
         rows=len(keys) if shared else len(keys) + len(points),
         shared=shared,
@@ -126,33 +123,25 @@ def speedup_summary(chart: SpeedupChart) -> str:
 
 def _speedup_point(index: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
     speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
-    lacking = math.isnan(speedup)
+    note = ""
+    if math.isnan(speedup):
+        low = high = math.nan
+        note = shorten(one.status, 20) if one.status != Status.MEASURED else "no baseline to compare with"
     return SpeedupPoint(
         series_index=index,
         group=group,
         row=row,
         variant=one.series.implementation,
         speedup=speedup,
-        low=math.nan if lacking else low,
-        high=math.nan if lacking else high,
+        low=low,
+        high=high,
         state=state_of(speedup, low, high),
-        note=(shorten(one.status, 20) if one.status != Status.MEASURED else "no baseline to compare with")
-        if lacking
-        else "",
+        note=note,
     )
 
 
 def _positive(value: float | None) -> float:
     return value if value is not None and 0 < value < math.inf else math.nan
-
-
-def _speedup_subtitle(series: Sequence[SeriesFacts], points: Sequence[SpeedupPoint]) -> str:
-    losing = sum(point.state == "slower" for point in points)
-    parts = [series[0].series.device_name] if series else []
-    of_device = any(one.texts.get("latency") == DEVICE.name for one in series)
-    parts += [AXES[DEVICE.name]] if of_device else []
-    parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
-    return ", ".join(parts)
 
 
 _COPY = "copy_gbps"
@@ -200,24 +189,38 @@ class RooflineChart:
 
 def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> RooflineChart:
     """Return what to draw of one operator's series on one device model; `ceilings` are copy_gbps, float32_tflops and so on."""
-    labels = {one.case: one.label for one in case_labels(series)}
+    labels = case_labels(series)
     several = len({one.series.mode for one in series}) > 1
     points = []
     for index, one in enumerate(series):
+        flops, moved, tflops = (one.numbers.get(name, 0.0) for name in ("flops", "bytes_moved", "tflops"))
+        if not all(0 < value < math.inf for value in (flops, moved, tflops)):
+            continue
         label = labels[one.series.case]
-        point = _point(index, one, f"{label}, {one.series.mode}" if several else label, ceilings)
-        points += [point] if point else []
-    measured = sum("p50_ns" in one.numbers for one in series)
+        point = RooflinePoint(
+            series_index=index,
+            label=f"{label}, {one.series.mode}" if several else label,
+            implementation=one.series.implementation,
+            dtype=one.dtype,
+            intensity=flops / moved,
+            tflops=tflops,
+            gbps=one.numbers.get("gbps", math.nan),
+            fraction=roof_fraction(one, ceilings),
+        )
+        points.append(point)
+    parts = [series[0].series.device_name] if series else []
+    parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
+    parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
     roofs, x, y = _roofs(points, ceilings)
     return RooflineChart(
         title=shorten(f"{series[0].series.operator}: roofline" if series else "roofline", 115),
-        subtitle=shorten(_subtitle(series, points, ceilings), 140),
+        subtitle=shorten(", ".join(parts), 140),
         roofs=roofs,
         points=tuple(points),
         implementations=tuple(dict.fromkeys(one.series.implementation for one in series)),
         x=x,
         y=y,
-        left_out=max(measured - len(points), 0),
+        left_out=max(sum("p50_ns" in one.numbers for one in series) - len(points), 0),
     )
 
 
@@ -265,22 +268,6 @@ def roofline_summary(chart: RooflineChart) -> str:
     )
 
 
-def _point(index: int, one: SeriesFacts, label: str, ceilings: Mapping[str, float]) -> RooflinePoint | None:
-    flops, moved, tflops = (one.numbers.get(name, 0.0) for name in ("flops", "bytes_moved", "tflops"))
-    if not all(0 < value < math.inf for value in (flops, moved, tflops)):
-        return None
-    return RooflinePoint(
-        series_index=index,
-        label=label,
-        implementation=one.series.implementation,
-        dtype=one.dtype,
-        intensity=flops / moved,
-        tflops=tflops,
-        gbps=one.numbers.get("gbps", math.nan),
-        fraction=roof_fraction(one, ceilings),
-    )
-
-
 def _roofs(
     points: Sequence[RooflinePoint], ceilings: Mapping[str, float]
 ) -> tuple[tuple[Roof, ...], tuple[float, float], tuple[float, float]]:
@@ -309,10 +296,3 @@ def _roofs(
         label = f"{shorten(dtype, 20)} {units.significant(rate)} TFLOP/s"
         roofs.append(Roof(name=shorten(dtype, 20), label=label, x=(start, right), y=(rate, rate)))
     return tuple(roofs), (left, right), (bottom / _ROOM, top * _ROOM)
-
-
-def _subtitle(series: Sequence[SeriesFacts], points: Sequence[RooflinePoint], ceilings: Mapping[str, float]) -> str:
-    parts = [series[0].series.device_name] if series else []
-    parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
-    parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
-    return ", ".join(parts)

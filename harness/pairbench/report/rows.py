@@ -32,7 +32,7 @@ def rate(record: Record) -> str:
         return ""
     numbers, ceilings = facts.numbers, ceilings_of(record)
     dtypes = [facts.dtype] if facts.dtype else [name.removesuffix("_tflops") for name in ceilings]
-    ridges = [found for dtype in dtypes if not math.isnan(found := ridge(ceilings, dtype))]
+    ridges = [intensity for dtype in dtypes if not math.isnan(intensity := ridge(ceilings, dtype))]
     intensity = intensity_of(facts)
     # Where nothing is known of the roof, nearly everything with so few operations a byte is limited by memory.
     arithmetic = math.isnan(intensity) or intensity >= max(ridges, default=10.0)
@@ -161,14 +161,8 @@ def case_of(record: Record) -> tuple[object, ...]:
 def heading(record: Record) -> str:
     """Return a line on the run that a record belongs to."""
     commit = f"commit {record.commit[:10]}{' and changes' if record.dirty else ''}" if record.commit else "no commit"
-    versions = {
-        "torch": record.torch,
-        "triton": record.triton,
-        "CUDA": record.cuda,
-        "cuDNN": record.cudnn,
-        "driver": record.driver,
-    }
-    known = [f"{name} {version}" for name, version in versions.items() if version]
+    names = {"torch": "torch", "triton": "triton", "CUDA": "cuda", "cuDNN": "cudnn", "driver": "driver"}
+    known = [f"{name} {version}" for name, column in names.items() if (version := getattr(record, column))]
     return clean(", ".join([f"run {record.run_id}", str(record.started_at), commit, *known]))
 
 
@@ -179,18 +173,16 @@ def title(record: Record) -> str:
 
 def case_line(record: Record, *, several_devices: bool) -> str:
     """Return the heading of a case's rows; the key is whole, so that it can be copied into the next command."""
-    details = [record.tier, record.device_uuid if several_devices else None]
-    known = ", ".join(detail for detail in details if detail)
+    known = ", ".join(filter(None, [record.tier, record.device_uuid if several_devices else None]))
     return clean(f"{record.case or 'no case'}{f' ({known})' if known else ''}")
 
 
 def note(record: Record, baseline: Record | None = None) -> str:
     """Return a record's status where it was not measured, and remarks on its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
-    why = ": ".join(part for part in (status, record.reason) if part)
+    why = ": ".join(filter(None, (status, record.reason)))
     of_call = (latency_words.same_memory(record), latency_words.repeats_otherwise(record, baseline))
-    parts = (why, latency_words.remark(record), *of_call, autotuned(record))
-    return clean("; ".join(part for part in parts if part))
+    return clean("; ".join(filter(None, (why, latency_words.remark(record), *of_call, autotuned(record)))))
 
 
 def autotuned(record: Record) -> str:
@@ -255,12 +247,13 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
         in_run = list(of_run)
         blocks += [Line(text=heading(in_run[0][0]), style="dim"), BLANK]
         for _, of_operator in groupby(in_run, key=lambda row: operator_of(row[0])):
+            in_operator = list(of_operator)
             entries = [
                 _entry(record, cells, baselines.get(_shared(record)), several_devices=several)
-                for record, cells in of_operator
+                for record, cells in in_operator
             ]
-            table = Grouped(columns=COLUMNS, filled=filled, entries=[entry for _, entry in entries])
-            blocks.append(Section(title=title(entries[0][0]), level=3, blocks=[table]))
+            table = Grouped(columns=COLUMNS, filled=filled, entries=entries)
+            blocks.append(Section(title=title(in_operator[0][0]), level=3, blocks=[table]))
             if len(blocks) == 3:  # below the first table alone
                 blocks.append(Line(text=legend, style="dim", gap=True))
     if any(result_of(record) is not CALL for record in records):  # a CPU has no other latency
@@ -279,20 +272,16 @@ def _shared(record: Record) -> tuple[object, ...]:
     return record.run_id, record.device_uuid, record.suite, record.case, record.mode
 
 
-def _entry(
-    record: Record, cells: dict[str, str], baseline: Record | None, *, several_devices: bool
-) -> tuple[Record, Entry]:
+def _entry(record: Record, cells: dict[str, str], baseline: Record | None, *, several_devices: bool) -> Entry:
     case, remark = case_line(record, several_devices=several_devices), note(record, baseline)
-    bad = Status(record.status).bad
-    entry = Entry(
+    return Entry(
         case=case,
         name=case,
         rows=[(cells, dict.fromkeys(("speedup", "interval"), _style(record)))],
         remarks=[remark] if remark else [],
         remark_cell=remark,
-        style="red" if bad else "yellow" if record.reason else "dim",
+        style="red" if Status(record.status).bad else "yellow" if record.reason else "dim",
     )
-    return record, entry
 
 
 def _style(record: Record) -> str:

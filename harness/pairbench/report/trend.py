@@ -5,13 +5,15 @@ marks over the order of runs.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.exact import number
 from pairbench.analyze.history.points import Move, SeriesPoint
-from pairbench.analyze.history.steps import STATUS, Step
+from pairbench.analyze.history.steps import STATUS
 from pairbench.analyze.history.trend import Level, Trend
 from pairbench.report import units
 from pairbench.report.blocks import BLANK, Block, Heading, Items, Line, Rows, render_page
@@ -47,10 +49,9 @@ def newest_line(trend: Trend) -> str:
         return "no run"
     point = trend.points[trend.newest.index]
     moved = units.change(trend.newest.change)
-    words = [str(trend.newest.outcome), moved, f"({trend.newest.attribution})" if trend.newest.attribution else ""]
-    text = " ".join(word for word in words if word)
-    commit = (point.record.commit or "")[:10]
-    at = ", ".join(filter(None, [point.record.started_at[:10], commit]))
+    cause = f"({trend.newest.attribution})" if trend.newest.attribution else ""
+    text = " ".join(filter(None, [str(trend.newest.outcome), moved, cause]))
+    at = ", ".join(filter(None, [point.record.started_at[:10], (point.record.commit or "")[:10]]))
     return shorten(f"newest run {point.record.run_id} ({at}): {text}: {trend.newest.reason}", 600)
 
 
@@ -63,7 +64,7 @@ def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
         "latency": trend.latency.name,
         "control": trend.control,
         "newest": trend.newest,
-        "moves": [{**vars(move), **_range(trend, move)} for move in trend.moves],
+        "moves": [{**vars(move), **_ends(trend, move)} for move in trend.moves],
         "levels": trend.levels,
         "eras": trend.eras,
         "definitions": trend.definitions,
@@ -89,10 +90,10 @@ def _plain(point: SeriesPoint) -> dict[str, Any]:
     }
 
 
-def _range(trend: Trend, move: Move) -> dict[str, Any]:
+def _ends(trend: Trend, move: Move) -> dict[str, Any]:
     """Return the runs and commits between which a series moved: the last before, and the first after."""
-    before, after = trend.points[move.before].record, trend.points[move.index].record
-    return {"runs": [before.run_id, after.run_id], "commits": [before.commit, after.commit]}
+    ends = [trend.points[index].record for index in (move.before, move.index)]
+    return {"runs": [record.run_id for record in ends], "commits": [record.commit for record in ends]}
 
 
 def _summary(trend: Trend) -> str:
@@ -113,21 +114,29 @@ def _summary(trend: Trend) -> str:
 
 def _tables(trend: Trend) -> list[tuple[str, list[dict[str, object]]]]:
     """Return titles and rows."""
-    events = [*_events(trend)]
+    eras = {change.index: era(change.changes) for change in trend.eras}
+    events: list[dict[str, object]] = []
+    for index in sorted({*eras, *trend.definitions}, reverse=True):
+        definition = "definition changed: a new series begins" if index in trend.definitions else ""
+        changes = "; ".join(filter(None, [definition, eras.get(index)]))
+        events.append({**_run(trend.points[index]), "what": changes})
     gaps = [point for point in reversed(trend.points) if point.p50 is None]
+    ended = [
+        {
+            **_run(point),
+            "status": shorten(point.record.status, 20),
+            "reason": shorten(point.record.reason or "", 200),
+        }
+        for point in gaps[:_SHOWN]
+    ]
     shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
     newest = [point for point in reversed(trend.points) if point.p50][:_SHOWN]
     return [
         (f"Moved ({len(trend.moves)})", [_move(trend, move) for move in reversed(trend.moves)]),
         (f"Changed ({len(events)})", events[:_SHOWN]),
-        (f"Without a value ({len(gaps):,}{shown})", [_gap(point) for point in gaps[:_SHOWN]]),
+        (f"Without a value ({len(gaps):,}{shown})", ended),
         ("Newest runs", [_value(point) for point in newest]),
     ]
-
-
-def _gap(point: SeriesPoint) -> dict[str, object]:
-    record = point.record
-    return {**_run(point), "status": shorten(record.status, 20), "reason": shorten(record.reason or "", 200)}
 
 
 def _move(trend: Trend, move: Move) -> dict[str, object]:
@@ -142,14 +151,6 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
         "attribution": move.attribution or "only the control",
         "why": shorten(move.reason, 300),
     }
-
-
-def _events(trend: Trend) -> Iterator[dict[str, object]]:
-    """Return changes of environment and of definition, the newest first."""
-    eras = {change.index: era(change.changes) for change in trend.eras}
-    for index in sorted({*eras, *trend.definitions}, reverse=True):
-        changes = ["definition changed: a new series begins"] if index in trend.definitions else []
-        yield {**_run(trend.points[index]), "what": "; ".join([*changes, *([eras[index]] if index in eras else [])])}
 
 
 def _value(point: SeriesPoint) -> dict[str, object]:
@@ -180,8 +181,7 @@ _NAMED = 12  # number of marks of one kind up to which each has a label
 _LOG_FROM = 4.0  # ratio of the largest to the smallest value from which the axis is logarithmic
 
 
-@dataclass(frozen=True, kw_only=True)
-class LevelStep:
+class LevelStep(NamedTuple):
     """A level that held from one run to another, both included, or the slope of a drift."""
 
     start: int
@@ -190,24 +190,18 @@ class LevelStep:
     end: float
     """The value at `stop`: that at `start`, but in a drift."""
 
-    @classmethod
-    def of(cls, level: Level, middle: float, rise: float) -> "LevelStep":
-        return cls(start=level.start, stop=level.stop, value=middle / rise**0.5, end=middle * rise**0.5)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Mark:
+class Mark(NamedTuple):
     """A change right before a run, or a gap at it."""
 
     at: int
     kind: str
-    """Kind of mark: `era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control`
-    where only the control moved."""
-    label: str  # label of the mark; empty where there are too many of its kind
+    """`era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control` where only that moved."""
+    label: str
+    """Empty where there are too many marks of its kind."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CountLine:
+class CountLine(NamedTuple):
     """Something that is counted, one value for each run, NaN for runs that did not count it."""
 
     label: str
@@ -236,7 +230,6 @@ class SeriesChart:
     counts: tuple[CountLine, ...]  # what is counted and ever took another value, the most telling first
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
-    runs: tuple[str, ...]  # id, date and commit of each run
     log: bool  # whether the axis of latencies is logarithmic
 
 
@@ -252,6 +245,12 @@ def series_chart(trend: Trend) -> SeriesChart:
     p95 = _scaled([point.p95_ns for point in points], scale)
     control = _scaled([point.control_ns for point in points], scale)
     values = [value for line in (p50, p95) for value in line if value > 0]
+    ticks = []
+    # Evenly spaced, the newest run always among them.
+    for index in reversed(range(len(points) - 1, -1, -max(1, math.ceil(len(points) / _LABELS)))):
+        record = points[index].record
+        label = " ".join(filter(None, [record.started_at[:10], short_commit(record)]))
+        ticks.append((index, shorten(label, 30)))
     return SeriesChart(
         title=shorten(trend.series.name, 115),
         subtitle=shorten(_subtitle(trend), 140),
@@ -266,18 +265,20 @@ def series_chart(trend: Trend) -> SeriesChart:
         speedup=tuple(point.speedup or math.nan for point in points),
         speedup_low=_scaled([_speedup_end(point, "_low") for point in points], 1.0),
         speedup_high=_scaled([_speedup_end(point, "_high") for point in points], 1.0),
-        levels=tuple(
-            LevelStep.of(one, one.p50_ns / scale, one.rise) for one in trend.levels if not math.isnan(one.p50_ns)
-        ),
-        speedup_levels=tuple(
-            LevelStep.of(one, one.speedup, one.speedup_rise) for one in trend.levels if one.speedup is not None
-        ),
+        levels=_steps(trend.levels, [level.p50_ns / scale for level in trend.levels], "rise"),
+        speedup_levels=_steps(trend.levels, [level.speedup or math.nan for level in trend.levels], "speedup_rise"),
         counts=_count_lines(trend),
         marks=tuple(_chart_marks(trend)),
-        ticks=tuple((index, _tick(points[index])) for index in _thinned(len(points))),
-        runs=tuple(f"{point.record.run_id} {_tick(point)}" for point in points),
+        ticks=tuple(ticks),
         log=bool(values) and max(values) / min(values) >= _LOG_FROM,
     )
+
+
+def _steps(levels: Sequence[Level], middles: Sequence[float], rise: str) -> tuple[LevelStep, ...]:
+    halves = [getattr(level, rise) ** 0.5 for level in levels]
+    steps = zip(levels, middles, halves, strict=True)
+    known = ((level, middle, half) for level, middle, half in steps if not math.isnan(middle))
+    return tuple(LevelStep(level.start, level.stop, middle / half, middle * half) for level, middle, half in known)
 
 
 def _speedup_end(point: SeriesPoint, end: str) -> float | None:
@@ -303,66 +304,40 @@ def _subtitle(trend: Trend) -> str:
 def _count_lines(trend: Trend) -> tuple[CountLine, ...]:
     """Return a line for each count that has a step; a status has none."""
     metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)
-    records = [point.record for point in trend.points]
-    return tuple(
-        CountLine(
-            label=units.axis(metric),
-            values=_scaled([number(record, metric) for record in records], 2**20 if metric == "peak_bytes" else 1.0),
-        )
-        for metric in metrics[:_COUNTED]
-    )
+    lines = []
+    for metric in metrics[:_COUNTED]:
+        values = [number(point.record, metric) for point in trend.points]
+        lines.append(CountLine(units.axis(metric), _scaled(values, 2**20 if metric == "peak_bytes" else 1.0)))
+    return tuple(lines)
 
 
 def _count_marks(trend: Trend) -> list[Mark]:
     """Return a mark for each run at which counts took other values; a failure is a gap already."""
-    at: dict[int, list[Step]] = {}
-    for step in sorted(trend.steps, key=lambda step: units.order(step.metric)):
-        if step.metric != STATUS:
-            at.setdefault(step.index, []).append(step)
+    ordered = sorted(trend.steps, key=lambda step: (step.index, units.order(step.metric)))
     marks = []
-    for index, steps in sorted(at.items()):
-        first = steps[0]
-        more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
+    for index, same_run in groupby((step for step in ordered if step.metric != STATUS), key=attrgetter("index")):
+        first, *others = same_run
+        more = f" and {len(others)} more" if others else ""
         label = f"{units.count_change(first.metric, first.reference, first.current)}{more}"
-        marks.append(Mark(at=index, kind=str(first.attribution), label=label))
+        marks.append(Mark(index, str(first.attribution), label))
     return marks
 
 
 def _chart_marks(trend: Trend) -> list[Mark]:
-    moves = [
-        Mark(
-            at=move.index,
-            kind=move.attribution or "control",
-            label=f"{'drift ' if move.last is not None else ''}{units.change(move.own)} {move.attribution}"
-            if move.attribution
-            else f"control {units.change(move.control)}",
-        )
-        for move in trend.moves
-    ]
-    eras = [
-        Mark(at=era.index, kind="era", label=shorten(", ".join(str(change) for change in era.changes[:2]), 60))
-        for era in trend.eras
-    ]
-    definitions = [Mark(at=index, kind="definition", label="new definition") for index in trend.definitions]
+    moves = []
+    for move in trend.moves:
+        label = f"control {units.change(move.control)}"
+        if move.attribution:
+            label = f"{'drift ' if move.last is not None else ''}{units.change(move.own)} {move.attribution}"
+        moves.append(Mark(move.index, move.attribution or "control", label))
+    eras = [Mark(era.index, "era", shorten(", ".join(map(str, era.changes[:2])), 60)) for era in trend.eras]
+    definitions = [Mark(index, "definition", "new definition") for index in trend.definitions]
     gaps = [
-        Mark(at=index, kind="gap", label=shorten(str(point.record.status), 20))
+        Mark(index, "gap", shorten(str(point.record.status), 20))
         for index, point in enumerate(trend.points)
         if point.p50 is None
     ]
     marks: list[Mark] = []
     for kind in (moves, _count_marks(trend), eras, definitions, gaps):
-        marks += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
+        marks += kind if len(kind) <= _NAMED else [mark._replace(label="") for mark in kind]
     return marks
-
-
-def _thinned(number: int) -> list[int]:
-    """Return the indices of runs that get a label: evenly spaced, the newest always among them."""
-    if number <= _LABELS:
-        return list(range(number))
-    step = -(-number // _LABELS)
-    return sorted(range(number - 1, -1, -step))
-
-
-def _tick(point: SeriesPoint) -> str:
-    record = point.record
-    return shorten(" ".join(filter(None, [record.started_at[:10], short_commit(record)])), 30)

@@ -1,8 +1,6 @@
-"""The list of breakdowns that were kept, and the page of each: tables that need no script.
+"""The list of breakdowns that were kept, and the page of each: tables, and a stacked bar for each implementation, without a script."""
 
-Stacked bars of breakdowns: a bar for each implementation on one scale of time, by kind of work and by module.
-"""
-
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
@@ -26,30 +24,29 @@ def stacked(parts: Sequence[Breakdown]) -> tuple[SimpleNamespace, ...]:
     """Return the bars by kind and, where there are modules, by module; nothing where nothing took any time."""
     kinds = _bars("By kind of work", parts, lambda part: {row.name: row.ns for row in by_kind(part)})
     modules = _bars("By module", parts, _modules) if any(part.modules for part in parts) else None
-    return tuple(one for one in (kinds, modules) if one is not None)
+    return tuple(filter(None, (kinds, modules)))
 
 
 def beside_baseline(parts: Sequence[Breakdown]) -> tuple[str, ...]:
     """Return for each variant in a sentence how its launches and its time compare with the baseline's in the same mode."""
     sentences = []
+    baselines = {part.entry.mode: part for part in reversed(parts) if part.entry.implementation == BASELINE}
     for part in parts:
-        base = next(
-            (one for one in parts if one.entry.implementation == BASELINE and one.entry.mode == part.entry.mode), None
-        )
+        base = baselines.get(part.entry.mode)
         if base is None or part is base:
             continue
-        before, after = (sum(piece.launches for piece in one.pieces) + one.graph_launches for one in (base, part))
-        changes = [_times(before, after, "launches", f"{before:,} → {after:,}")]
+        before, after = (sum(piece.launches for piece in side.pieces) + side.graph_launches for side in (base, part))
         then, now = parts_ns(base), parts_ns(part)
-        changes.append(_times(then, now, "time in kernels", f"{units.duration(then)} → {units.duration(now)}"))
-        sentences.append(f"{part.entry}: {', '.join(changes)}")
+        launches = _times(before, after, "many launches", "fewer", f"{before:,} → {after:,}")
+        times = f"{units.duration(then)} → {units.duration(now)}"
+        sentences.append(f"{part.entry}: {launches}, {_times(then, now, 'much time in kernels', 'less', times)}")
     return tuple(sentences)
 
 
-def _times(before: float, after: float, what: str, ends: str) -> str:
-    less = "fewer" if what == "launches" else "less"
+def _times(before: float, after: float, much: str, less: str, ends: str) -> str:
+    what = much.partition(" ")[2]
     if before == after:
-        return f"as many {what} ({ends})" if less == "fewer" else f"as much {what} ({ends})"
+        return f"as {much} ({ends})"
     if not before or not after:
         return f"{what} {ends}"
     ratio = before / after
@@ -58,11 +55,11 @@ def _times(before: float, after: float, what: str, ends: str) -> str:
 
 def _modules(part: Breakdown) -> dict[str, float]:
     root = tree_of(part)
-    found: dict[str, float] = {}
+    times: defaultdict[str, float] = defaultdict(float)
     for node in root.children:
-        found[node.label or "outside of modules"] = found.get(node.label or "outside of modules", 0.0) + node.ns
-    rest = root.ns - sum(found.values())
-    return found | ({"outside of modules": rest} if rest > 0 else {})
+        times[node.label or "outside of modules"] += node.ns
+    rest = root.ns - sum(times.values())
+    return {**times, "outside of modules": rest} if rest > 0 else dict(times)
 
 
 def _bars(
@@ -82,23 +79,14 @@ def _bars(
     def bar(part: Breakdown, table: dict[str, float]) -> SimpleNamespace:
         shown = {name: table.get(name, 0.0) for name in named}
         shown[_REST] = sum(table.values()) - sum(shown.values())
-        segments = (
-            SimpleNamespace(
-                name=name,
-                colour=colours.get(name, _COLOURS - 1),
-                width=round(100 * ns / longest, 2),
-                text=units.duration(ns),
-            )
-            for name, ns in shown.items()
-            if ns > 1e-4 * longest
-        )
-        return SimpleNamespace(
-            name=str(part.entry), total=units.duration(sum(table.values())), segments=tuple(segments)
-        )
+        segments = []
+        for name, ns in shown.items():
+            if ns > 1e-4 * longest:
+                colour, width = colours.get(name, _COLOURS - 1), round(100 * ns / longest, 2)
+                segments.append(SimpleNamespace(name=name, colour=colour, width=width, text=units.duration(ns)))
+        return SimpleNamespace(name=str(part.entry), total=units.duration(sum(table.values())), segments=segments)
 
-    return SimpleNamespace(
-        title=title, bars=tuple(bar(part, table) for part, table in zip(parts, tables, strict=True)), key=tuple(key)
-    )
+    return SimpleNamespace(title=title, bars=tuple(map(bar, parts, tables)), key=tuple(key))
 
 
 def head_of(kept: KeptBreakdown) -> BreakdownHead:

@@ -114,10 +114,9 @@ def _earlier(folder: Path) -> tuple[str, ...] | None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    path = PurePosixPath(name)
-    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
+    if not _is_inside(name) or "\0" in name:
         raise UsageError(f"{name!r} is no file inside of --output {str(folder)!r}")
-    return folder / path
+    return folder / PurePosixPath(name)
 
 
 def _differs(path: Path, content: bytes) -> bool:
@@ -187,21 +186,17 @@ def build_site(config: Config, options: SiteOptions) -> BuiltSite:
             raise StoreFailedError("; ".join([f"store {facts.store!r}: no run of it can be read", *facts.problems]))
     else:
         kept, missed = read_breakdowns(store_of(config))
-        facts = _nothing(config, kept, missed)
+        facts = SiteFacts(
+            store=shown_store(config),
+            repository=None,
+            runs=(),
+            rows=(),
+            events=(),
+            problems=missed,
+            breakdowns=tuple(map(head_of, kept)),
+        )
     published = publish(options.folder, _files(reading, facts, kept, options))
     return BuiltSite(published=published, problems=(*problems, *facts.problems))
-
-
-def _nothing(config: Config, kept: tuple[KeptBreakdown, ...], problems: tuple[str, ...]) -> SiteFacts:
-    return SiteFacts(
-        store=shown_store(config),
-        repository=None,
-        runs=(),
-        rows=(),
-        events=(),
-        problems=problems,
-        breakdowns=tuple(map(head_of, kept)),
-    )
 
 
 def _files(
@@ -290,12 +285,10 @@ def _upload(folder: Path, place: StoreLocation) -> Uploaded:
 
 def _stages(names: Iterable[str]) -> list[list[str]]:
     """Return the files in the order in which they may appear: each stage needs those before it."""
-
-    def stage(name: str) -> int:
-        return 2 if name in _LAST else 1 if name.endswith(".html") else 0
-
-    ordered = sorted(names, key=lambda name: (stage(name), name))
-    return [[name for name in ordered if stage(name) == number] for number in range(3)]
+    stages: list[list[str]] = [[], [], []]
+    for name in sorted(names):
+        stages[2 if name in _LAST else 1 if name.endswith(".html") else 0].append(name)
+    return stages
 
 
 def _uploaded_before(place: StoreLocation) -> Mapping[str, str]:

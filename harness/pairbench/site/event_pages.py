@@ -4,16 +4,18 @@ Pages put the parts of an event's line side by side, so that nothing has to be c
 """
 
 import datetime as dt
+import math
 import shlex
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 from jinja2 import Environment
 
 from pairbench.analyze.compare.exact import METRICS
+from pairbench.analyze.history.points import moment_of
 from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
 from pairbench.report import units
@@ -83,36 +85,21 @@ def counts_in_words(moved: Moved) -> tuple[str, ...]:
     return tuple(units.count_change(step.metric, step.before, step.after) for step in ordered)
 
 
-class Windows:
-    """Tells in which windows events began or ended."""
+def _windows_of(runs: Sequence[RunHead]) -> dict[tuple[str, str], set[str]]:
+    """Return the windows that each run lies in, of all runs, the newest first.
 
-    def __init__(self, runs: Sequence[RunHead]) -> None:
-        """Look at all runs, the newest first: windows of runs are of the runs on a device model, days count back from the newest."""
-        ranks: Counter[str] = Counter()
-        newest = _day(runs[0].started_at) if runs else None
-        self._of: dict[tuple[str, str], frozenset[str]] = {}
-        for run in runs:
-            place, day = ranks[run.device_name], _day(run.started_at)
-            ranks[run.device_name] += 1
-            age = newest - day if newest is not None and day is not None else None
-            self._of[run.run_id, run.device_name] = frozenset(
-                {f"{number}r" for number in _RUNS if place < number}
-                | {f"{number}d" for number in _DAYS if age is not None and age < dt.timedelta(days=number)}
-            )
-
-    def of(self, event: Event) -> tuple[str, ...]:
-        """Return the windows that an event began or ended in, on any device model."""
-        ends = ((run, part.device_name) for part in event.everywhere for run in (part.after.run_id, part.ended) if run)
-        found = frozenset[str]().union(*(self._of.get(end, frozenset()) for end in ends))
-        return tuple(name for name in WINDOWS if name in found)
-
-
-def _day(text: str) -> dt.datetime | None:
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    Windows of runs are of the runs on a device model; days count back from the newest run of all.
+    """
+    ranks: Counter[str] = Counter()
+    newest = moment_of(runs[0].started_at) if runs else None
+    windows: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        place, moment = ranks[run.device_name], moment_of(run.started_at)
+        ranks[run.device_name] += 1
+        age_s = math.inf if newest is None or moment is None else newest - moment
+        inside = {f"{number}r" for number in _RUNS if place < number}
+        windows[run.run_id, run.device_name] = inside | {f"{days}d" for days in _DAYS if age_s < 86400 * days}
+    return windows
 
 
 _ISSUE = 10  # number of series of a device model that the text for an issue names
@@ -149,17 +136,20 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
 
 def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[SimpleNamespace]:
     """Return the rows of events, in their order, as the templates show them."""
-    windows = Windows(facts.runs)
+    windows = _windows_of(facts.runs)
     return [_row(event, windows, facts) for event in events]
 
 
-def _row(event: Event, windows: Windows, facts: SiteFacts) -> SimpleNamespace:
+def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteFacts) -> SimpleNamespace:
     series = [(one.series.suite, one.series.operator) for one in event.moved]
     owners = tuple(dict.fromkeys(facts.owners[one] for one in series if one in facts.owners))
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
     compare, ab, bisect = compare_command(event, facts.options), ab_command(event), bisect_command(event)
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     devices = tuple(part.device_name for part in event.everywhere)
+    # An event is in the windows that it began or ended in, on any device model.
+    ends = ((run, part.device_name) for part in event.everywhere for run in (part.after.run_id, part.ended) if run)
+    inside = {name for end in ends for name in windows.get(end, ())}
     runs = [head for head in (event.before, event.end) if head]
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
     words += owners
@@ -171,7 +161,7 @@ def _row(event: Event, windows: Windows, facts: SiteFacts) -> SimpleNamespace:
         operators=operators,
         owners=owners,
         headline=headline(event),
-        windows=windows.of(event),
+        windows=tuple(name for name in WINDOWS if name in inside),
         devices=devices,
         attributions=_attributions(event.moved),
         compare=compare,
@@ -316,14 +306,13 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
 def _title(event: Event) -> str:
     names = list(dict.fromkeys(shorten(one.series.operator or one.series.suite, 40) for one in event.moved))
     operators = ", ".join(names[:_TITLED]) + (f" and {len(names) - _TITLED} more" if len(names) > _TITLED else "")
-    count = f"{len(event.moved):,} series"
-    largest = units.change(event.moved[0].size) if event.moved else ""
+    devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
     if event.kind in TOLD_TOGETHER:
         words = headline(event)
-        devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
         return f"{event.kind.capitalize()}: {shorten(words.operator, 120)} on {devices} ({', '.join(words.changes)})"
-    sized = f"{count}, {'up to ' if len(event.moved) > 1 else ''}{largest}" if largest else count
-    devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
+    largest = units.change(event.moved[0].size) if event.moved else ""
+    up_to = "up to " if len(event.moved) > 1 else ""
+    sized = f"{len(event.moved):,} series" + (f", {up_to}{largest}" if largest else "")
     direction = _DIRECTIONS.get(event.direction, event.direction)
     suffix = "" if direction == event.outcome else f" {direction}"
     return f"{str(event.outcome).capitalize()}: {operators}{suffix} on {devices} ({sized})"
@@ -339,25 +328,18 @@ def _between(event: Event) -> str:
 
 
 def _moved_words(moved: Moved) -> str:
-    latency = ""
-    if moved.before_ns is not None and moved.after_ns is not None:
-        latency = f"{units.duration(moved.before_ns)} -> {units.duration(moved.after_ns)}"
-    control = units.change(moved.control)
-    facts = [
-        units.change(moved.size),
-        *counts_in_words(moved),
-        latency,
-        f"control {control}" if control else "",
-        moved.attribution or "",
-    ]
-    facts += [shorten(moved.reason, 300), f"accepted: {shorten(moved.accepted, 300)}" if moved.accepted else ""]
+    ends = (moved.before_ns, moved.after_ns)
+    latency = "" if None in ends else " -> ".join(map(units.duration, ends))
+    control, reason = units.change(moved.control), shorten(moved.reason, 300)
+    on_purpose = f"accepted: {shorten(moved.accepted, 300)}" if moved.accepted else ""
+    facts = [units.change(moved.size), *counts_in_words(moved), latency, f"control {control}" if control else ""]
+    facts += [moved.attribution or "", reason, on_purpose]
     return f"{shorten(moved.series.name, 200)}: {'; '.join(filter(None, facts))}"
 
 
 def _time(text: str) -> dt.datetime:
     try:
-        time = dt.datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
+        return dt.datetime.fromtimestamp(moment_of(text) or 0.0, dt.UTC)
     except (ValueError, OverflowError):  # no reader takes a feed with another kind of time in it
         return _NEVER
 

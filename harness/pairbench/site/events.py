@@ -5,7 +5,6 @@ models that show the same step share an event. Of what became of a move the sums
 what drifts slowly, and what an environment does to all alike, takes back nothing that the code did.
 """
 
-import datetime as dt
 import hashlib
 import itertools
 import math
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
 from pairbench.analyze.compare.exact import METRICS, AcceptedLevel, number
 from pairbench.analyze.history.changepoint import MIN_RUNS
-from pairbench.analyze.history.points import Move
+from pairbench.analyze.history.points import Move, moment_of
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Policy
@@ -25,8 +24,7 @@ from pairbench.model.record import Record, Series
 from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunHead
 
 
-@dataclass(frozen=True, kw_only=True)
-class MoveLife:
+class MoveLife(NamedTuple):
     """A move, and what became of it."""
 
     move: Move
@@ -53,13 +51,10 @@ def _life(move: Move, later: Sequence[Move], definitions: Sequence[int], least: 
     beside = [other for other in later if new is None or other.index < new]
     slower, code = move.size > 1, move.attribution is Attribution.CODE
     levels = itertools.accumulate((_of(other, move) for other in beside), initial=_of(move, move))
-    ended = MoveLife(move=move) if new is None else MoveLife(move=move, ended=new, superseded=True)
     for other, level in zip(beside, list(levels)[1:], strict=True):
-        gone = level < least if slower else level > -least
-        if gone:
-            lost = not slower and (code or other.attribution is Attribution.CODE)
-            return MoveLife(move=move, ended=other.index, superseded=lost)
-    return ended
+        if level < least if slower else level > -least:
+            return MoveLife(move, other.index, not slower and (code or other.attribution is Attribution.CODE))
+    return MoveLife(move, new, new is not None)
 
 
 def _of(other: Move, move: Move) -> float:
@@ -75,9 +70,8 @@ def _of(other: Move, move: Move) -> float:
 
 def _only_returns(life: MoveLife, lives: Sequence[MoveLife], least: float) -> bool:
     """Return whether a move goes no further than back to where an earlier one began."""
-    ended = [one.move for one in lives if one.ended == life.move.index and not one.superseded]
-    first = ended[0]
-    between = [one.move for one in lives if first.index <= one.move.index <= life.move.index]
+    first = next(other.move for other in lives if other.ended == life.move.index and not other.superseded)
+    between = [other.move for other in lives if first.index <= other.move.index <= life.move.index]
     return abs(sum(_of(move, first) for move in between)) < least
 
 
@@ -150,10 +144,9 @@ def series_events(
     short = len(points) < 2 * MIN_RUNS
     for change in changes:
         newest = bool(points) and points[-1].record.run_id in change.current_runs
-        latency = any(
-            one.outcome is GateOutcome.REGRESSION and one.metric not in _COUNTED for one in change.judgements
-        )  # of counts and statuses the steps of the history tell
-        if (short or newest) and not moved_lately and change.outcome is GateOutcome.REGRESSION and latency:
+        # Of counts and statuses the steps of the history tell.
+        worse = {item.metric for item in change.judgements if item.outcome is GateOutcome.REGRESSION} - _COUNTED
+        if (short or newest) and not moved_lately and change.outcome is GateOutcome.REGRESSION and worse:
             _add_compared(found, trend, change)
     return tuple(found)
 
@@ -164,8 +157,8 @@ def _series_event(
     """Return what moved at one run: the latency, counts, or both."""
     first = steps[0] if steps else None
     move = life.move if life is not None else None
-    index = first.index if first else move.index if move else 0
-    before = first.before if first else move.before if move else None
+    start_of = first or move
+    index, before = (start_of.index, start_of.before) if start_of else (0, None)
     now = trend.points[index].record
     then = trend.points[before].record if before is not None else None
 
@@ -179,8 +172,8 @@ def _series_event(
     ]
     if life is not None and move is not None:
         outcome = outcome_of_move(move.size, move.attribution)
-        accepted_too = covered(trend.latency.p50, move.after_ns)
-        parts.append(_Part(outcome, move.size > 1, life.ended, life.superseded, accepted_too))
+        on_purpose = covered(trend.latency.p50, move.after_ns)
+        parts.append(_Part(outcome, move.size > 1, life.ended, life.superseded, on_purpose))
     reasons = [*(step.reason for step in steps), *dict.fromkeys(step.why for step in steps)]
     moved = Moved(
         series=trend.series,
@@ -202,7 +195,8 @@ def _series_event(
     moved = replace(moved, history=history[start : index + _AROUND], place=index - start)
     name = now.run_id
     if move is not None and move.last is not None:
-        kind, name = "drift", "" if move.attribution is Attribution.MACHINE else "\0".join(_operator(trend.series))
+        operator = f"{trend.series.suite}\0{trend.series.operator}"
+        kind, name = "drift", "" if move.attribution is Attribution.MACHINE else operator
     elif move is not None and not steps:
         name = trend.points[begins(trend, index, move.before_ns, move.after_ns)].record.run_id
     return SeriesEvent(
@@ -214,10 +208,6 @@ def _series_event(
         moved=_lived(moved, parts, trend, accepted),
         era=tuple(map(str, era_changes(then, now))) if then else (),
     )
-
-
-def _operator(series: Series) -> tuple[str, str]:
-    return series.suite, series.operator
 
 
 def begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> int:
@@ -262,13 +252,15 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
     device = trend.series.device_name
     after = min(change.current_runs)
     p50 = change.p50
+    shown = (p50.reference, p50.current) if p50 else (None, None)
+    before_ns, after_ns = (float(value) if isinstance(value, int | float) else None for value in shown)
     moved = Moved(
         series=change.series,
         outcome=change.outcome,
         change=p50.change.estimate if p50 and p50.change else None,
         relative=p50.change.estimate / change.control.estimate if p50 and p50.change and change.control else None,
-        before_ns=_number(p50.reference) if p50 else None,
-        after_ns=_number(p50.current) if p50 else None,
+        before_ns=before_ns,
+        after_ns=after_ns,
         control=change.control.estimate if change.control else None,
         attribution=change.attribution,
         reason=change.reason,
@@ -284,8 +276,8 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
         found[place] = replace(counted, moved=replace(moved, counts=counted.moved.counts, life=counted.moved.life))
         return
     name, index = after, next((at for at, one in enumerate(trend.points) if one.record.run_id == after), None)
-    if index is not None and moved.before_ns and moved.after_ns:
-        name = trend.points[begins(trend, index, moved.before_ns, moved.after_ns)].record.run_id
+    if index is not None and before_ns and after_ns:
+        name = trend.points[begins(trend, index, before_ns, after_ns)].record.run_id
     found.append(
         SeriesEvent(
             key=("moved", device, name),
@@ -306,15 +298,9 @@ def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT)
         return ("still there", None) if not later else ("superseded", later[0].record.run_id)
     limit = moved.before_ns * math.sqrt(moved.change) if moved.change > 1 else moved.before_ns
     limit = max(limit, moved.before_ns * (1 + policy.minimum_effect / 2))
-    since = next(
-        (place for place in range(len(later)) if all(one.p50 and one.p50.estimate <= limit for one in later[place:])),
-        None,
-    )
-    return ("still there", None) if since is None else ("recovered", later[since].record.run_id)
-
-
-def _number(value: float | str | None) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    slow = [place for place, point in enumerate(later) if not (point.p50 and point.p50.estimate <= limit)]
+    since = slow[-1] + 1 if slow else 0
+    return ("recovered", later[since].record.run_id) if since < len(later) else ("still there", None)
 
 
 Heads = Mapping[tuple[str, str], RunHead]  # what each run is, by run and device model
@@ -357,33 +343,28 @@ def joined(events: Iterable[Event]) -> tuple[Event, ...]:
     It is the same where the code moved the same series the same way, and the commits in question overlap. The device model
     that showed it first names the event, so that it keeps its key when others follow.
     """
-    found: list[list[Event]] = []
+    steps: list[list[Event]] = []
     for event in sorted(events, key=lambda event: (event.after.started_at, event.key)):
-        same = next((several for several in found if _same_step(several, event)), None)
+        same = next((step for step in steps if _same_step(step, event)), None)
         if same is None:
-            found.append([event])
+            steps.append([event])
         else:
             same.append(event)
-    return _newest_first(
-        replace(
-            first,
-            elsewhere=tuple(others),
-            aliases=tuple(
-                dict.fromkeys([*first.aliases, *(one for other in others for one in (other.key, *other.aliases))])
-            ),
-        )
-        for first, *others in found
-    )
+    whole = []
+    for first, *others in steps:
+        aliases = [*first.aliases, *(name for other in others for name in (other.key, *other.aliases))]
+        whole.append(replace(first, elsewhere=tuple(others), aliases=tuple(dict.fromkeys(aliases))))
+    return _newest_first(whole)
 
 
 def lasting(events: Iterable[SeriesEvent]) -> dict[Series, Moved]:
     """Return the worst move of each series that lasts and was not accepted."""
-    found: dict[Series, Moved] = {}
-    for one in events:
-        if one.moved.life == LIVES[0] and one.kind not in TOLD_TOGETHER:
-            known = found.get(one.moved.series, one.moved)
-            found[one.moved.series] = min(one.moved, known, key=lambda moved: ATTENTION.index(moved.outcome))
-    return found
+    worst: dict[Series, Moved] = {}
+    for event in events:
+        if event.moved.life == LIVES[0] and event.kind not in TOLD_TOGETHER:
+            known = worst.get(event.moved.series, event.moved)
+            worst[event.moved.series] = min(event.moved, known, key=lambda moved: ATTENTION.index(moved.outcome))
+    return worst
 
 
 def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
@@ -424,7 +405,12 @@ def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads, aliases: tupl
     before = min((one.before for one in sure if one.before), default=None) if wide else places[0]
     after = min(one.after for one in sure) if wide else places[1]
     last = max((one.last for one in sure if one.last), default=None)
-    moved = sorted((one.moved for one in several), key=lambda one: (LIVES.index(one.life), -_size(one), one.series))
+
+    def rank(moved: Moved) -> tuple[int, float, Series]:
+        size = math.inf if moved.size is None else abs(moved.size - 1)
+        return LIVES.index(moved.life), -size, moved.series
+
+    moved = sorted((one.moved for one in several), key=rank)
     life = moved[0].life
     ends = [one.ended for one in moved if one.ended]
     return Event(
@@ -442,10 +428,6 @@ def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads, aliases: tupl
         life=life,
         ended=max(ends) if life in ("recovered", "superseded") else None,
     )
-
-
-def _size(one: Moved) -> float:
-    return abs(one.size - 1) if one.size is not None else math.inf
 
 
 def _way(one: Moved) -> str:
@@ -473,7 +455,7 @@ def _same_step(several: Sequence[Event], event: Event) -> bool:
 
 
 def _operators(event: Event) -> set[tuple[str, str]]:
-    return {_operator(one.series) for one in event.moved}
+    return {(moved.series.suite, moved.series.operator) for moved in event.moved}
 
 
 def _by_code(event: Event) -> set[tuple[str, ...]]:
@@ -491,8 +473,5 @@ def _overlap(one: Event, other: Event) -> bool:
 
 
 def _moment(head: RunHead | None) -> float:
-    try:
-        moment = dt.datetime.fromisoformat((head.commit_at or head.started_at) if head is not None else "")
-    except ValueError:
-        return -math.inf
-    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+    moment = moment_of(head.commit_at or head.started_at) if head is not None else None
+    return -math.inf if moment is None else moment

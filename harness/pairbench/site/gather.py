@@ -1,11 +1,12 @@
 """Gathers from a store what the site shows, an operator or a run at a time, so that a large store fits into memory.
 
-Judges runs for the site as `pairbench compare` does, the newest first, as far as that takes little time.
+Runs are judged as `pairbench compare` does, the newest first, as far as that takes little time.
 """
 
 import contextlib
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -44,7 +45,6 @@ from pairbench.site.events import (
 from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.store_events import EnvironmentShifts, new_operator
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
-from pairbench.stats import Floats
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
@@ -177,17 +177,21 @@ class SiteReading:
         """Yield every operator on every device model, and put what is said of all of them together."""
         rows: list[OverviewRow] = []
         happened: list[SeriesEvent] = []
-        shifts, together = EnvironmentShifts.of(self._heads), list[Event]()
+        shifts, together = EnvironmentShifts(self._heads), list[Event]()
         owners: dict[tuple[str, str], str] = {}
-        samples = _Samples(self._store)
+
+        @functools.cache
+        def samples(run_id: str) -> Mapping[Series, LatencySamples]:
+            return latency_samples(self._store, run_id).value
+
         ratios: list[tuple[str, dict[str, float]]] = []
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
             ratios += [(device_name, gpu_ratios(trend)) for trend in trends]
             own = [
-                one
+                event
                 for trend in trends
-                for one in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
+                for event in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
             ]
             happened += own
             for trend in trends:
@@ -254,11 +258,15 @@ class SiteReading:
         # A run may have been pruned since the store was read; then fewer of its columns are known.
         return self._newest.get(trend.series, trend.points[-1].record)
 
-    def _facts_of(self, trend: Trend, samples: "_Samples", worst: Moved | None) -> SeriesFacts:
+    def _facts_of(
+        self, trend: Trend, samples: Callable[[str], Mapping[Series, LatencySamples]], worst: Moved | None
+    ) -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
         gate_status = with_open(gate_status_of(record.status, record.reason, next(own, None), trend.newest), worst)
-        return series_facts(record, trend.series, gate_status, samples=samples.of(record, trend.series))
+        # Raw samples of the latency that is the record's result, unless they have been pruned.
+        sampled = samples(record.run_id).get(trend.series, {})
+        return series_facts(record, trend.series, gate_status, samples=sampled.get(sampled_as(record, sampled)))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
         wanted = kernels_wanted(events[:_EXPLAINED])
@@ -286,21 +294,6 @@ class SiteReading:
 def shown_store(config: Config) -> str:
     """Return the store's name for the pages, without the path of the checkout: a site may be published."""
     return config.shown_store.removeprefix(f"{config.root}/")
-
-
-class _Samples:
-    """Raw latencies of some runs, each read when it is first asked for."""
-
-    def __init__(self, store: StoreLocation) -> None:
-        self._store = store
-        self._runs: dict[str, dict[Series, LatencySamples]] = {}
-
-    def of(self, record: Record, series: Series) -> Floats | None:
-        """Return the samples in ns of the latency that is a record's result; None where they have been pruned."""
-        if record.run_id not in self._runs:
-            self._runs[record.run_id] = latency_samples(self._store, record.run_id).value
-        found = self._runs[record.run_id].get(series, {})
-        return found.get(sampled_as(record, found))
 
 
 def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:

@@ -1,7 +1,4 @@
-"""The heat map of an operator: a row for each case in each mode, a column for each variant, and in a cell the speedup.
-
-Small lines of values over runs, as an SVG without scripts: in rows of the overview and beside events.
-"""
+"""Marks that pages draw without scripts: small lines of values over runs, the heat map of an operator, and strips of speedups."""
 
 import math
 from collections import Counter
@@ -14,7 +11,7 @@ from pairbench.model.site import Moved, OverviewRow, SeriesFacts
 from pairbench.report import units
 from pairbench.report.labels import case_labels
 from pairbench.report.operator_charts import state_of
-from pairbench.site.payload import implementations, series_id
+from pairbench.site.payload import implementations, series_anchor
 from pairbench.site.summary import tier_rank
 
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
@@ -82,7 +79,7 @@ def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
     variants = tuple(name for name in implementations(series) if name != BASELINE)
     if not variants:
         return None
-    labels = {one.case: (place, one.label) for place, one in enumerate(case_labels(series))}
+    labels = {case: (place, label) for place, (case, label) in enumerate(case_labels(series).items())}
     groups: dict[tuple[str, str], dict[str, SeriesFacts]] = {}
     for one in series:
         if one.series.implementation != BASELINE:
@@ -126,7 +123,7 @@ def _cell(one: SeriesFacts) -> SimpleNamespace:
         shade=0 if state == "none" else _shade(speedup),
         state=state,
         host_bound=bound,
-        id=series_id(one),
+        id=series_anchor(one.series),
         title=f"{title}; host-bound" if bound else title,
     )
 

@@ -1,9 +1,4 @@
-"""The page of an operator on a device model, the script with what its charts show, and its static figures.
-
-The values that the template of an operator's page shows, derived from its series.
-
-Classifies what limits a series: the host, its launches, memory or arithmetic. Derived from its numbers.
-"""
+"""The page of an operator on a device model, the script with what its charts show, and its static figures."""
 
 import math
 import shlex
@@ -37,7 +32,7 @@ from pairbench.site import paths
 from pairbench.site.event_pages import headline
 from pairbench.site.marks import heat_map
 from pairbench.site.paths import File, OperatorFacts
-from pairbench.site.payload import beside_result, implementations, operator_payload, script, series_id
+from pairbench.site.payload import beside_result, implementations, operator_payload, script, series_anchor
 from pairbench.site.summary import operator_verdict
 from pairbench.site.templates import render
 
@@ -80,14 +75,13 @@ _FEW = 6  # number of runs below which no change of level can be found: it takes
 
 def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
     """Return the table's rows: cases as the charts have them, the baseline of each first."""
-    labels = {one.case: (index, one.label) for index, one in enumerate(case_labels(operator.series))}
-    ordered = sorted(
-        operator.series,
-        key=lambda one: (
-            *(labels[one.series.case][0], one.series.mode),
-            *(one.series.implementation != BASELINE, one.series.implementation),
-        ),
-    )
+    labels = {case: (index, label) for index, (case, label) in enumerate(case_labels(operator.series).items())}
+
+    def place(one: SeriesFacts) -> tuple[int, str, bool, str]:
+        name = one.series.implementation
+        return labels[one.series.case][0], one.series.mode, name != BASELINE, name
+
+    ordered = sorted(operator.series, key=place)
     return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
 
 
@@ -111,14 +105,10 @@ def limited(table: tuple[SimpleNamespace, ...]) -> tuple[SimpleNamespace, ...]:
     measured = [row for row in table if row.facts.status == Status.MEASURED]
     if not any(row.limit.word for row in measured):
         return ()
-    names = implementations([row.facts for row in measured])
-    return tuple(
-        SimpleNamespace(
-            implementation=name,
-            counts=Counter(row.limit.word for row in measured if row.facts.series.implementation == name),
-        )
-        for name in names
-    )
+    counts: dict[str, Counter[str]] = {name: Counter() for name in implementations([row.facts for row in measured])}
+    for row in measured:
+        counts[row.facts.series.implementation][row.limit.word] += 1
+    return tuple(SimpleNamespace(implementation=name, counts=words) for name, words in counts.items())
 
 
 def newest(facts: SiteFacts, operator: OperatorFacts) -> RunHead | None:
@@ -139,7 +129,7 @@ def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> Si
     ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
     fraction = roof_fraction(one, operator.ceilings)
     return SimpleNamespace(
-        id=series_id(one),
+        id=series_anchor(one.series),
         facts=one,
         case=case,
         order=order,
@@ -151,32 +141,28 @@ def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> Si
 
 
 def _remarks(one: SeriesFacts) -> tuple[str, ...]:
-    throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
-    stop = one.texts.get("stop_reason")
+    texts = one.texts
+    throttled, counted, stop = (texts.get(name) for name in ("throttle_reasons", "launch_status", "stop_reason"))
     again = one.numbers.get("remeasured_blocks", 0.0)
-    of_call = "speedup" in one.numbers and one.texts.get("latency") != one.texts.get(
-        "speedup_of", one.texts.get("latency")
-    )
-    by_replays = one.texts.get("device_timer") == "graph_replay" and not of_call
+    latency = texts.get("latency")
+    of_call = "speedup" in one.numbers and latency != texts.get("speedup_of", latency)
+    by_replays = one.numbers.get("speedup") if texts.get("device_timer") == "graph_replay" and not of_call else None
     remarks = [
         one.reason or "",
-        overwrites(consumes.split(", ")) if (consumes := one.texts.get("consumes")) else "",
-        both_speedups(
-            one.numbers.get("speedup") if by_replays else None, one.numbers.get("stream_speedup"), one.series.mode
-        ),
+        overwrites(consumes.split(", ")) if (consumes := texts.get("consumes")) else "",
+        both_speedups(by_replays, one.numbers.get("stream_speedup"), one.series.mode),
         "the speedup is of the call: the baseline has no latency on the device" if of_call else "",
-        f"speedup withheld: {busy}" if (busy := one.texts.get("withheld")) else "",
+        f"speedup withheld: {busy}" if (busy := texts.get("withheld")) else "",
         f"throttled: {throttled}" if throttled else "",
         f"{again:.0f} blocks measured again" if again else "",
         f"stopped by {stop}" if stop and stop != "precise" else "",
         f"launches {counted}" if counted in {"unreliable", "unavailable"} else "",
-        latency_words.SAME_MEMORY if "reuses_output" in one.texts else "",
+        latency_words.SAME_MEMORY if "reuses_output" in texts else "",
         f"accepted: {one.gate_status.accepted}" if one.gate_status.accepted else "",
     ]
     return tuple(filter(None, remarks))
 
 
-TEMPLATE = "operator.html.j2"
 FIGURES = ("speedup", "roofline")  # kinds of static figures; a roofline needs declared costs
 
 
@@ -192,7 +178,7 @@ def operator(
     rows = implementation_rows(operator)
     yield render(
         environment,
-        TEMPLATE,
+        "operator.html.j2",
         page,
         facts,
         operator=operator,
@@ -218,7 +204,6 @@ def operator(
         choices=choices(rows),
         limited=limited(rows),
         LIMITS=LIMITS,
-        series_id=series_id,
         speedup=speedups,
         speedup_summary=speedup_summary(speedups),
         roofline=roofline,
@@ -236,11 +221,10 @@ def operator_figures(operator: OperatorFacts) -> Iterator[File]:
     """Yield the static figures of an operator, for pull requests: of each of `FIGURES` that has anything to show."""
     key = (operator.device_name, operator.suite, operator.operator)
     for kind in drawn_of(operator):
-        figure = (
-            speedup_figure(operator.series)
-            if kind == "speedup"
-            else roofline_figure(operator.series, operator.ceilings)
-        )
+        if kind == "speedup":
+            figure = speedup_figure(operator.series)
+        else:
+            figure = roofline_figure(operator.series, operator.ceilings)
         for suffix in SUFFIXES:
             yield File(path=paths.figure(kind, *key, suffix), content=to_bytes(figure, suffix))
 

@@ -2,12 +2,12 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 from jinja2 import Environment
 
-from pairbench.model.site import ATTENTION, STATES, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts
+from pairbench.model.site import ATTENTION, STATES, OverviewRow, RunHead, SeriesFacts, SiteFacts
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, event_rows, headline
 from pairbench.site.marks import spark, strip
@@ -25,6 +25,15 @@ _MOST = 12  # number of device models that have a column at all; groups of other
 
 def overview(env: Environment, facts: SiteFacts) -> File:
     opened = sorted((event for event in facts.events if event.open), key=lambda event: ATTENTION.index(event.worst))
+    rows = facts.rows
+    choices = {
+        "family": sorted({family_of(row.suite) for row in rows}),
+        "device": sorted({row.device_name for row in rows}),
+        "dtype": sorted({row.dtype for row in rows} - {""}),
+        "tier": sorted({row.tier for row in rows}),
+        "mode": sorted({row.mode for row in rows}),
+        "state": sorted({row.state for row in rows}, key=STATES.index),
+    }
     return render(
         env,
         "index.html.j2",
@@ -34,16 +43,16 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         closed=len(facts.events) - len(opened),
         windows=WINDOWS,
         night=newest_night(facts),
-        choices=_choices(facts.rows),
-        summaries=operator_summaries(facts.rows),
+        choices=choices,
+        summaries=operator_summaries(rows),
         headlines=device_summaries(facts.rows, facts.self_tests),
         left_out=sorted({row.suite for row in facts.rows if is_self_test(row.suite, facts.self_tests)}),
         matrix=_matrix(facts.rows),
         columns=_COLUMNS,
-        varies={name: len(values) > 1 for name, values in _choices(facts.rows).items()},
+        varies={name: len(values) > 1 for name, values in choices.items()},
         strip=strip,
         is_self_test=is_self_test,
-        devices=_distinct(run.device_name for run in facts.runs),
+        devices=sorted({run.device_name for run in facts.runs}),
         events=event_rows(opened[:_EVENTS], facts),
         measured=any(row.statuses.get("measured") for row in facts.rows),
         ranks={state: rank for rank, state in enumerate(STATES)},
@@ -67,22 +76,6 @@ def _matrix(rows: Sequence[OverviewRow]) -> list[str]:
     counts = Counter(device for device, _, _ in {(row.device_name, row.suite, row.operator) for row in rows})
     ordered = [device for device, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
     return sorted(ordered[:_COLUMNS]) + sorted(ordered[_COLUMNS:_MOST])
-
-
-def _choices(rows: Sequence[OverviewRow]) -> dict[str, list[str]]:
-    """Return what there is to filter by, each in an order that a reader expects."""
-    return {
-        "family": _distinct(family_of(row.suite) for row in rows),
-        "device": _distinct(row.device_name for row in rows),
-        "dtype": _distinct(row.dtype for row in rows if row.dtype),
-        "tier": _distinct(row.tier for row in rows),
-        "mode": _distinct(row.mode for row in rows),
-        "state": [state for state in STATES if any(row.state == state for row in rows)],
-    }
-
-
-def _distinct(values: Iterable[str]) -> list[str]:
-    return sorted(set(values))
 
 
 _REASONS = 200
@@ -117,6 +110,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         rank = _BAD.index(one.status) if one.status in _BAD else len(_BAD)
         return rank, one.series.suite, one.series.case
 
+    here = [event for event in facts.events if event.device_name == one.head.device_name]
     troubled = [series for series in one.series if series.status != "measured"]
     page = render(
         env,
@@ -132,8 +126,8 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         data=data_name(*key),
         source=paths.run_data(*key),
         changed=[(change, series_anchor(change.series)) for change in told[:_REASONS]],
-        began=[(event, headline(event)) for event in facts.events if _here(event.after.run_id, key, event)],
-        ended=[(event, headline(event)) for event in facts.events if _here(event.ended, key, event)],
+        began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
+        ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
     return page, File(path=paths.run_data(*key), content=script(data_name(*key), run_payload(one, operators_of(facts))))
 
@@ -155,11 +149,6 @@ def compare(env: Environment, facts: SiteFacts) -> File:
         data_name=data_name,
         source=paths.run_data,
     )
-
-
-def _here(run_id: str | None, key: tuple[str, str], event: Event) -> bool:
-    """Return whether an event began, or ended, in a run on its device model."""
-    return (run_id, event.device_name) == key
 
 
 def data_name(run_id: str, device_name: str) -> str:

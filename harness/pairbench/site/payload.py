@@ -1,8 +1,6 @@
-"""The data of the charts on an operator's page, as the value of its data script: arrays, and each name once.
+"""The data of the pages' scripts: each a script that calls one function, for a page opened from disk can load nothing else.
 
-Data for the pages' scripts: each a script that calls one function, for a page opened from disk can load nothing else.
-
-A recorded environment, which is JSON of any shape, as plain fields.
+Values are arrays, with each name once; a recorded environment, which is JSON of any shape, becomes plain fields.
 """
 
 import base64
@@ -16,7 +14,7 @@ from typing import Any
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import KernelCount, Record, Series
+from pairbench.model.record import Record, Series
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.labels import case_labels
@@ -56,14 +54,10 @@ def _leaves(value: object, path: tuple[str, ...], depth: int) -> Iterator[tuple[
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is None or isinstance(value, str | bool):
+        return value if isinstance(value, str) else {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, Sequence) and all(isinstance(item, str | int | float) for item in value):
-        return ", ".join(str(item) for item in value)
+        return ", ".join(map(str, value))
     return json.dumps(value, default=str)
 
 
@@ -166,6 +160,10 @@ def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> 
         name: [-1 if text is None else names.setdefault(text, len(names)) for text in column]
         for name, column in texts.items()
     }
+    verdicts = None
+    if run.verdicts is not None:
+        outcomes = [run.verdicts.outcomes.get(one.series, "") for one in series]
+        verdicts = {"run": run.verdicts.reference, "outcomes": outcomes}
     # What describes this one run is left out.
     lasting = [(name, text) for name, text in fields(run.environment) if name.partition(".")[0] != "observed"]
     return {
@@ -184,17 +182,9 @@ def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> 
             for suite, operator in sorted({(one.series.suite, one.series.operator) for one in series})
             if (head.device_name, suite, operator) in there
         ],
-        "verdicts": _verdicts(run),
+        "verdicts": verdicts,
         "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
     }
-
-
-def _verdicts(run: RunFacts) -> dict[str, object] | None:
-    """Return the run that this one was judged beside, and the outcome of each series; None where it was not judged."""
-    if run.verdicts is None:
-        return None
-    outcomes = run.verdicts.outcomes
-    return {"run": run.verdicts.reference, "outcomes": [outcomes.get(one.series, "") for one in run.series]}
 
 
 def beside_result(series: Iterable[SeriesFacts]) -> bool:
@@ -234,13 +224,13 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     runs = _Runs(facts, page)
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
-    cases = {one.case: index for index, one in enumerate(labels)}
+    cases = list(labels)
     axes = {one.series.case: one.axes for one in operator.series}
     names = implementations(operator.series)
     series = [
         {
             **_series(one, kernels),
-            "case": cases[one.series.case],
+            "case": cases.index(one.series.case),
             "implementation": names.index(one.series.implementation),
             "trend": _trend(trend, runs),
         }
@@ -251,7 +241,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
         "device": shorten(operator.device_name, _NAME),
         "implementations": [shorten(name, _NAME) for name in names],
         "cases": [
-            {"key": shorten(one.case, _NAME), "label": one.label, "axes": _axes(axes[one.case])} for one in labels
+            {"key": shorten(case, _NAME), "label": label, "axes": _axes(axes[case])} for case, label in labels.items()
         ],
         "series": series,
         "speedup": _speedup(operator),
@@ -265,11 +255,6 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
 def implementations(series: Sequence[SeriesFacts]) -> list[str]:
     """Return the names of implementations in the order that decides their colours, the baseline first."""
     return sorted(dict.fromkeys(one.series.implementation for one in series), key=lambda name: name != BASELINE)
-
-
-def series_id(one: SeriesFacts) -> str:
-    """Return the id of a series in the page's address."""
-    return series_anchor(one.series)
 
 
 def series_anchor(series: Series) -> str:
@@ -301,8 +286,14 @@ class _Runs:
 
 
 def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
+    named = None
+    if one.kernels is not None:
+        named = [
+            [kernels.setdefault(kernel.name, len(kernels)), kernel.count, figures(kernel.total_ns, _DIGITS)]
+            for kernel in one.kernels
+        ]
     return {
-        "id": series_id(one),
+        "id": series_anchor(one.series),
         "mode": shorten(one.series.mode, 20),
         "status": shorten(one.status, 20),
         "reason": shorten(one.reason or "", _NAME),
@@ -310,7 +301,7 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
         "latency": AXES[one.texts.get("latency", CALL.name)],
         "bound": one.texts.get("bound", ""),
         "launch_status": shorten(one.texts.get("launch_status", ""), 40),
-        "kernels": None if one.kernels is None else [_kernel(kernel, kernels) for kernel in one.kernels],
+        "kernels": named,
         "quantiles": _cut(one.quantiles),
     }
 
@@ -323,21 +314,12 @@ def _axes(axes: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _kernel(kernel: KernelCount, kernels: dict[str, int]) -> list[float | int | None]:
-    index = kernels.setdefault(kernel.name, len(kernels))
-    return [index, kernel.count, figures(kernel.total_ns, _DIGITS)]
-
-
 def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
     values = series_chart(trend)
     lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
     arrays = {name: _cut(getattr(values, name)) for name in lines}
     return {
-        "unit": values.unit,
-        "latency": values.latency,
-        "subtitle": values.subtitle,
-        "control_name": values.control_name,
-        "log": values.log,
+        **{name: getattr(values, name) for name in ("unit", "latency", "subtitle", "control_name", "log")},
         "runs": [runs.index_of(point.record) for point in trend.points],
         # A line without any value is none.
         **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
@@ -360,23 +342,14 @@ def _speedup(operator: OperatorFacts) -> dict[str, Any]:
     chart = speedup_chart(operator.series)
     points = [
         [
-            point.series_index,
-            point.group,
-            point.row,
+            *(point.series_index, point.group, point.row),
             *_cut((point.speedup, point.low, point.high)),
-            point.state,
-            point.note,
+            *(point.state, point.note),
         ]
         for point in chart.points
     ]
-    return {
-        "groups": chart.groups,
-        "heads": chart.heads,
-        "rows": chart.rows,
-        "shared": chart.shared,
-        "log": chart.log,
-        "points": points,
-    }
+    columns = ("groups", "heads", "rows", "shared", "log")
+    return {**{name: getattr(chart, name) for name in columns}, "points": points}
 
 
 def _roofline(operator: OperatorFacts) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from operator import itemgetter
 from statistics import median
+from typing import NamedTuple
 
 from pairbench.analyze.history.points import lines_of
 from pairbench.analyze.history.trend import Trend
@@ -26,8 +28,7 @@ _SPREADS = 3.0
 """The spreads of a series, as the median difference of its neighbouring runs, that the median of all has to be beyond."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shift:
+class _Shift(NamedTuple):
     """How far one series moved where the environment changed."""
 
     moved: Moved
@@ -36,22 +37,17 @@ class _Shift:
     """Whether a changepoint says so."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EnvironmentShifts:
     """The series that were measured before and after changes of environment, by device model and the first run after."""
 
-    shifts: dict[RunKey, list[_Shift]]
-    eras: dict[RunKey, tuple[str, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, heads: Heads) -> "EnvironmentShifts":
-        """Return no shifts yet, of the runs whose environment none of the runs before them had."""
-        shifts: dict[RunKey, list[_Shift]] = {}
+    def __init__(self, heads: Heads) -> None:
+        """Have no shifts yet, of the runs whose environment none of the runs before them had."""
+        self.shifts: dict[RunKey, list[_Shift]] = {}
+        self.eras: dict[RunKey, tuple[str, ...]] = {}
         for device_name, runs in _by_device(heads).items():
             for at in range(1, len(runs)):
-                if runs[at].environment_hash not in {one.environment_hash for one in runs[max(0, at - _OPEN) : at]}:
-                    shifts[runs[at].run_id, device_name] = []
-        return cls(shifts=shifts)
+                if runs[at].environment_hash not in {head.environment_hash for head in runs[max(0, at - _OPEN) : at]}:
+                    self.shifts[runs[at].run_id, device_name] = []
 
     def add(self, trend: Trend) -> None:
         """Take in what a series did where its environment changed."""
@@ -75,9 +71,10 @@ class EnvironmentShifts:
             if len(before) < _LEAST or not after:
                 continue
             shift = median(after) - median(before)
-            near = [
-                move for move in trend.moves if move.index == era.index and move.attribution is Attribution.ENVIRONMENT
-            ]
+            near = next(
+                (one for one in trend.moves if one.index == era.index and one.attribution is Attribution.ENVIRONMENT),
+                None,
+            )
             moved = Moved(
                 series=trend.series,
                 outcome=GateOutcome.UNDECIDED if shift > 0 else GateOutcome.IMPROVEMENT,
@@ -86,15 +83,10 @@ class EnvironmentShifts:
                 after_ns=math.exp(median(after)),
                 control=None,
                 attribution=Attribution.ENVIRONMENT,
-                reason=near[0].reason if near else "",
+                reason=near.reason if near else "",
             )
-            shifts.append(
-                _Shift(
-                    moved=moved,
-                    spread=median(abs(now - then) for then, now in itertools.pairwise(before)),
-                    found=bool(near),
-                )
-            )
+            spread = median(abs(now - then) for then, now in itertools.pairwise(before))
+            shifts.append(_Shift(moved, spread, near is not None))
 
     def events(self, heads: Heads, policy: Policy = DEFAULT) -> Iterator[Event]:
         """Yield one event for each change that moved series: where a changepoint was found, or most moved alike."""
@@ -106,11 +98,14 @@ class EnvironmentShifts:
                 continue
             middle = median(sizes)
             beyond = max(least, _SPREADS * median(shift.spread for shift in shifts))
-            listed = [
-                shift.moved for shift, size in zip(shifts, sizes, strict=True) if shift.found or abs(size) >= least
-            ]
             if not any(shift.found for shift in shifts) and abs(middle) < beyond:
                 continue
+            counts = zip(sizes, shifts, strict=True)
+            listed = [
+                (-abs(size), place, shift.moved)
+                for place, (size, shift) in enumerate(counts)
+                if shift.found or abs(size) >= least
+            ]
             runs = by_device[device_name]
             place = [one.run_id for one in runs].index(run_id)
             life = _life(place, runs)
@@ -121,9 +116,7 @@ class EnvironmentShifts:
                 device_name=device_name,
                 before=runs[place - 1],
                 after=runs[place],
-                moved=tuple(
-                    replace(one, life=life) for one in sorted(listed, key=lambda one: -abs(math.log(one.change or 1)))
-                ),
+                moved=tuple(replace(moved, life=life) for *_, moved in sorted(listed, key=itemgetter(0, 1))),
                 era=self.eras[run_id, device_name],
                 outcome=GateOutcome.UNDECIDED if middle > 0 else GateOutcome.IMPROVEMENT,
                 life=life,

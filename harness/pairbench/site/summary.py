@@ -19,18 +19,9 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.settings import MODES
 from pairbench.model.site import STATES, GpuSpread, Moved, OverviewRow, SeriesFacts, SeriesStatus
-from pairbench.stats import Interval, percentile
+from pairbench.stats import Interval, percentiles
 
-_STATES = {
-    GateOutcome.FAILED: "failed",
-    GateOutcome.REGRESSION: "regression",
-    GateOutcome.IMPROVEMENT: "improvement",
-    GateOutcome.UNCHANGED: "unchanged",
-    GateOutcome.UNDECIDED: "undecided",
-    GateOutcome.NEW: "new",
-    GateOutcome.MISSING: "undecided",
-    GateOutcome.INCOMPARABLE: "undecided",
-}
+_STATES = {outcome: outcome.value if outcome.value in STATES else "undecided" for outcome in GateOutcome}
 
 
 def gate_status_of(status: str, reason: str | None, change: Change | None, newest: Latest | None) -> SeriesStatus:
@@ -39,7 +30,10 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
         return SeriesStatus(state="skipped", reason=reason or "")
     if status != Status.MEASURED:
         return SeriesStatus(state="failed", reason=f"{status}: {reason or 'no reason was stored'}")
-    if change is not None and not _clearer(change, newest):
+    # A comparison of few runs may decide nothing where the history shows the newest run on its level.
+    same = newest is not None and (newest.outcome, newest.verdict) == (GateOutcome.UNCHANGED, Verdict.SAME)
+    open_ = change is not None and (change.outcome, change.verdict) == (GateOutcome.UNDECIDED, Verdict.UNDECIDED)
+    if change is not None and not (same and open_):
         return SeriesStatus(
             state=_STATES[change.outcome],
             change=change.p50.change if change.p50 else None,
@@ -54,12 +48,6 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
     return SeriesStatus(
         state=_STATES[newest.outcome], change=moved, attribution=newest.attribution, reason=newest.reason
     )
-
-
-def _clearer(change: Change, newest: Latest | None) -> bool:
-    """Return whether the history shows the newest run on its level where a comparison of few runs decides nothing."""
-    same = newest is not None and newest.outcome is GateOutcome.UNCHANGED and newest.verdict is Verdict.SAME
-    return same and change.outcome is GateOutcome.UNDECIDED and change.verdict is Verdict.UNDECIDED
 
 
 def with_open(status: SeriesStatus, lasting: Moved | None) -> SeriesStatus:
@@ -103,6 +91,8 @@ def _overview_row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
     chosen = [(facts, trend) for facts, trend in group if facts.series.implementation == best]
     shown = [facts for facts, _ in chosen if facts.series.case in intervals]
     margins = [facts.numbers["margin"] for facts, _ in group if "margin" in facts.numbers]
+    estimates = [interval.estimate for interval in intervals.values()]
+    latencies = {facts.texts.get("speedup_of", CALL.name) for facts in shown}
     return OverviewRow(
         device_name=first.device_name,
         suite=first.suite,
@@ -113,14 +103,11 @@ def _overview_row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
         cases=len({facts.series.case for facts, _ in group}),
         variant=best,
         speedup=_mean(intervals) if intervals else None,
-        least=min((one.estimate for one in intervals.values()), default=None),
-        most=max((one.estimate for one in intervals.values()), default=None),
-        latency=" and ".join(
-            sorted({one.texts.get("speedup_of", CALL.name) for one in shown}, key=("device", "call").index)
-        )
-        or CALL.name,
-        host_bound=tuple(sorted(one.series.case for one in shown if one.texts.get("bound") == "host")),
-        losing=tuple(sorted(case for case, one in intervals.items() if one.high < 1)),
+        least=min(estimates, default=None),
+        most=max(estimates, default=None),
+        latency=" and ".join(sorted(latencies, key=("device", "call").index)) or CALL.name,
+        host_bound=tuple(sorted(facts.series.case for facts in shown if facts.texts.get("bound") == "host")),
+        losing=tuple(sorted(case for case, interval in intervals.items() if interval.high < 1)),
         statuses=Counter(facts.status for facts, _ in group),
         margin=min(margins, default=None),
         launches_before=_launches([facts for facts in baselines if facts.series.case in intervals]),
@@ -192,10 +179,15 @@ def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[SimpleNamespace, ..
     def key(row: OverviewRow) -> tuple[str, str, str]:
         return family_of(row.suite), row.operator, row.suite
 
-    return tuple(
-        _summary(family, suite, operator, tuple(several))
-        for (family, operator, suite), several in groupby(sorted(rows, key=key), key)
-    )
+    summaries = []
+    for (family, operator, suite), group in groupby(sorted(rows, key=key), key):
+        ordered = tuple(sorted(group, key=_rank))
+        devices = sorted({row.device_name for row in ordered})
+        leading = tuple(next(row for row in ordered if row.device_name == device) for device in devices)
+        state = worst([row.state for row in ordered])
+        names = {"family": family, "suite": suite, "operator": operator}
+        summaries.append(SimpleNamespace(**names, rows=ordered, leading=leading, state=state))
+    return tuple(summaries)
 
 
 def device_summaries(rows: Sequence[OverviewRow], self_tests: Collection[str] = ()) -> tuple[SimpleNamespace, ...]:
@@ -216,14 +208,6 @@ def is_self_test(suite: str, self_tests: Collection[str]) -> bool:
     return any(fnmatch(suite, pattern) for pattern in self_tests)
 
 
-def _summary(family: str, suite: str, operator: str, rows: tuple[OverviewRow, ...]) -> SimpleNamespace:
-    ordered = tuple(sorted(rows, key=_rank))
-    devices = sorted({row.device_name for row in rows})
-    leading = tuple(next(row for row in ordered if row.device_name == device) for device in devices)
-    state = worst([row.state for row in rows])
-    return SimpleNamespace(family=family, suite=suite, operator=operator, rows=ordered, leading=leading, state=state)
-
-
 def _rank(row: OverviewRow) -> tuple[bool, int, int, int, str, str]:
     """Return the place of a group among those of an operator: what has a speedup, is largest, eager, and has most cases first."""
     mode = MODES.index(row.mode) if row.mode in MODES else len(MODES)
@@ -236,9 +220,7 @@ def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> SimpleName
     tier = next((tier for tier in MAIN if any(row.tier == tier for row in groups)), "")
     over = [row for row in groups if row.tier == tier] or groups
     latencies = [word for word in ("device", "call") if any(word in row.latency.split() for row in over)]
-    margins = sorted(
-        (row for row in main if row.margin is not None and row.margin < _THIN), key=lambda row: row.margin or 0
-    )
+    thin = [(row.margin, place) for place, row in enumerate(main) if row.margin is not None and row.margin < _THIN]
     return SimpleNamespace(
         device_name=device,
         family=family,
@@ -250,7 +232,7 @@ def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> SimpleName
         of=", ".join(filter(None, [" or ".join(latencies), f"{tier} tier" if tier else ""])),
         wins=tuple(row for row in groups if _speedup(row) > 1)[:_NAMED],
         losses=tuple(row for row in reversed(groups) if _speedup(row) < 1)[:_NAMED],
-        thin=tuple(margins[:_NAMED]),
+        thin=tuple(main[place] for _, place in sorted(thin)[:_NAMED]),
     )
 
 
@@ -306,12 +288,10 @@ def gpu_ratios(trend: Trend) -> dict[str, float]:
 
     Only what the newest run can be compared with counts: the same source, definition and environment.
     """
-    newest = next((point for point in reversed(trend.points) if point.p50), None)
-    if newest is None:
-        return {}
+    measured = [point for point in trend.points if point.p50]
     of_gpu: defaultdict[str, list[float]] = defaultdict(list)
-    for point in trend.points:
-        if point.p50 and point.record.device_uuid and _question(point) == _question(newest):
+    for point in measured:
+        if point.p50 and point.record.device_uuid and _question(point) == _question(measured[-1]):
             of_gpu[point.record.device_uuid].append(point.p50.estimate)
     if len(of_gpu) < 2:
         return {}
@@ -330,15 +310,8 @@ def spreads(ratios: Iterable[tuple[str, dict[str, float]]]) -> tuple[GpuSpread, 
     for device_name, several in ratios:
         for gpu, ratio in several.items():
             of_gpu[device_name, gpu].append(ratio)
-    rows = [
-        GpuSpread(
-            device_name=device_name,
-            gpu=gpu,
-            series=len(values),
-            ratio=statistics.median(values),
-            low=percentile(values, 10),
-            high=percentile(values, 90),
-        )
-        for (device_name, gpu), values in of_gpu.items()
-    ]
+    rows = []
+    for (device_name, gpu), values in of_gpu.items():
+        ratio, (low, high) = statistics.median(values), percentiles(values, (10, 90))
+        rows.append(GpuSpread(device_name=device_name, gpu=gpu, series=len(values), ratio=ratio, low=low, high=high))
     return tuple(sorted(rows, key=lambda row: (row.device_name, -row.ratio, row.gpu)))

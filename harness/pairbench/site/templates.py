@@ -25,17 +25,11 @@ from pairbench.stats import Interval
 
 _TITLE = 500  # number of letters of a long name in its tooltip
 _SHAPES = {
-    "mismatched": "failed",
-    "timeout": "failed",
-    "oom": "failed",
+    **dict.fromkeys(("mismatched", "timeout", "oom"), "failed"),
+    **dict.fromkeys(("slower", "worse"), "regression"),
+    **dict.fromkeys(("both", "incomparable"), "undecided"),
     "measured": "unchanged",
     "faster": "improvement",
-}
-_SHAPES |= {
-    "slower": "regression",
-    "worse": "regression",
-    "both": "undecided",
-    "incomparable": "undecided",
     "missing": "skipped",
     "moved": "new",
 }
@@ -74,11 +68,9 @@ def moment(text: str | None) -> Markup:
 
 def state(word: object) -> Markup:
     """Return a state, a status or a direction as its word behind a shape that goes with it."""
-    text = str(word)
-    shape = _SHAPES.get(text, text)
-    return Markup('<span class="state state-{}">{}</span>').format(
-        shape if shape in STATES else "other", short(text, 30)
-    )
+    shape = _SHAPES.get(str(word), str(word))
+    markup = Markup('<span class="state state-{}">{}</span>')
+    return markup.format(shape if shape in STATES else "other", short(word, 30))
 
 
 def between(interval: Interval | None, text_of: Callable[[float | None], str] = units.ratio) -> str:
@@ -91,10 +83,7 @@ def between(interval: Interval | None, text_of: Callable[[float | None], str] = 
 
 def span(numbers: tuple[float, float] | None) -> str:
     """Return the fewest and the most of a count like `4` or `4 to 9`; empty where they are not known."""
-    if numbers is None:
-        return ""
-    ends = [f"{number:,.0f}" for number in numbers]
-    return " to ".join(dict.fromkeys(ends))
+    return " to ".join(dict.fromkeys(f"{number:,.0f}" for number in numbers or ()))
 
 
 def count(value: float | None) -> str:
@@ -111,24 +100,11 @@ def query(text: str) -> str:
     return quote(text, safe="", errors="replace")
 
 
-FILTERS: dict[str, Callable[..., object]] = {
-    "between": between,
-    "change": units.change,
-    "count": count,
-    "cut": cut,
-    "duration": units.duration,
-    "error": units.error,
-    "moment": moment,
-    "number": number,
-    "percent": units.percent,
-    "query": query,
-    "ratio": units.ratio,
-    "short": short,
-    "significant": units.significant,
-    "size": units.size,
-    "span": span,
-    "state": state,
-}
+_FILTERS: tuple[Any, ...] = (
+    *(between, count, cut, moment, number, query, short, span, state),
+    *(units.change, units.duration, units.percent, units.ratio, units.significant, units.size),
+)
+FILTERS: dict[str, Callable[..., object]] = {function.__name__: function for function in _FILTERS}
 """Filters by their name in the templates."""
 
 MEANINGS = {
@@ -220,24 +196,12 @@ def environment(templates: Path) -> Environment:
         auto_reload=False,
     )
     made.filters.update(FILTERS)
-    made.globals.update(
-        {
-            "STATES": STATES,
-            "MEANINGS": MEANINGS,
-            "anchor": paths.anchor,
-            "breakdown_page": paths.breakdown_page,
-            "commit_url": commit_url,
-            "operator_page": paths.operator_page,
-            "paths": paths,
-            "pull_request_url": pull_request_url,
-            "range_url": range_url,
-            "run_key": paths.run_key,
-            "run_page": paths.run_page,
-            "source_url": source_url,
-            "units": units,
-            "version": __version__,
-        }
+    functions: tuple[Any, ...] = (
+        *(commit_url, pull_request_url, range_url, source_url),
+        *(paths.anchor, paths.breakdown_page, paths.operator_page, paths.run_key, paths.run_page),
     )
+    made.globals.update({function.__name__: function for function in functions})
+    made.globals.update(STATES=STATES, MEANINGS=MEANINGS, paths=paths, units=units, version=__version__)
     return made
 
 

@@ -263,7 +263,6 @@ def test_a_few_runs_off_the_level_say_so(runs: int, times: float, verdict: Verdi
     found = judged(levels)
     assert found.verdict is verdict
     assert found.effect == pytest.approx(times, abs=0.01)
-    assert found.level == pytest.approx(math.log(1000), abs=0.003)
 
 
 MODES = np.tile([0.0, 0.0, 0.05, 0.05, 0.0], 10)
@@ -289,13 +288,6 @@ def test_the_newest_runs_of_a_series(levels: Floats, options: dict[str, float], 
     assert found.verdict is verdict
     if verdict is SAME:
         assert found.effect == pytest.approx(1, abs=0.02)
-        assert found.level == pytest.approx(float(np.median(levels[-20:])), abs=0.003)
-
-
-def test_for_a_speedup_a_rise_is_faster() -> None:
-    levels = series(0.005, (2, 1.06))
-    assert judge_newest(levels, (), rise=FASTER).verdict is FASTER
-    assert judge_newest(-levels, (), rise=FASTER).verdict is SLOWER
 
 
 def test_a_noisy_series_proves_nothing() -> None:
@@ -320,8 +312,6 @@ def test_a_new_level_speaks_until_it_has_a_history() -> None:
     (point,) = detect(levels)
     found = judge_newest(levels, [point])
     assert (found.verdict, found.runs, found.effect) == (SLOWER, len(levels) - point.index, point.effect)
-    assert found.level == point.before
-    assert judge_newest(levels, [point], rise=FASTER).verdict is FASTER
 
 
 def test_a_run_that_is_back_on_the_old_level_is_undecided() -> None:
@@ -333,7 +323,7 @@ def test_a_run_that_is_back_on_the_old_level_is_undecided() -> None:
 @pytest.mark.parametrize("levels", [[], [0.0], [0.0] * 5, [0.0, 0.1] * 2])
 def test_too_short_a_series_is_undecided(levels: list[float]) -> None:
     found = judge_newest(levels, ())
-    assert (found.verdict, found.runs, found.level, found.effect, found.p_value) == (UNDECIDED, 0, None, None, None)
+    assert (found.verdict, found.runs, found.effect) == (UNDECIDED, 0, None)
 
 
 def test_runs_without_a_value() -> None:

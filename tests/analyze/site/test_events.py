@@ -73,7 +73,7 @@ def test_a_gain_is_an_improvement_and_another_driver_is_told_of_all_series() -> 
     newer = [tuple(replace(record, driver="580.2", environment_hash="e" * 16) for record in run) for run in runs[12:]]
     runs = [*runs[:12], *newer]
     assert events_of(moves(runs), heads_of(runs)) == (), "it is told of all series together"
-    shifts = EnvironmentShifts.of(heads_of(runs))
+    shifts = EnvironmentShifts(heads_of(runs))
     for trend in trends_of(runs):
         shifts.add(trend)
     (event,) = shifts.events(heads_of(runs))

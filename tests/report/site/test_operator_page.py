@@ -18,7 +18,7 @@ from pairbench.report.trend import series_chart
 from pairbench.site import operator as operator_page
 from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts
-from pairbench.site.payload import operator_payload, series_id
+from pairbench.site.payload import operator_payload, series_anchor
 from pairbench.site.templates import environment
 from tests import builders
 from tests.report.site import made
@@ -133,7 +133,7 @@ def test_samples_kernels_speedup_and_roofline_are_there(operator: OperatorFacts,
     points = speedup_chart(operator.series).points
     assert [point[:3] for point in payload["speedup"]["points"]] == [[p.series_index, p.group, p.row] for p in points]
     assert [payload["series"][point[0]]["id"] for point in payload["speedup"]["points"]] == [
-        series_id(operator.series[point.series_index]) for point in points
+        series_anchor(operator.series[point.series_index].series) for point in points
     ]
     assert len(payload["roofline"]["points"]) == 4 and [roof["name"] for roof in payload["roofline"]["roofs"]] == [
         "copy",

@@ -19,11 +19,20 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.exact import bad
-from pairbench.analyze.compare.rounds import MeasuredSides, latency_of_runs, mean_log, usable
-from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, KernelChange, Policy, Verdict
+from pairbench.analyze.compare.rounds import MeasuredSides, mean_log, usable
+from pairbench.model.comparison import (
+    DEFAULT,
+    Attribution,
+    EraChange,
+    GateOutcome,
+    Judgement,
+    KernelChange,
+    Policy,
+    Verdict,
+)
 from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import Status
 from pairbench.model.record import KernelCount, Record
@@ -32,12 +41,11 @@ from pairbench.stats import Interval
 FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 """The columns of a record's environment; the rest is the JSON in `environment`, without observations of the run."""
 
-_OBSERVED = "observed"
-
 
 def era_changes(reference: Record, current: Record) -> tuple[EraChange, ...]:
     """Return the fields of the environment that differ between two runs."""
-    return _changes(_era(reference), _era(current))
+    of_both = ((*(getattr(record, name) for name in FIELDS), record.environment) for record in (reference, current))
+    return _changes(*of_both)
 
 
 def elsewhere(reference: Record, current: Record) -> str:
@@ -57,10 +65,6 @@ def another_gpu(reference: str | None, current: str | None) -> str:
     return f"another GPU of the model, {reference} -> {current}"
 
 
-def _era(record: Record) -> tuple[str | None, ...]:
-    return (*(getattr(record, name) for name in FIELDS), record.environment)
-
-
 def source_changed(before: Record | None, after: Record | None) -> bool | None:
     """Return whether the implementation's hash differs between two records; None where one is not known."""
     hashes = [record and record.implementation_hash for record in (before, after)]
@@ -70,18 +74,10 @@ def source_changed(before: Record | None, after: Record | None) -> bool | None:
 @functools.lru_cache(maxsize=1024)
 def _changes(reference: tuple[str | None, ...], current: tuple[str | None, ...]) -> tuple[EraChange, ...]:
     """Return the differences of two eras; thousands of series share a few."""
-    changes = [
-        EraChange(field=name, reference=before, current=now)
-        for name, before, now in zip(FIELDS, reference, current, strict=False)
-        if before != now
-    ]
     before, now = _flat(reference[-1]), _flat(current[-1])
-    changes += [
-        EraChange(field=name, reference=before.get(name), current=now.get(name))
-        for name in dict.fromkeys([*before, *now])
-        if before.get(name) != now.get(name)
-    ]
-    return tuple(changes)
+    rest = ((name, before.get(name), now.get(name)) for name in dict.fromkeys([*before, *now]))
+    fields = (*zip(FIELDS, reference, current, strict=False), *rest)
+    return tuple(EraChange(field=name, reference=old, current=new) for name, old, new in fields if old != new)
 
 
 def _flat(text: str | None) -> dict[str, str]:
@@ -90,15 +86,14 @@ def _flat(text: str | None) -> dict[str, str]:
         rest = json.loads(text or "{}")
     if not isinstance(rest, dict):
         return {"environment": text or ""}
-    return dict(_leaves({key: value for key, value in rest.items() if key != _OBSERVED}, ""))
+    return dict(_leaves({key: value for key, value in rest.items() if key != "observed"}, ""))
 
 
 def _leaves(value: Any, name: str) -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [
-            leaf for key, item in sorted(value.items()) for leaf in _leaves(item, f"{name}.{key}" if name else str(key))
-        ]
-    return [(name, value if isinstance(value, str) else json.dumps(value))]
+    if not isinstance(value, dict):
+        return [(name, value if isinstance(value, str) else json.dumps(value))]
+    names = ((f"{name}.{key}" if name else str(key), item) for key, item in sorted(value.items()))
+    return [leaf for each, item in names for leaf in _leaves(item, each)]
 
 
 _NOTICEABLE_NS = 500.0
@@ -117,16 +112,8 @@ def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT)
     for name in dict.fromkeys([*now, *before]):
         old, new = before.get(name, (0, 0.0)), now.get(name, (0, 0.0))
         if what := _what(old, new, policy):
-            changes.append(
-                KernelChange(
-                    name=name,
-                    what=what,
-                    reference_count=old[0],
-                    current_count=new[0],
-                    reference_ns=old[1],
-                    current_ns=new[1],
-                )
-            )
+            counts = {"reference_count": old[0], "current_count": new[0]}
+            changes.append(KernelChange(name=name, what=what, **counts, reference_ns=old[1], current_ns=new[1]))
     return tuple(sorted(changes, key=lambda change: -abs(change.current_ns - change.reference_ns)))
 
 
@@ -149,9 +136,6 @@ def _what(old: tuple[int, float], new: tuple[int, float], policy: Policy) -> str
     if abs(moved) <= max(policy.kernel_part * old[1], _NOTICEABLE_NS):
         return None
     return "slower" if moved > 0 else "faster"
-
-
-_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,18 +163,18 @@ def of_latency(
     """Return the likely cause of a change of latency, which may be `relative` to the control already, and the sentence that says why."""
     moved = control is not None and moved_along(change, control, policy)
     beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
+    era = f"environment changed: {era_words(known.era)}" if known.era else ""
     if known.another_gpu and not known.interleaved:
-        era = f"environment changed: {era_words(known.era)}" if known.era else ""
-        return Attribution.MACHINE, "; ".join(filter(None, (known.another_gpu, era, beside)))
-    if known.era and not (known.implementation_changed and control is not None and not moved):
-        return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}" + (
-            f"; {beside}" if beside else ""
-        )
-    if moved and not known.interleaved:
-        sources = "; the sources of both changed" if known.implementation_changed and known.control_changed else ""
-        return Attribution.MACHINE, f"{beside}" + (f"; {known.elsewhere}" if known.elsewhere else "") + sources
-    alone = "" if known.interleaved or relative else "there is no control to tell"
-    return Attribution.CODE, "; ".join(part for part in (beside or alone, _source(known), known.elsewhere) if part)
+        cause, parts = Attribution.MACHINE, [known.another_gpu, era, beside]
+    elif era and not (known.implementation_changed and control is not None and not moved):
+        cause, parts = Attribution.ENVIRONMENT, [era, beside]
+    elif moved and not known.interleaved:
+        both = "the sources of both changed" if known.implementation_changed and known.control_changed else ""
+        cause, parts = Attribution.MACHINE, [beside, known.elsewhere, both]
+    else:
+        alone = "" if known.interleaved or relative else "there is no control to tell"
+        cause, parts = Attribution.CODE, [beside or alone, _source(known), known.elsewhere]
+    return cause, "; ".join(filter(None, parts))
 
 
 def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutcome:
@@ -229,19 +213,13 @@ def moved_along(change: Interval, control: Interval, policy: Policy = DEFAULT) -
 
 
 def era_words(era: tuple[EraChange, ...]) -> str:
-    """Return the first changes of an era in words."""
-    more = f" and {len(era) - _SHOWN} more" if len(era) > _SHOWN else ""
-    return ", ".join(str(change) for change in era[:_SHOWN]) + more
+    more = f" and {len(era) - 3} more" if len(era) > 3 else ""
+    return ", ".join(map(str, era[:3])) + more
 
 
 def _source(known: Circumstances) -> str:
-    match known.implementation_changed:
-        case True:
-            return "its source changed"
-        case False:
-            return "its source did not change, so look at what it calls"
-        case None:
-            return ""
+    words = {True: "its source changed", False: "its source did not change, so look at what it calls", None: ""}
+    return words[known.implementation_changed]
 
 
 WORDS = {
@@ -253,95 +231,81 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moved:
-    """The change of one latency of a series, and its verdict."""
+class Moved(NamedTuple):
+    """The change of one latency of a series, and its verdict, which its judgement without a reason has."""
 
+    judgement: Judgement
     measured: MeasuredSides
-    metric: str
-    verdict: Verdict
+    shown: tuple[float, float]
+    """The latencies of both sides in ns, as they are shown."""
     ratio: float
-    """Current over reference."""
-    interval: Interval | None
-    """`ratio` with the ends of its 95 % interval; None where nothing tells how far rounds spread."""
+    """Current over reference, which is known also where nothing tells how far rounds spread."""
     minimum: float
     """The smallest relative change that counts."""
     chance: float | None
     """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""
     relative: Interval | None
     """The change relative to the baseline, where only that one is large enough to count; else None."""
-    relative_to_baseline: bool
-    """Whether `ratio` and `interval` themselves are relative to the baseline."""
 
-    @functools.cached_property
-    def shown(self) -> tuple[float, float]:
-        """The latencies of both sides in ns, as they are shown."""
-        sides = (self.measured.reference, self.measured.current)
-        before, now = (latency_of_runs(records, self.metric) for records in sides)
-        return before, now
+
+_MOVED = (Verdict.SLOWER, Verdict.FASTER)
 
 
 def reason_of(moved: Moved, policy: Policy = DEFAULT) -> str:
     """Return the sentence about the change of a latency."""
-    before, now = moved.shown
-    words = WORDS[moved.metric]
-    if moved.relative_to_baseline:
+    judgement, interval, (before, now) = moved.judgement, moved.judgement.change, moved.shown
+    words = WORDS[judgement.metric]
+    if judgement.relative_to_baseline:
         return _of_ratio(moved, words, policy)
-    parts = [_of_own(moved, words)]
-    if moved.interval is not None:
-        if moved.metric == HOST.p50 and moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
-            parts = [_issuing(now - before, f"{percent(moved.ratio)}, {_span(moved.interval)}")]
-        elif moved.relative is not None:
-            own = f"{words} {percent(moved.ratio)} ({_span(moved.interval)})"
-            parts = [f"{own}, and {_changed(moved.relative, moved.verdict)} relative to its baseline"]
-    if levels_differ(now / before, moved.ratio, moved.minimum):
-        parts.append(_why_levels_differ(moved))
-    return "; ".join(parts)
-
-
-def _why_levels_differ(moved: Moved) -> str:
-    if moved.metric == HOST.p50:
-        return "the change is that of a geometric mean, and the times that are shown are those of the quietest rounds"
+    reason, host = _of_own(moved, words), judgement.metric == HOST.p50
+    if interval is not None and host and judgement.verdict in _MOVED:
+        reason = _issuing(now - before, f"{percent(moved.ratio)}, {_span(interval)}")
+    elif interval is not None and moved.relative is not None:
+        own = f"{words} {percent(moved.ratio)} ({_span(interval)})"
+        reason = f"{own}, and {_changed(moved.relative, judgement.verdict)} relative to its baseline"
+    if not levels_differ(now / before, moved.ratio, moved.minimum):
+        return reason
+    if host:
+        why = "the change is that of a geometric mean, and the times that are shown are those of the quietest rounds"
+        return f"{reason}; {why}"
     sides = (moved.measured.reference, moved.measured.current)
-    of_rounds = " -> ".join(micros(math.exp(mean_log(moved.metric, records))) for records in sides)
+    of_rounds = " -> ".join(micros(math.exp(mean_log(judgement.metric, records))) for records in sides)
     return (
-        f"the rounds of a side disagree: the change is that of their geometric mean, {of_rounds}, "
-        f"and the latencies are medians of all samples, {' -> '.join(map(micros, moved.shown))}"
+        f"{reason}; the rounds of a side disagree: the change is that of their geometric mean, {of_rounds}, "
+        f"and the latencies are medians of all samples, {micros(before)} -> {micros(now)}"
     )
 
 
 def _of_ratio(moved: Moved, words: str, policy: Policy) -> str:
-    before, now = moved.shown
-    if moved.interval is not None:
-        if moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
+    (before, now), interval = moved.shown, moved.judgement.change
+    if interval is not None:
+        change = f"{percent(moved.ratio)} relative to its baseline"
+        if moved.judgement.verdict in _MOVED:
             # Of the time before: the time now is that of another minute, in which the baseline, too, took more or less.
-            more_ns = before * (moved.ratio - 1)
-            return _issuing(more_ns, f"{percent(moved.ratio)} relative to its baseline, {_span(moved.interval)}")
+            return _issuing(before * (moved.ratio - 1), f"{change}, {_span(interval)}")
         if moved.chance is not None and moved.chance <= policy.false_discovery_rate:
-            relative = f"{percent(moved.ratio)} ({_span(moved.interval)}) relative to its baseline"
+            relative = f"{percent(moved.ratio)} ({_span(interval)}) relative to its baseline"
             return f"{words} {relative}, but {percent(now / before)} by itself, so it may be the baseline that moved"
     return _of_own(moved, f"{words} relative to its baseline")
 
 
 def _of_own(moved: Moved, words: str) -> str:
-    ratio, interval = moved.ratio, moved.interval
+    change, interval, verdict = f"{words} {percent(moved.ratio)}", moved.judgement.change, moved.judgement.verdict
     if interval is None:
         return (
-            f"{words} {percent(ratio)}, but one round a side tells nothing of how far rounds spread, and neither does "
-            "anything else; measure three rounds or more"
+            f"{change}, but one round a side tells nothing of how far rounds spread, and neither does anything else; "
+            "measure three rounds or more"
         )
-    if moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
-        return f"{words} {_changed(interval, moved.verdict)}"
-    span = _span(interval)
-    if moved.verdict is Verdict.SAME:
-        return f"{words} the same: {percent(ratio)} ({span}), within the {_part(moved.minimum)} that count"
+    if verdict in _MOVED:
+        return f"{words} {_changed(interval, verdict)}"
+    if verdict is Verdict.SAME:
+        return f"{words} the same: {percent(moved.ratio)} ({_span(interval)}), within the {_part(moved.minimum)} that count"
+    unproven = f"neither a change nor its absence is proven at {_part(moved.minimum)}"
     if moved.chance is not None:
         unproven = (
             f"it looks changed, but chance is not ruled out (p = {moved.chance:.2g} among all latencies compared)"
         )
-    else:
-        unproven = f"neither a change nor its absence is proven at {_part(moved.minimum)}"
-    return f"{words} {percent(ratio)} ({span}): {unproven}"
+    return f"{change} ({_span(interval)}): {unproven}"
 
 
 def _issuing(more_ns: float, change: str) -> str:
@@ -354,7 +318,6 @@ def levels_differ(shown: float, judged: float, minimum_effect: float) -> bool:
 
 
 def micros(value_ns: float) -> str:
-    """Return a latency like `12.34 us`."""
     return f"{value_ns / 1e3:.4g} us"
 
 
@@ -364,8 +327,8 @@ def percent(ratio: float) -> str:
     return f"{part:+.1f} %" if abs(part) >= 0.05 else "0.0 %"
 
 
-def _changed(change: Interval, verdict: Verdict) -> str:
-    return f"{_part(abs(change.estimate - 1))} {verdict.value} ({_span(change)})"
+def _changed(change: Interval, verdict: Verdict | None) -> str:
+    return f"{_part(abs(change.estimate - 1))} {verdict} ({_span(change)})"
 
 
 def _span(change: Interval) -> str:

@@ -33,13 +33,9 @@ _BAND = 30
 
 
 def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -> tuple[Floats, Floats]:
-    """Return, for each series of a group, the variance that its neighbours suggest and the degrees of freedom of that.
+    """Return, for each series of a group, the variance that its neighbours in latency suggest, and the degrees of freedom of that.
 
-    Args:
-        log_latency: By which series are neighbours.
-        variance: Between the rounds of a run, above 0.
-        freedom: Degrees of freedom of each variance; where it is 0 the variance is ignored.
-        most: Degrees of freedom that may be lent.
+    `variance` is that between the rounds of a run, above 0, and ignored where its `freedom` is 0; at most `most` degrees are lent.
     """
     known = freedom > 0
     number = int(known.sum())
@@ -70,12 +66,8 @@ def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: 
     and wherever its centre lies, for a machine that is slower altogether is no noise. (The robust scale is that of
     Rousseeuw and Leroy 1988; the idea is that of genomic control, Devlin and Roeder 1999.)
 
-    Args:
-        z: Changes over their standard errors.
-        freedom: Of the standard errors.
-        log_latency: Neighbours in latency are judged together.
-        null: Which series are controls.
-        guess: The factors where controls are too few.
+    `z` are the changes over their standard errors, which have the degrees of `freedom`; `null` says which series are controls, and
+    `guess` are the factors where these are too few.
     """
     control_rows = np.flatnonzero(null)
     if len(control_rows) < 2 * _LEAST:
@@ -140,8 +132,8 @@ def _table(freedom: int) -> tuple[Floats, Floats]:
     return lent, high - low
 
 
-def groups_of(labels: Ints) -> list[Ints]:
-    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+def _alike(labels: Ints, known: Bools) -> list[Ints]:
+    return [np.flatnonzero(known & (labels == label)) for label in np.unique(labels)]
 
 
 _NORMAL = 1.959963984540054
@@ -158,18 +150,16 @@ class Effects:
     """The logarithm of current over reference."""
     error: Floats
     """The standard error of the change; NaN also where nothing tells how far rounds spread."""
-    freedom: Floats
-    """The degrees of freedom of the standard error."""
     p_value: Floats
-    """The two-sided p value of there being no change."""
+    """Two-sided, of there being no change."""
     low: Floats
     high: Floats
-    """`low` and `high` are the ends of the 95 % interval of the change."""
+    """The end of the 95 % interval of the change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """The verdicts of a policy on effects."""
+    """The verdicts of a policy on effects; a series that has none of the three is undecided."""
 
     adjusted: Floats
     """The p values after Benjamini-Hochberg over all latencies."""
@@ -178,21 +168,15 @@ class Verdicts:
     slower: Bools
     faster: Bools
     same: Bools
-    """`slower`, `faster` and `same` are the verdicts; a series that has none of them is undecided."""
 
 
 def estimate(
     runs: Runs, *, groups: Ints, null: Bools, floor: Floats, floor_runs: Floats, policy: Policy = DEFAULT
 ) -> Effects:
-    """Return the change of each series.
+    """Return the change of each series; those with the same label of `groups` share their spread.
 
-    Args:
-        runs: Of all series.
-        groups: For each series a label; series with the same label share their spread.
-        null: Which series are controls, that a change of the code under test does not move.
-        floor: For each series its noise floor in log units; NaN where there is none.
-        floor_runs: Runs behind each floor.
-        policy: The thresholds.
+    `null` says which are controls, that a change of the code under test does not move. `floor` is the noise floor of each in log units,
+    NaN where there is none, found by `floor_runs` runs.
     """
     size = len(groups)
     reference, current = (_side(runs, size, side) for side in (False, True))
@@ -204,7 +188,7 @@ def estimate(
     ticks = policy.tick_ns * np.exp(-np.maximum(latency, 0.0))
     least = policy.least_spread**2 + ticks**2 / 12
     variance = np.maximum(square / np.maximum(within, 1), least)
-    alike = [group[known[group]] for group in groups_of(groups)]
+    alike = _alike(groups, known)
     squares, weight = _moderated(latency, variance, within, alike, policy)
     change = current.mean - reference.mean
     guess = np.where(np.isfinite(floor), 1.0, _GUESS)
@@ -240,11 +224,8 @@ def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, pol
     The ratio of a round is free of effects that both sides share, such as the machine's clock of that minute. Rounds are the independent unit;
     their ratios spread as two fresh processes differ.
 
-    Args:
-        ratios: For each series its rounds' log ratios, current over reference.
-        latency: For each series its latency, log of ns: series of similar latency share their spread.
-        groups: For each series a label; only those with the same lend.
-        policy: The thresholds.
+    `ratios` are the log ratios of each series' rounds, current over reference, `latency` its log latency, and `groups` its label: only
+    series with the same lend.
     """
     rounds = np.array([len(values) for values in ratios], dtype=np.float64)
     known = rounds > 0
@@ -255,7 +236,7 @@ def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, pol
     # more rounds tell no more of where within it a median lies.
     variance = np.maximum(square / np.maximum(within, 1), 2 * policy.least_spread**2)
     step = 2 * (policy.tick_ns * np.exp(-latency)) ** 2 / 12
-    alike = [group[known[group]] for group in groups_of(groups)]
+    alike = _alike(groups, known)
     squares, freedom = _moderated(latency, variance, within, alike, policy)
     total = squares / np.maximum(freedom, 1e-9) / np.maximum(rounds, 1) + step
     return _effects(change, total, freedom, known & (freedom > 0))
@@ -267,22 +248,20 @@ def _moderated(
     """Return each series' variance times its degrees of freedom, and these, with those that the series of its group lend."""
     lent_variance, lent = np.ones_like(variance), np.zeros_like(variance)
     for group in groups:
-        if len(group):
-            lent_variance[group], lent[group] = prior(
-                latency[group], variance[group], within[group], policy.most_prior_rounds
-            )
+        lent_variance[group], lent[group] = prior(
+            latency[group], variance[group], within[group], policy.most_prior_rounds
+        )
     return lent * lent_variance + within * variance, lent + within
 
 
-def _effects(change: Floats, total: Floats, freedom: Floats, told: Bools) -> Effects:
+def _effects(change: Floats, total: Floats, freedom: Floats, known: Bools) -> Effects:
     """Return changes with their t intervals, by the variances of the changes where these are known."""
-    error = np.where(told, np.sqrt(total), np.nan)
+    error = np.where(known, np.sqrt(total), np.nan)
     t_freedom = np.maximum(freedom, 1)
     reach = special.stdtrit(t_freedom, 0.975) * error
     return Effects(
         change=change,
         error=error,
-        freedom=np.where(told, freedom, np.nan),
         p_value=2 * special.stdtr(t_freedom, -np.abs(change) / error),
         low=change - reach,
         high=change + reach,
@@ -296,7 +275,6 @@ def minimum_effects(floor: Floats, policy: Policy = DEFAULT) -> Floats:
 
 
 def minimum_effect(floor: Floor | None, policy: Policy = DEFAULT) -> float:
-    """Return the smallest relative change of the median latency that counts in one series."""
     return float(minimum_effects(np.array([floor.p50 if floor else np.nan]), policy)[0])
 
 
@@ -321,18 +299,14 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
     p_values = np.concatenate([item.p_value for item in effects])
     adjusted = np.full_like(p_values, np.nan)
     finite = np.isfinite(p_values)
-    if finite.any():
-        adjusted[finite] = _adjusted(p_values[finite])
-    decided, start = [], 0
-    for item, floor in zip(effects, floors, strict=True):
-        mine = adjusted[start : start + len(item.change)]
-        start += len(item.change)
+    adjusted[finite] = _adjusted(p_values[finite])
+    of_each = np.split(adjusted, np.cumsum([len(item.change) for item in effects])[:-1])
+    decided = []
+    for item, floor, mine in zip(effects, floors, of_each, strict=True):
         minimum = np.log1p(minimum_effects(floor, policy))
-        real = mine <= policy.false_discovery_rate
-        least = policy.least_estimate * minimum
+        real, least = mine <= policy.false_discovery_rate, policy.least_estimate * minimum
         slower, faster = real & (item.change >= least), real & (item.change <= -least)
-        inside = (item.low > -minimum) & (item.high < minimum)
-        same = inside & ~slower & ~faster
+        same = (item.low > -minimum) & (item.high < minimum) & ~slower & ~faster
         decided.append(Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same))
     return decided
 

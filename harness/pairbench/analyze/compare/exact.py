@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.match import representative
+from pairbench.analyze.compare.match import BAD, reason_of, representative
 from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
 from pairbench.errors import UsageError
 from pairbench.model.comparison import DEFAULT, Acceptance, GateOutcome, Judgement, Policy, Verdict
@@ -30,35 +30,26 @@ METRICS = (*LAUNCHES, *COUNTS, "peak_bytes")
 
 
 def judge_exact(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
-    return [
-        *_launches(reference, current),
-        *_counts(reference, current, COUNTS),
-        *_memory(reference, current, policy),
-    ]
-
-
-def worsened(judgements: Sequence[Judgement]) -> list[Judgement]:
-    return [item for item in judgements if item.outcome is GateOutcome.REGRESSION]
-
-
-def number(record: Record, metric: str) -> float | None:
-    """Return a count of a record; None where there is none, or NaN was stored."""
-    value: float | None = getattr(record, metric)
-    return None if value is None or not math.isfinite(value) else value
-
-
-def _launches(reference: Record, current: Record) -> Iterator[Judgement]:
     before, now = reference.launch_status, current.launch_status
+    judgements: list[Judgement] = []
     if before == now == "exact":
-        yield from _counts(reference, current, LAUNCHES)
+        judgements += _counts(reference, current, LAUNCHES)
     elif before == "exact" or "unreliable" in (before, now):
-        yield Judgement(
+        judgement = Judgement(
             metric="launch_status",
             outcome=GateOutcome.UNDECIDED,
             reference=before,
             current=now,
             reason=f"launches cannot be judged: {before or 'not counted'} in the reference, {now or 'not counted'} now",
         )
+        judgements.append(judgement)
+    return [*judgements, *_counts(reference, current, COUNTS), *_memory(reference, current, policy)]
+
+
+def number(record: Record, metric: str) -> float | None:
+    """Return a count of a record; None where there is none, or NaN was stored."""
+    value: float | None = getattr(record, metric)
+    return None if value is None or not math.isfinite(value) else value
 
 
 def _counts(reference: Record, current: Record, metrics: Mapping[str, str]) -> Iterator[Judgement]:
@@ -122,9 +113,6 @@ def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -
     return judgements
 
 
-BAD = frozenset(status.value for status in Status if status.bad)
-
-
 def bad(record: Record) -> bool:
     """Return whether an implementation went wrong by its record's status; unknown statuses count as wrong."""
     return record.status in BAD or record.status not in {status.value for status in Status}
@@ -138,16 +126,15 @@ def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judg
     """
     before = representative(reference)
     if bad(before):  # the first of those that went wrong since the last that did not
-        before = list(itertools.takewhile(bad, reversed(reference)))[-1]
-    own = [record for record in current if record.confirms is None] or list(current)
-    now = own[-1]
+        *_, before = itertools.takewhile(bad, reversed(reference))
     again = [record for record in current if record.confirms is not None]
+    now = next((record for record in reversed(current) if record.confirms is None), current[-1])
     outcome, reason = _judge_ending(before, now)
     if outcome is GateOutcome.FAILED and again and not any(bad(record) for record in again):
         outcome, reason = GateOutcome.UNDECIDED, f"{reason}; it worked when it was measured again"
     elif outcome is not GateOutcome.FAILED and (wrong := [record for record in current if bad(record)]):
         outcome = GateOutcome.FAILED
-        reason = f"{wrong[-1].status} in {len(wrong)} of {len(current)} current runs: {_why(wrong[-1])}"
+        reason = f"{wrong[-1].status} in {len(wrong)} of {len(current)} current runs: {reason_of(wrong[-1])}"
     return Judgement(metric="status", outcome=outcome, reference=before.status, current=now.status, reason=reason)
 
 
@@ -162,25 +149,21 @@ def _judge_ending(before: Record, now: Record) -> tuple[GateOutcome, str]:
     graph = now.mode == "graph" and before.reason != OUT_OF_BUDGET
     if bad(now):
         also = f"; {failing_since(before)}" if bad(before) else ""
-        return GateOutcome.FAILED, f"{now.status}: {_why(now)}{also}"
+        return GateOutcome.FAILED, f"{now.status}: {reason_of(now)}{also}"
     if usable(now):
         if usable(before):
             return GateOutcome.UNCHANGED, "measured, as before"
         if bad(before):
-            return GateOutcome.IMPROVEMENT, f"works again; before: {before.status}: {_why(before)}"
+            return GateOutcome.IMPROVEMENT, f"works again; before: {before.status}: {reason_of(before)}"
         outcome = GateOutcome.IMPROVEMENT if graph else GateOutcome.NEW
-        return outcome, f"measured for the first time; before: {before.status}: {_why(before)}"
+        return outcome, f"measured for the first time; before: {before.status}: {reason_of(before)}"
     if usable(before):
         if graph:
-            return GateOutcome.REGRESSION, f"no longer works as a CUDA graph: {_why(now)}"
-        return GateOutcome.MISSING, f"no longer measured: {now.status}: {_why(now)}"
+            return GateOutcome.REGRESSION, f"no longer works as a CUDA graph: {reason_of(now)}"
+        return GateOutcome.MISSING, f"no longer measured: {now.status}: {reason_of(now)}"
     if bad(before):
-        return GateOutcome.MISSING, f"{now.status} now: {_why(now)}; it was {before.status} before"
-    return GateOutcome.UNCHANGED, f"{now.status}, as before: {_why(now)}"
-
-
-def _why(record: Record) -> str:
-    return record.reason or "no reason was stored"
+        return GateOutcome.MISSING, f"{now.status} now: {reason_of(now)}; it was {before.status} before"
+    return GateOutcome.UNCHANGED, f"{now.status}, as before: {reason_of(now)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +193,9 @@ def accepted(
     """Return a worsening as unchanged where it stays within the accepted level; None where it goes beyond, or is none."""
     worse = judgement.outcome is GateOutcome.REGRESSION or judgement.verdict is Verdict.SLOWER
     margin = judgement.metric == "margin" and judgement.outcome is GateOutcome.UNDECIDED
-    if not worse and not margin:
-        return None
     level = AcceptedLevel(acceptance=acceptance, minimum_effect=judgement.minimum_effect or policy.minimum_effect)
     value = judgement.current if isinstance(judgement.current, int | float) else None
-    if not level.covers(judgement.metric, value, definition_hash, policy):
+    if not (worse or margin) or not level.covers(judgement.metric, value, definition_hash, policy):
         return None
     reason = f"{judgement.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
     return replace(judgement, outcome=GateOutcome.UNCHANGED, reason=reason)
@@ -228,13 +209,13 @@ def acceptance_of(series: Series, records: Sequence[Record], *, run_id: str, at:
     sound = [record for record in records if usable(record) and damage(record) is None]
     if not sound:
         last = records[-1]
-        why = damage(last) if usable(last) else f"{last.status}: {last.reason or 'no reason was stored'}"
+        why = damage(last) if usable(last) else f"{last.status}: {reason_of(last)}"
         raise UsageError(f"{series.name} has no level to accept in run {run_id}: {why}")
     last = sound[-1]
-    known = {
-        metric: latency_of_runs(sound, metric) for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50)
-    }
-    latencies = {metric: value for metric, value in known.items() if math.isfinite(value)}
+    known = (
+        (metric, latency_of_runs(sound, metric)) for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50)
+    )
+    latencies = {metric: value for metric, value in known if math.isfinite(value)}
     return Acceptance(
         series=series,
         definition_hash=last.definition_hash,

@@ -16,7 +16,7 @@ import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def judge_latencies(
     none = np.zeros(len(all_measured), dtype=np.bool_)
     null = np.array([measured.is_baseline for measured in all_measured], dtype=np.bool_)
     floor_of = _floors_of(all_measured, floors, policy)
-    known = [floors.get(one.series) for one in all_measured]
+    known = [floors.get(measured.series) for measured in all_measured]
     estimated = functools.partial(
         estimate,
         groups=spread_groups(all_measured),
@@ -95,30 +95,28 @@ def judge_latencies(
     for metric, limits in floor_of.items():
         # A series is in the columns of the latency by which it is judged; the host's is judged where it is known to repeat.
         chosen = [
-            (one.reference, one.current) if _is_judged(one, metric, limit) else ((), ())
-            for one, limit in zip(all_measured, limits.tolist(), strict=True)
+            (measured.reference, measured.current) if _is_judged(measured, metric, limit) else ((), ())
+            for measured, limit in zip(all_measured, limits.tolist(), strict=True)
         ]
         # The host's time is that of the quietest round; how far it moves is known by its floor alone.
-        collected = collect(chosen, metric, pooled=metric == HOST.p50)
-        effects[metric] = estimated(collected, null=null, floor=limits)
+        effects[metric] = estimated(collect(chosen, metric, pooled=metric == HOST.p50), null=null, floor=limits)
     relative = {}
     for metric in (DEVICE.p50, CALL.p50):
-        rounds = relative_to_baselines(all_measured, metric, [one.latency.p50 == metric for one in all_measured])
+        by_it = [measured.latency.p50 == metric for measured in all_measured]
+        rounds = relative_to_baselines(all_measured, metric, by_it)
         relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
     of_ratios = relative_host_floors(floors, policy)
-    ratio_floors = np.array([of_ratios.get(one.series, math.nan) for one in all_measured], dtype=np.float64)
+    ratio_floors = np.array([of_ratios.get(measured.series, math.nan) for measured in all_measured], dtype=np.float64)
     divisible = [
-        _is_judged(one, HOST.p50, floor) and _has_rounds(one, HOST_JUDGED)
-        for one, floor in zip(all_measured, ratio_floors.tolist(), strict=True)
+        _is_judged(measured, HOST.p50, floor) and _has_rounds(measured, HOST_JUDGED)
+        for measured, floor in zip(all_measured, ratio_floors.tolist(), strict=True)
     ]
     of_host = estimated(relative_to_baselines(all_measured, HOST.p50, divisible), null=none, floor=ratio_floors)
-    host_relative = np.isfinite(of_host.change)
-    own = effects[HOST.p50]
-    ends = {item.name: (getattr(of_host, item.name), getattr(own, item.name)) for item in fields(Effects)}
-    effects[HOST.p50] = Effects(**{name: np.where(host_relative, *pair) for name, pair in ends.items()})
+    host_relative, own = np.isfinite(of_host.change), vars(effects[HOST.p50])
+    both = {name: np.where(host_relative, values, own[name]) for name, values in vars(of_host).items()}
+    effects[HOST.p50] = Effects(**both)
     floor_of[HOST.p50] = np.where(host_relative, ratio_floors, floor_of[HOST.p50])
-    judged = judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
-    return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
+    return judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
 
 
 def _floors_of(
@@ -155,31 +153,25 @@ def _has_rounds(measured: MeasuredSides, column: str) -> bool:
     return all(getattr(record, column) for side in (measured.reference, measured.current) for record in side)
 
 
-def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
+def _with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """Return a series' judgements with its latencies that are not judged: on a GPU the host's and the call's."""
     if measured.latency is not DEVICE:
         return dict(judged)
-    why = {
-        HOST.p50: (
-            "no calibration has found that the host's time repeats in this series; `pairbench calibrate` tells"
-            if _has_rounds(measured, HOST_JUDGED)
-            else "a run of an earlier version of pairbench lacks the figure by which the host's time is judged"
-        ),
-        CALL.p50: "the device's latency is the result",
-    }
+    host = "a run of an earlier version of pairbench lacks the figure by which the host's time is judged"
+    if _has_rounds(measured, HOST_JUDGED):
+        host = "no calibration has found that the host's time repeats in this series; `pairbench calibrate` tells"
     shown = dict(judged)
-    for metric, reason in why.items():
+    for metric, why in ((HOST.p50, host), (CALL.p50, "the device's latency is the result")):
         before, now = (latency_of_runs(side, metric) for side in (measured.reference, measured.current))
-        if metric in judged or not before > 0 or not now > 0:
-            continue
-        shown[metric] = Judgement(
-            metric=metric,
-            outcome=GateOutcome.UNDECIDED,
-            verdict=Verdict.UNDECIDED,
-            reference=before,
-            current=now,
-            reason=f"{WORDS[metric]} {micros(before)} -> {micros(now)}, not judged: {reason}",
-        )
+        if metric not in judged and before > 0 and now > 0:
+            shown[metric] = Judgement(
+                metric=metric,
+                outcome=GateOutcome.UNDECIDED,
+                verdict=Verdict.UNDECIDED,
+                reference=before,
+                current=now,
+                reason=f"{WORDS[metric]} {micros(before)} -> {micros(now)}, not judged: {why}",
+            )
     return shown
 
 
@@ -196,8 +188,8 @@ def judgements(
     floor_of: Mapping[str, Floats],
     policy: Policy = DEFAULT,
     *,
+    host_relative: Bools,
     relative: Mapping[str, Effects] | None = None,
-    host_relative: Bools | None = None,
 ) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency, all of them decided together."""
     verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
@@ -206,18 +198,18 @@ def judgements(
         of_pairs = (relative or {}).get(metric)
         decided = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
         only_relative = (decided.slower & ~verdict.slower) | (decided.faster & ~verdict.faster)
-        is_relative = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(decided.same)
+        is_relative = host_relative if metric == HOST.p50 else np.zeros_like(decided.same)
         if is_relative.any():
             # Such a change counts only where the latency that is shown moved as far.
-            own = [
-                math.log(latency_of_runs(one.current, metric) / latency_of_runs(one.reference, metric)) if chosen else 0
-                for one, chosen in zip(all_measured, is_relative.tolist(), strict=True)
+            moves = [
+                math.log(latency_of_runs(measured.current, metric) / latency_of_runs(measured.reference, metric))
+                if chosen
+                else 0
+                for measured, chosen in zip(all_measured, is_relative.tolist(), strict=True)
             ]
-            least = policy.least_estimate * decided.minimum
-            slower = decided.slower & (~is_relative | (np.array(own) >= least))
-            decided = replace(
-                decided, slower=slower, faster=decided.faster & (~is_relative | (np.array(own) <= -least))
-            )
+            least, own = policy.least_estimate * decided.minimum, np.array(moves)
+            slower, faster = (~is_relative | (sign * own >= least) for sign in (1, -1))
+            decided = replace(decided, slower=decided.slower & slower, faster=decided.faster & faster)
         beyond = (effect.low > decided.minimum) | (effect.high < -decided.minimum)
         words = np.select([decided.slower, decided.faster, decided.same], ["slower", "faster", "same"], "undecided")
         columns = (words, beyond, is_relative, decided.adjusted, np.expm1(decided.minimum), np.expm1(floor_of[metric]))
@@ -230,31 +222,24 @@ def judgements(
             word, far, is_divided, p_value, minimum, floor, ratio, low, high, of_pair = row
             if math.isnan(ratio):
                 continue
-            moved = Moved(
-                measured=measured,
+            before, now = (latency_of_runs(side, metric) for side in (measured.reference, measured.current))
+            judgement = Judgement(
                 metric=metric,
+                outcome=_OUTCOMES[Verdict(word)],
                 verdict=Verdict(word),
-                ratio=ratio,
-                interval=None if math.isnan(low) else Interval(ratio, low, high),
-                minimum=minimum,
-                chance=p_value if far else None,
-                relative=Interval(*of_pair[1:]) if of_pair[0] else None,
-                relative_to_baseline=is_divided,
-            )
-            judged[metric] = Judgement(
-                metric=metric,
-                outcome=_OUTCOMES[moved.verdict],
-                verdict=moved.verdict,
-                reference=moved.shown[0],
-                current=moved.shown[1],
-                change=moved.interval,
+                reference=before,
+                current=now,
+                change=None if math.isnan(low) else Interval(ratio, low, high),
                 relative_to_baseline=is_divided,
                 minimum_effect=minimum,
                 floor=None if math.isnan(floor) else floor,
                 p_value=None if math.isnan(p_value) else p_value,
-                reason=reason_of(moved),
+                reason="",
             )
-    return by_series
+            own_pair = Interval(*of_pair[1:]) if of_pair[0] else None
+            moved = Moved(judgement, measured, (before, now), ratio, minimum, p_value if far else None, own_pair)
+            judged[metric] = replace(judgement, reason=reason_of(moved))
+    return [_with_shown(measured, judged) for measured, judged in zip(all_measured, by_series, strict=True)]
 
 
 def with_relative(
@@ -279,12 +264,17 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
     metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
     found = {metric: _ratios(all_measured, metric) for metric in metrics}
     ratios, latency = found[HOST.p50]
-    divided, host_relative = _ratios_to_baselines(all_measured, ratios)
+    # The rounds of variants less those of their baselines, where these have as many.
+    beside = [
+        index if index is not None and len(ratios[index]) == len(own) > 0 else None
+        for own, index in zip(ratios, baselines_of(all_measured), strict=True)
+    ]
+    divided = [own if index is None else own - ratios[index] for own, index in zip(ratios, beside, strict=True)]
     found[HOST.p50] = divided, latency
     effects = {metric: estimate_paired(*of_metric, groups, policy) for metric, of_metric in found.items()}
-    none = np.full(len(all_measured), np.nan)
-    judged = judgements(all_measured, effects, dict.fromkeys(effects, none), policy, host_relative=host_relative)
-    return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
+    floors = dict.fromkeys(effects, np.full(len(all_measured), np.nan))
+    host_relative = np.array([index is not None for index in beside])
+    return judgements(all_measured, effects, floors, policy, host_relative=host_relative)
 
 
 def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Floats], Floats]:
@@ -305,32 +295,20 @@ def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Fl
     return ratios, np.array(latency)
 
 
-def _ratios_to_baselines(all_measured: Sequence[MeasuredSides], ratios: Sequence[Floats]) -> tuple[list[Floats], Bools]:
-    """Return the rounds' log ratios, those of variants less those of their baselines, and which series these are."""
-    beside = [
-        index if index is not None and len(ratios[index]) == len(own) > 0 else None
-        for own, index in zip(ratios, baselines_of(all_measured), strict=True)
-    ]
-    relative = [own if index is None else own - ratios[index] for own, index in zip(ratios, beside, strict=True)]
-    return relative, np.array([index is not None for index in beside])
-
-
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """Return the judgements of a series as undecided, for its machine is not known to be quiet."""
-    return {metric: _unjudged(judgement) for metric, judgement in judgements.items()}
-
-
-def _unjudged(judgement: Judgement) -> Judgement:
-    ratio = judgement.change.estimate if judgement.change else judgement.shown_ratio
-    assert ratio is not None
-    moved = f"{WORDS[judgement.metric]} {percent(ratio)}"
-    return replace(
-        judgement,
-        outcome=GateOutcome.UNDECIDED,
-        verdict=Verdict.UNDECIDED,
-        minimum_effect=None,
-        reason=f"{moved}, not judged: `pairbench calibrate` has not found this CPU quiet",
-    )
+    undecided = {}
+    for metric, judgement in judgements.items():
+        ratio = judgement.change.estimate if judgement.change else judgement.shown_ratio
+        assert ratio is not None
+        undecided[metric] = replace(
+            judgement,
+            outcome=GateOutcome.UNDECIDED,
+            verdict=Verdict.UNDECIDED,
+            minimum_effect=None,
+            reason=f"{WORDS[metric]} {percent(ratio)}, not judged: `pairbench calibrate` has not found this CPU quiet",
+        )
+    return undecided
 
 
 def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:

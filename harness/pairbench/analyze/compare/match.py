@@ -2,8 +2,9 @@
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pairbench.analyze.compare.rounds import usable
 from pairbench.model.comparison import Attribution, GateOutcome
@@ -26,9 +27,7 @@ class Matched:
     """The reference runs that measured another source than the newest of them, oldest first."""
 
 
-_BAD = frozenset(status.value for status in Status if status.bad)
-
-Sides = Mapping[Series, Sequence[Record]]
+BAD = frozenset(status.value for status in Status if status.bad)
 
 
 def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matched]:
@@ -49,10 +48,20 @@ def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matche
         else:
             matches.append(_new(series, records))
     moved = set(elsewhere.values())
-    names = _Renamed(fresh, now)
-    matches += [_gone(series, before[series], broken, names) for series in gone if series not in moved]
+    candidates: defaultdict[tuple[str, str], list[tuple[Series, Record]]] = defaultdict(list)
+    for series in fresh:
+        candidates[series.device_name, series.mode].append((series, representative(now[series])))
+    for series in gone:
+        if series not in moved:
+            others = candidates[series.device_name, series.mode]
+            matches.append(_gone(series, before[series], broken.get(series.suite), others))
     suites = {item.series.suite for item in matches if item.outcome is GateOutcome.FAILED}
-    return matches + [_broken(record) for record in broken.values() if record.suite not in suites]
+    for record in broken.values():
+        if record.suite not in suites:
+            series = Series(device_name=record.device_name, suite=record.suite, case="", implementation="", mode="")
+            reason = f"the suite could not be loaded: {reason_of(record)}"
+            matches.append(_unjudged(series, (), (record,), GateOutcome.FAILED, reason))
+    return matches
 
 
 def representative(records: Sequence[Record]) -> Record:
@@ -69,11 +78,11 @@ def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], d
             broken[record.suite] = record
         else:
             by_series[series].append(record)
-    for several in by_series.values():
-        if len({(record.run_id, record.device_uuid) for record in several}) < len(several):
+    for own in by_series.values():
+        if len({(record.run_id, record.device_uuid) for record in own}) < len(own):
             # The same run may be read twice; its rounds are not more for that.
-            several[:] = [one for place, one in enumerate(several) if one not in several[:place]]
-        several.sort(key=lambda record: record.run_id)
+            own[:] = [record for place, record in enumerate(own) if record not in own[:place]]
+        own.sort(key=lambda record: record.run_id)
     return dict(by_series), broken
 
 
@@ -85,14 +94,8 @@ def _unjudged(
     reason: str,
     attribution: Attribution | None = None,
 ) -> Matched:
-    return Matched(
-        series=series,
-        reference=tuple(reference),
-        current=tuple(current),
-        outcome=outcome,
-        reason=reason,
-        attribution=attribution,
-    )
+    sides: dict[str, Any] = {"reference": tuple(reference), "current": tuple(current)}
+    return Matched(series=series, **sides, outcome=outcome, reason=reason, attribution=attribution)
 
 
 def _incomparable(
@@ -103,18 +106,18 @@ def _incomparable(
     attribution: Attribution | None = None,
 ) -> Matched:
     """Return two sides that cannot be compared; a current record that failed fails without any comparison."""
-    if wrong := _failure(current):
-        return _unjudged(series, reference, current, GateOutcome.FAILED, f"{wrong}; {reason}", attribution)
-    return _unjudged(series, reference, current, GateOutcome.INCOMPARABLE, reason, attribution)
+    wrong = _failure(current)
+    outcome = GateOutcome.FAILED if wrong else GateOutcome.INCOMPARABLE
+    return _unjudged(series, reference, current, outcome, f"{wrong}; {reason}" if wrong else reason, attribution)
 
 
 def _failure(records: Sequence[Record]) -> str:
     """Return the status and the reason of the last record that went wrong; "" where none did."""
-    wrong = [record for record in records if record.status in _BAD]
-    return f"{wrong[-1].status}: {_reason(wrong[-1])}" if wrong else ""
+    wrong = [record for record in records if record.status in BAD]
+    return f"{wrong[-1].status}: {reason_of(wrong[-1])}" if wrong else ""
 
 
-def _reason(record: Record) -> str:
+def reason_of(record: Record) -> str:
     return record.reason or "no reason was stored"
 
 
@@ -128,7 +131,7 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
         reason = f"the question changed: definition {before or 'unknown'} -> {present.definition_hash or 'unknown'}"
         return _incomparable(series, reference, current, reason, Attribution.DEFINITION)
     current = [
-        record for record in current if record.definition_hash == present.definition_hash or record.status in _BAD
+        record for record in current if record.definition_hash == present.definition_hash or record.status in BAD
     ]
     if usable(present):
         timed = [record for record in kept if not usable(record) or record.timer == present.timer]
@@ -181,48 +184,36 @@ def _new(series: Series, records: Sequence[Record]) -> Matched:
         return _incomparable(series, (), records, f"not measured: {OUT_OF_BUDGET}")
     if wrong := _failure(records):
         return _unjudged(series, (), records, GateOutcome.FAILED, f"new, and {wrong}")
-    state = "" if usable(record) else f"; {record.status}: {_reason(record)}"
+    state = "" if usable(record) else f"; {record.status}: {reason_of(record)}"
     return _unjudged(series, (), records, GateOutcome.NEW, f"the reference does not have it{state}")
 
 
-def _gone(series: Series, records: Sequence[Record], broken: Mapping[str, Record], names: "_Renamed") -> Matched:
-    if loaded := broken.get(series.suite):
-        reason = f"its suite could not be loaded: {_reason(loaded)}"
+def _gone(
+    series: Series, records: Sequence[Record], broken: Record | None, candidates: Sequence[tuple[Series, Record]]
+) -> Matched:
+    if broken:
+        reason = f"its suite could not be loaded: {reason_of(broken)}"
         return _unjudged(series, records, (), GateOutcome.FAILED, reason)
-    likely = names.of(series, representative(records))
+    likely = _renamed(series, representative(records), candidates)
     hint = f"; renamed to {likely.name}?" if likely else ""
     reason = f"renamed, vanished or not selected: the current side does not have it{hint}"
     return _unjudged(series, records, (), GateOutcome.MISSING, reason)
 
 
-def _broken(record: Record) -> Matched:
-    series = Series(device_name=record.device_name, suite=record.suite, case="", implementation="", mode="")
-    return _unjudged(series, (), (record,), GateOutcome.FAILED, f"the suite could not be loaded: {_reason(record)}")
-
-
-class _Renamed:
-    """Guesses the present name of a vanished series."""
-
-    def __init__(self, fresh: Iterable[Series], current: Sides) -> None:
-        self._fresh: defaultdict[tuple[str, str], list[tuple[Series, Record]]] = defaultdict(list)
-        for series in fresh:
-            self._fresh[series.device_name, series.mode].append((series, representative(current[series])))
-
-    def of(self, series: Series, record: Record) -> Series | None:
-        """Return the new series with the same source, or else the most similar name; None if there is none."""
-        others = self._fresh[series.device_name, series.mode]
-        same = [
-            other
-            for other, theirs in others
-            if (theirs.axes, theirs.implementation_hash) == (record.axes, record.implementation_hash)
-            and record.implementation_hash is not None
-        ]
-        near = [
-            other
-            for other, _ in others
-            if (other.operator, other.implementation) == (series.operator, series.implementation)
-            or (other.suite, other.case) == (series.suite, series.case)
-        ]
-        names = {other.name: other for other in same or near}
-        closest = difflib.get_close_matches(series.name, names, n=1, cutoff=0.0 if same else 0.6)
-        return names[closest[0]] if closest else None
+def _renamed(series: Series, record: Record, candidates: Sequence[tuple[Series, Record]]) -> Series | None:
+    """Return the new series with the same source, or else the most similar name; None if there is none."""
+    source = (record.axes, record.implementation_hash)
+    same = [
+        other
+        for other, theirs in candidates
+        if source[1] is not None and (theirs.axes, theirs.implementation_hash) == source
+    ]
+    near = [
+        other
+        for other, _ in candidates
+        if (other.operator, other.implementation) == (series.operator, series.implementation)
+        or (other.suite, other.case) == (series.suite, series.case)
+    ]
+    names = {other.name: other for other in same or near}
+    closest = difflib.get_close_matches(series.name, names, n=1, cutoff=0.0 if same else 0.6)
+    return names[closest[0]] if closest else None

@@ -52,15 +52,13 @@ class Runs:
     current: Bools
     """Whether the run is on the current side."""
     count: Floats
-    """The number of rounds of the run."""
     mean: Floats
-    """The mean of the logarithms of the rounds' latencies."""
     square: Floats
-    """The sum of the squared distances of these logarithms to their mean."""
+    """`count`, `mean` and `square` are those of the run's `LogRounds`."""
 
 
 class LogRounds(NamedTuple):
-    """The rounds of a run of one series, as logarithms: their number, their mean, and the squared distances to it."""
+    """The logarithms of the latencies of a run's rounds: their number, their mean, and the sum of the squared distances to it."""
 
     rounds: int
     mean: float
@@ -136,15 +134,13 @@ def log_rounds(record: Record, metric: str) -> LogRounds | None:
     Files without this latency by round have one number a run. It counts as one round, for the spread of its rounds is not known.
     """
     values = round_values(record, metric)
-    if not values:
-        return None
-    return LogRounds.of([math.log(value) for value in values])
+    return LogRounds.of([math.log(value) for value in values]) if values else None
 
 
 def mean_log(metric: str, records: Sequence[Record]) -> float:
     """Return the mean of runs, each the mean of its rounds, in log units; NaN where none has this latency."""
     means = [rounds.mean for record in records if (rounds := log_rounds(record, metric)) is not None]
-    return math.fsum(means) / len(means) if means else math.nan
+    return statistics.fmean(means) if means else math.nan
 
 
 def latency_of_runs(records: Iterable[Record], metric: str) -> float:
@@ -169,25 +165,19 @@ def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: 
     """
     known = []
     for index, both in enumerate(sides):
-        for current, record in ((bool(side), record) for side, records in enumerate(both) for record in records):
-            if not pooled:
-                rounds = log_rounds(record, metric)
-            else:
-                shown = latency_of_run(record, metric)
-                rounds = None if shown is None else LogRounds(1, math.log(shown), 0.0)
-            known += [(index, current, rounds)] if rounds is not None else []
-    return as_runs(known)
+        for current, record in ((current, record) for current, records in enumerate(both) for record in records):
+            rounds = log_rounds(record, metric)
+            if pooled and (shown := latency_of_run(record, metric)) is not None:
+                rounds = LogRounds(1, math.log(shown), 0.0)
+            if rounds is not None:
+                known.append((index, current, *rounds))
+    return _as_runs(known)
 
 
-def as_runs(known: Sequence[tuple[int, bool, LogRounds]]) -> Runs:
+def _as_runs(known: Sequence[tuple[int, int, int, float, float]]) -> Runs:
     """Return runs as arrays, each given as the index of its series, whether it is on the current side, and its rounds."""
-    return Runs(
-        series=np.array([index for index, _, _ in known], dtype=np.int64),
-        current=np.array([side for _, side, _ in known], dtype=np.bool_),
-        count=np.array([values.rounds for _, _, values in known], dtype=np.float64),
-        mean=np.array([values.mean for _, _, values in known], dtype=np.float64),
-        square=np.array([values.square for _, _, values in known], dtype=np.float64),
-    )
+    series, current, count, mean, square = np.array(known, dtype=np.float64).reshape(-1, 5).T
+    return Runs(series=series.astype(np.int64), current=current.astype(np.bool_), count=count, mean=mean, square=square)
 
 
 def round_values(record: Record, metric: str) -> tuple[float, ...]:
@@ -205,33 +195,30 @@ def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str, ch
     Runs are left out in which variant and baseline differ in their number of rounds; variants, whose baseline's source changed or is
     not known, or which are judged by another latency.
     """
-    known: list[tuple[int, bool, LogRounds]] = []
+    known = []
     for index, place in enumerate(baselines_of(all_measured)):
         if place is None or not chosen[index]:
             continue
         variant, baseline = all_measured[index], all_measured[place]
-        controls = {_run_of(record): record for record in (*baseline.reference, *baseline.current)}
+        controls = {run_of(record): record for record in (*baseline.reference, *baseline.current)}
         level = mean_log(metric, list(controls.values()))
         for current, side in enumerate((variant.reference, variant.current)):
-            known += [
-                (index, bool(current), rounds._replace(mean=rounds.mean + level))
-                for record in side
-                if (rounds := relative_rounds(record, controls.get(_run_of(record)), metric)) is not None
-            ]
-    return as_runs(known)
+            of_runs = (relative_rounds(record, controls.get(run_of(record)), metric) for record in side)
+            known += [(index, current, own.rounds, own.mean + level, own.square) for own in of_runs if own]
+    return _as_runs(known)
 
 
 def baselines_of(all_measured: Sequence[MeasuredSides]) -> list[int | None]:
     """Return for each variant the index of its baseline, if the two can be divided; None for others, and for baselines."""
     places = {}
-    for place, one in enumerate(all_measured):
-        sources = {record.implementation_hash for record in (*one.reference, *one.current)}
-        if one.is_baseline and len(sources) == 1 and None not in sources:
-            places[pair_of(one.series), one.latency] = place
-    return [None if one.is_baseline else places.get((pair_of(one.series), one.latency)) for one in all_measured]
+    for place, sides in enumerate(all_measured):
+        sources = {record.implementation_hash for record in (*sides.reference, *sides.current)}
+        if sides.is_baseline and len(sources) == 1 and None not in sources:
+            places[pair_of(sides.series), sides.latency] = place
+    return [None if sides.is_baseline else places.get((pair_of(sides.series), sides.latency)) for sides in all_measured]
 
 
-def _run_of(record: Record) -> tuple[str, str | None]:
+def run_of(record: Record) -> tuple[str, str | None]:
     """Return the run and the device, which a variant's record shares with its baseline's."""
     return record.run_id, record.device_uuid
 
@@ -246,7 +233,7 @@ def relative_rounds(variant: Record, baseline: Record | None, metric: str) -> Lo
 
 def mean_relative(metric: str, records: Iterable[Record], baselines: Iterable[Record]) -> float:
     """Return the mean of a variant's runs relative to its baseline's, in log units; NaN where no run has both."""
-    of_run = {_run_of(record): record for record in baselines}
-    pairs = [relative_rounds(record, of_run.get(_run_of(record)), metric) for record in records]
+    of_run = {run_of(record): record for record in baselines}
+    pairs = [relative_rounds(record, of_run.get(run_of(record)), metric) for record in records]
     means = [rounds.mean for rounds in pairs if rounds is not None]
-    return math.fsum(means) / len(means) if means else math.nan
+    return statistics.fmean(means) if means else math.nan

@@ -3,6 +3,7 @@
 The metrics of a series are judged one by one, attributed, confirmed by second measurements, and joined into one outcome.
 """
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from pairbench.analyze.compare.attribute import (
     percent,
     source_changed,
 )
-from pairbench.analyze.compare.exact import METRICS, accepted, judge_exact, judge_margin, judge_status, number, worsened
+from pairbench.analyze.compare.exact import METRICS, accepted, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, unjudged
 from pairbench.analyze.compare.match import Matched, match, representative
 from pairbench.analyze.compare.rounds import (
@@ -41,7 +42,6 @@ from pairbench.model.comparison import (
     Across,
     Attribution,
     Change,
-    EraChange,
     Floor,
     GateOutcome,
     Judgement,
@@ -88,7 +88,14 @@ def confirm(
     if judgement.verdict is not None:
         unseen = _seen_again(judgement, reference, current, second, policy, controls)
     elif judgement.metric in METRICS and judgement.outcome is GateOutcome.REGRESSION:
-        unseen = _count_seen_again(judgement, reference[-1], second[-1], policy)
+        value = number(second[-1], judgement.metric)
+        worse = {
+            item.metric for item in judge_exact(reference[-1], second[-1], policy) if item.outcome is judgement.outcome
+        }
+        # Peak memory need not be the same to the byte.
+        repeated = judgement.metric in worse and (value == judgement.current or judgement.metric == "peak_bytes")
+        counted = "not counted" if value is None else f"{value:.0f}"
+        unseen = "" if repeated else f"not seen again when measured again ({counted})"
     else:
         return judgement, None
     if not unseen:
@@ -128,16 +135,6 @@ def _seen_again(
     return f"not seen again when measured again ({percent(math.exp(seen))})"
 
 
-def _count_seen_again(judgement: Judgement, reference: Record, second: Record, policy: Policy) -> str:
-    """Return in words that a higher count was not seen again; "" where it was."""
-    repeated = any(item.metric == judgement.metric for item in worsened(judge_exact(reference, second, policy)))
-    value = number(second, judgement.metric)
-    # Peak memory need not be the same to the byte.
-    if repeated and (value == judgement.current or judgement.metric == "peak_bytes"):
-        return ""
-    return f"not seen again when measured again ({'not counted' if value is None else f'{value:.0f}'})"
-
-
 SEVERITY = (
     GateOutcome.FAILED,
     GateOutcome.REGRESSION,
@@ -158,22 +155,17 @@ _NOT_THE_CODE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control:
-    """The implementation that a series is held against."""
-
-    changes: Mapping[str, Interval]
-    """The change of each latency, current over reference."""
-    measured: MeasuredSides
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """All that one series is judged by; `measured` are the records whose latencies can be compared."""
+class _Evidence:
+    """All that one series is judged by."""
 
     matched: Matched
     measured: MeasuredSides | None
+    """The records whose latencies can be compared."""
     latencies: Mapping[str, Judgement]
-    control: Control | None
+    control: MeasuredSides | None
+    """The implementation that the series is held against."""
+    control_changes: Mapping[str, Interval]
+    """The control's change of each latency, current over reference."""
     acceptance: Acceptance | None
     policy: Policy
     interleaved: bool
@@ -194,26 +186,31 @@ class _Finding:
     """Whether this is the median latency by which the series is judged."""
 
 
-def change_of(evidence: Evidence) -> Change:
+def _change(evidence: _Evidence) -> Change:
     matched = evidence.matched
+    record = representative(matched.current or matched.reference)
+    described = functools.partial(
+        Change,
+        series=matched.series,
+        role=record.role or "",
+        tier=record.tier,
+        left_out_runs=matched.left_out_runs,
+        reference_runs=tuple(dict.fromkeys(item.run_id for item in matched.reference)),
+        current_runs=tuple(dict.fromkeys(item.run_id for item in matched.current)),
+    )
     if matched.outcome is not None:
-        return _described(
-            evidence,
-            outcome=matched.outcome,
-            reason=matched.reason,
-            attribution=matched.attribution,
-            across=_across(matched) if matched.outcome is GateOutcome.INCOMPARABLE else None,
-        )
+        across = _across(matched) if matched.outcome is GateOutcome.INCOMPARABLE else None
+        return described(outcome=matched.outcome, reason=matched.reason, attribution=matched.attribution, across=across)
     before, now = representative(matched.reference), representative(matched.current)
-    era = era_changes(before, now)
-    findings = [_finished(finding, evidence) for finding in _findings(evidence, _circumstances(evidence, era))]
+    known = _circumstances(evidence, before, now)
+    findings = [_finished(finding, evidence) for finding in _findings(evidence, known)]
     # Worst first; of equal ones the median, then the tail.
     findings.sort(
-        key=lambda found: (
-            not found.decides,
-            SEVERITY.index(found.judgement.outcome),
-            not found.median,
-            not is_tail(found.judgement.metric),
+        key=lambda finding: (
+            not finding.decides,
+            SEVERITY.index(finding.judgement.outcome),
+            not finding.median,
+            not is_tail(finding.judgement.metric),
         )
     )
     first = findings[0]
@@ -223,33 +220,28 @@ def change_of(evidence: Evidence) -> Change:
         named = [item for item in findings if item.accepted or item.median] or named[:1]
     # Metrics that moved together have one cause, which the first of them names.
     causes = {item.attribution: item for item in reversed(named)}
-    parts = [
-        part
-        for item in named
-        for part in (item.judgement.reason, item.why * (causes[item.attribution] is item))
-        if part
-    ]
-    if any(item.judgement.metric == HOST.p50 for item in named) and first.judgement.metric != "status":
-        parts.insert(1, _of_the_device(findings))
+    sentences = ((item.judgement.reason, item.why * (causes[item.attribution] is item)) for item in named)
+    parts = [part for both in sentences for part in both if part]
+    median = next((item.judgement for item in findings if item.median), None)
+    of_host = first.judgement.metric != "status" and any(item.judgement.metric == HOST.p50 for item in named)
+    if of_host and median and median.outcome not in _MOVED:
+        same = median.verdict is Verdict.SAME
+        parts.insert(1, "the device is unchanged" if same else f"the device: {median.reason}")
     # A change that was seen again counts, whatever other metrics did.
     seen = {item.confirmed for item in findings if item.confirmed is not None}
-    return _described(
-        evidence,
+    took = outcome is GateOutcome.UNCHANGED and any(item.accepted for item in findings)
+    return described(
         outcome=outcome,
-        reason="; ".join(dict.fromkeys(filter(None, parts + _left_out(evidence)))),
-        verdict=next((item.judgement.verdict for item in findings if item.median), None),
+        reason="; ".join(dict.fromkeys(parts + _left_out(evidence))),
+        verdict=median.verdict if median else None,
         attribution=next((item.attribution for item in findings if item.attribution), None),
         judgements=tuple(item.judgement for item in findings),
-        control=evidence.control.changes.get(evidence.measured.latency.p50)
-        if evidence.control and evidence.measured
-        else None,
-        era=era,
+        control=evidence.control_changes.get(evidence.measured.latency.p50) if evidence.measured else None,
+        era=known.era,
         kernels=kernel_changes(before, now, evidence.policy) if usable(before) and usable(now) else (),
-        implementation_changed=source_changed(before, now),
+        implementation_changed=known.implementation_changed,
         confirmed=(True in seen) if seen else None,
-        accepted=evidence.acceptance.reason
-        if evidence.acceptance and any(item.accepted for item in findings) and outcome is GateOutcome.UNCHANGED
-        else None,
+        accepted=evidence.acceptance.reason if evidence.acceptance and took else None,
     )
 
 
@@ -275,21 +267,7 @@ def _across(matched: Matched) -> Across | None:
     )
 
 
-def _described(evidence: Evidence, **more: object) -> Change:
-    matched = evidence.matched
-    record = representative(matched.current or matched.reference)
-    fields: dict[str, object] = {
-        "series": matched.series,
-        "role": record.role or "",
-        "tier": record.tier,
-        "left_out_runs": matched.left_out_runs,
-        "reference_runs": tuple(dict.fromkeys(item.run_id for item in matched.reference)),
-        "current_runs": tuple(dict.fromkeys(item.run_id for item in matched.current)),
-    }
-    return Change(**(fields | more))  # type: ignore[arg-type]
-
-
-def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
+def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     matched, policy = evidence.matched, evidence.policy
     status = judge_status(matched.reference, matched.current)
     moved = status.outcome in _MOVED
@@ -302,7 +280,11 @@ def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
     findings = [_Finding(judgement=status, attribution=attribution, why=why, confirmed=failed_again)]
     if status.outcome is not GateOutcome.UNCHANGED or not usable(representative(matched.current)):
         return findings
-    before, now = _counted(matched.reference), _own(matched.current)
+    # The newest that was profiled, for a run that was cut short may have counted nothing; and no second measurement.
+    counted = [record for record in matched.reference if usable(record) and record.ops_per_call is not None]
+    second = again(matched.current)
+    own = [record for record in matched.current if usable(record) and record not in second]
+    before, now = (representative(side) for side in (counted or matched.reference, own or matched.current))
     for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
         attribution, why = of_count(known) if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
         # Launches that the reference did not count either are listed, and decide nothing.
@@ -322,22 +304,14 @@ def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
     return findings
 
 
-def _of_the_device(findings: list[_Finding]) -> str:
-    """Return a phrase about the device's latency beside that of the host; "" where it is named anyway."""
-    found = next((item.judgement for item in findings if item.median), None)
-    if found is None or found.outcome in _MOVED:
-        return ""
-    return "the device is unchanged" if found.verdict is Verdict.SAME else f"the device: {found.reason}"
-
-
-def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> _Finding:
+def _latency(judgement: Judgement, evidence: _Evidence, known: Circumstances) -> _Finding:
     median = evidence.measured is not None and judgement.metric == evidence.measured.latency.p50
     if judgement.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judgement.change is None:
         # The verdict is that of the median; a tail that may be noise does not take it back.
         decides = median or judgement.verdict is Verdict.SAME or suspicious(judgement, evidence.policy)
         return _Finding(judgement=judgement, decides=decides, median=median)
     relative = judgement.relative_to_baseline
-    control = evidence.control.changes.get(judgement.metric) if evidence.control and not relative else None
+    control = None if relative else evidence.control_changes.get(judgement.metric)
     attribution, why = of_latency(judgement.change, control, known, evidence.policy, relative=relative)
     outcome = outcome_of_move(judgement.change.estimate, attribution)
     if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
@@ -345,67 +319,38 @@ def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> 
     return _Finding(judgement=replace(judgement, outcome=outcome), attribution=attribution, why=why, median=median)
 
 
-def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
+def _finished(finding: _Finding, evidence: _Evidence) -> _Finding:
     if finding.judgement.outcome is GateOutcome.UNCHANGED and finding.judgement.verdict is None:
         return finding
-    matched, policy = evidence.matched, evidence.policy
-    reference = evidence.measured.reference if evidence.measured else matched.reference
-    current = evidence.measured.current if evidence.measured else matched.current
-    beside = evidence.control.measured if evidence.control else None
+    sides, beside, policy = evidence.measured or evidence.matched, evidence.control, evidence.policy
     controls = (*beside.reference, *beside.current) if beside else ()
-    judgement, confirmed = confirm(finding.judgement, reference, current, policy, controls=controls)
+    judgement, confirmed = confirm(finding.judgement, sides.reference, sides.current, policy, controls=controls)
     if confirmed is not None:
         finding = replace(finding, judgement=judgement, confirmed=confirmed)
     asked = evidence.acceptance
-    covered = accepted(judgement, asked, current[-1].definition_hash, policy) if asked else None
+    covered = accepted(judgement, asked, sides.current[-1].definition_hash, policy) if asked else None
     return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
 
 
-def _circumstances(evidence: Evidence, era: tuple[EraChange, ...]) -> Circumstances:
+def _circumstances(evidence: _Evidence, before: Record, now: Record) -> Circumstances:
     matched, control = evidence.matched, evidence.control
-    before, now = representative(matched.reference), representative(matched.current)
-    theirs = (control.measured.reference[-1], control.measured.current[-1]) if control else None
+    # Of several GPUs a side, only where none is on both sides.
+    gpus = [{record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)]
+    known = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
     return Circumstances(
-        era=era,
+        era=era_changes(before, now),
         implementation_changed=source_changed(before, now),
-        control_changed=source_changed(*theirs) if theirs else None,
+        control_changed=source_changed(control.reference[-1], control.current[-1]) if control else None,
         elsewhere=elsewhere(before, now),
-        another_gpu=_another_gpu(matched),
+        another_gpu=another_gpu(*(" ".join(sorted(map(str, side))) for side in gpus)) if known else "",
         interleaved=evidence.interleaved,
     )
 
 
-def _another_gpu(matched: Matched) -> str:
-    """Return in words that no GPU is on both sides; nothing where one is, or a record does not say."""
-    before, now = (
-        {record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)
-    )
-    if before & now or None in before | now or not (before and now):
-        return ""
-    return another_gpu(*(" ".join(sorted(map(str, side))) for side in (before, now)))
-
-
-def _counted(reference: tuple[Record, ...]) -> Record:
-    """Return the newest measured reference record that was profiled: a run that was cut short may have counted nothing."""
-    counted = [record for record in reference if usable(record) and record.ops_per_call is not None]
-    return counted[-1] if counted else representative(reference)
-
-
-def _own(current: tuple[Record, ...]) -> Record:
-    """Return the newest measured record that is no second measurement."""
-    second = again(current)
-    own = [record for record in current if usable(record) and record not in second]
-    return own[-1] if own else representative(current)
-
-
-def _left_out(evidence: Evidence) -> list[str]:
+def _left_out(evidence: _Evidence) -> list[str]:
     if evidence.measured is None:
         return []
-    sides = zip(
-        (evidence.matched.reference, evidence.matched.current),
-        (evidence.measured.reference, evidence.measured.current),
-        strict=True,
-    )
+    sides = [(getattr(evidence.matched, side), getattr(evidence.measured, side)) for side in ("reference", "current")]
     return [
         f"left out: {text}"
         for records, kept in sides
@@ -413,9 +358,6 @@ def _left_out(evidence: Evidence) -> list[str]:
         for record in records
         if usable(record) and (text := damage(record))
     ]
-
-
-_Latencies = Mapping[Series, Mapping[str, Judgement]]
 
 
 def compare(
@@ -438,29 +380,28 @@ def compare(
     judged = (
         judge_interleaved(all_measured, policy) if interleaved else judge_latencies(all_measured, floors or {}, policy)
     )
-    latencies = {
-        measured.series: judgements if trusted is None or measured.series in trusted else unjudged(judgements)
-        for measured, judgements in zip(all_measured, judged, strict=True)
-    }
-    by_series = {measured.series: measured for measured in all_measured}
-    beside: defaultdict[Pair, list[MeasuredSides]] = defaultdict(list)
-    for measured in all_measured:
-        beside[pair_of(measured.series)].append(measured)
-    return tuple(
-        change_of(
-            Evidence(
-                matched=item,
-                measured=measured,
-                latencies=latencies.get(item.series, {}),
-                control=_control(measured, beside[pair_of(item.series)], latencies) if measured else None,
-                acceptance=(accepted or {}).get(item.series),
-                interleaved=interleaved,
-                policy=policy,
-            )
+    latencies: dict[Series, tuple[MeasuredSides, Mapping[str, Judgement]]] = {}
+    beside: defaultdict[Pair, list[Series]] = defaultdict(list)
+    for measured, judgements in zip(all_measured, judged, strict=True):
+        series = measured.series
+        beside[pair_of(series)].append(series)
+        latencies[series] = measured, judgements if trusted is None or series in trusted else unjudged(judgements)
+    changes = []
+    for item in matched:
+        sides, of_series = latencies.get(item.series, (None, {}))
+        control, control_changes = _control(sides, [latencies[other] for other in beside[pair_of(item.series)]])
+        evidence = _Evidence(
+            matched=item,
+            measured=sides,
+            latencies=of_series,
+            control=control,
+            control_changes=control_changes,
+            acceptance=(accepted or {}).get(item.series),
+            interleaved=interleaved,
+            policy=policy,
         )
-        for item in matched
-        for measured in [by_series.get(item.series)]
-    )
+        changes.append(_change(evidence))
+    return tuple(changes)
 
 
 def _measured_sides(item: Matched) -> MeasuredSides | None:
@@ -474,22 +415,20 @@ def _measured_sides(item: Matched) -> MeasuredSides | None:
     return MeasuredSides(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
 
 
-def _control(measured: MeasuredSides, beside: Sequence[MeasuredSides], latencies: _Latencies) -> Control | None:
-    """Return the baseline for a variant, and for a baseline the variant in the middle."""
-    p50 = measured.latency.p50
-    others = [
-        (judgement.change.estimate, place, other)
-        for place, other in enumerate(beside)
-        if other.is_baseline is not measured.is_baseline
-        and (judgement := latencies[other.series].get(p50))
+def _control(
+    measured: MeasuredSides | None, beside: Sequence[tuple[MeasuredSides, Mapping[str, Judgement]]]
+) -> tuple[MeasuredSides | None, dict[str, Interval]]:
+    """Return the baseline for a variant, and for a baseline the variant in the middle, with its changes."""
+    others = sorted(
+        (judgement.change.estimate, place)
+        for place, (other, judgements) in enumerate(beside)
+        if measured
+        and other.is_baseline is not measured.is_baseline
+        and (judgement := judgements.get(measured.latency.p50))
         and judgement.change
-    ]
+    )
     if not others:
-        return None
-    *_, middle = sorted(others)[(len(others) - 1) // 2]
-    changes = {
-        metric: judgement.change
-        for metric, judgement in latencies[middle.series].items()
-        if judgement.change is not None and not judgement.relative_to_baseline
-    }
-    return Control(changes=changes, measured=middle)
+        return None, {}
+    middle, judgements = beside[others[(len(others) - 1) // 2][1]]
+    own = {metric: item.change for metric, item in judgements.items() if item.change and not item.relative_to_baseline}
+    return middle, own

@@ -21,15 +21,12 @@ et al., Bernoulli 23(2), 2017. The 7 and the 0.6 were set by simulation; tests/l
 on series that were not used for that, beside other tools'.
 
 The fourth is for noise with two modes, such as two states of the clock or two placements in memory. A change of mode looks like a
-small step, and next to a step it can pull the place of that step over to itself. What tells
-them apart: the modes are as far from each other after the step as before it. So both sides are fitted together, with one
-distance between the modes, one spread within them, and one chance to leave each. Every run's mode is one more unknown:
-it is the one that the run is nearer to, and it is paid for, because the likelihood is that of values and modes together.
-That is at most what a hidden Markov model gives, so two modes do not win by being flexible.
-
-Modes and step are found in turn (classification EM: Celeux and Govaert, Computational Statistics & Data Analysis 14(3),
-1992); for given modes, all places of the step are fitted at once. Whether there are two modes is decided by BIC with a
-correction for few runs (SICc: McQuarrie, Statistics & Probability Letters 44(1), 1999). No constant was set by simulation.
+small step, and next to a step it can pull the place of that step over to itself. The modes are as far from each other after the
+step as before it, so both sides are fitted together: one distance between the modes, one spread within them, and one chance to
+leave each. The likelihood is that of values and modes together, at most what a hidden Markov model gives, so two modes do not win
+by being flexible. Modes and step are found in turn (classification EM: Celeux and Govaert, Computational Statistics & Data
+Analysis 14(3), 1992); whether there are two modes is decided by BIC with a correction for few runs (SICc: McQuarrie, Statistics &
+Probability Letters 44(1), 1999). No constant was set by simulation.
 """
 
 import math
@@ -223,13 +220,10 @@ def explain(
 
     At most 50 changepoints are found, and where there are more, the clearest.
 
-    Args:
-        levels: one natural log a run (of a latency or of a speedup), oldest first; NaN for a run without a value.
-        floor: how far two runs of the same code differ in 95 % of cases, in log units. The noise is never taken for
-            smaller; None takes it from the series alone.
-        minimum_effect: smallest change that counts, up or down; 0.02 is 2 %.
-        breaks: places at which something else is known to have changed, such as the driver. A changepoint that could as
-            well lie there is put there; the caller says what the cause was.
+    `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how
+    far two runs of the same code differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from
+    the series alone. `minimum_effect` is the smallest change that counts, up or down; 0.02 is 2 %. `breaks` are places at which
+    something else is known to have changed, such as the driver: a changepoint that could as well lie there is put there.
     """
     if minimum_effect < 0 or (floor is not None and not 0 <= floor < math.inf):
         raise ValueError(f"minimum_effect is {minimum_effect} and floor {floor}, expected numbers from 0 up")

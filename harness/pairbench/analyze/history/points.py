@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from pairbench.analyze.compare.attribute import (
     percent,
     source_changed,
 )
+from pairbench.analyze.compare.rounds import run_of
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Policy
@@ -69,16 +71,15 @@ class SeriesPoint:
         vars(self).update(derived)  # frozen for everybody else
 
 
-@dataclass(frozen=True, kw_only=True)
-class History:
+class History(NamedTuple):
     """The points of a series, oldest first; `notes` are sentences about runs that were left out or moved."""
 
     points: tuple[SeriesPoint, ...]
     timer: str | None
     control: str | None
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
-    notes: tuple[str, ...] = ()
-    latency: Latency = CALL
+    notes: tuple[str, ...]
+    latency: Latency
     """The latency that is the result of the newest run."""
 
 
@@ -111,15 +112,18 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         words = f"a device latency by {clock[1]}" if clock[0] is DEVICE else "the latency of a call alone"
         notes.append(f"{_runs(len(others))} without {words} left out: another clock is another series")
         own = [record for record in own if record not in others]
-    late = [record.run_id for record in own if (_moment(record.started_at) or math.inf) < _committed(record)]
+    late = [record.run_id for record in own if (moment_of(record.started_at) or math.inf) < _committed(record)]
     if late:
         notes.append(
             f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, "
             "and runs are in the order of their clocks"
         )
     control = _control(ordered, implementation)
-    controls = {_run_of(record): record for record in ordered if record.implementation == control}
-    controls = {run: record for run, record in controls.items() if record.timer in (None, timer)}
+    controls = {
+        run_of(record): record
+        for record in ordered
+        if record.implementation == control and record.timer in (None, timer)
+    }
     counts = Counter(record.run_id for record in own)
     points: list[SeriesPoint] = []
     part, definition = 0, None
@@ -127,25 +131,13 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         if record.definition_hash is not None:
             part += definition is not None and record.definition_hash != definition
             definition = record.definition_hash
-        points.append(
-            SeriesPoint(
-                record=record,
-                control=controls.get(_run_of(record)),
-                part=part,
-                latency=clock[0],
-                gpu=record.device_uuid if counts[record.run_id] == 1 else None,
-            )
-        )
+        control_record = controls.get(run_of(record))
+        gpu = record.device_uuid if counts[record.run_id] == 1 else None
+        points.append(SeriesPoint(record=record, control=control_record, part=part, latency=clock[0], gpu=gpu))
     devices = {record.device_uuid for record in own}
     if len(devices) > 1:
         notes.append(f"the runs are of {len(devices)} devices of this model")
-    return History(
-        points=tuple(points),
-        timer=timer,
-        control=control if controls else None,
-        notes=tuple(notes),
-        latency=clock[0],
-    )
+    return History(tuple(points), timer, control if controls else None, tuple(notes), clock[0])
 
 
 def _clock(record: Record) -> tuple[Latency, str | None]:
@@ -158,7 +150,7 @@ def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
     by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
-        key = (*_run_of(record), record.implementation)
+        key = (*run_of(record), record.implementation)
         if key in by_run:
             again.add(record.run_id)
         # Of a run that was stored twice, the record with a value.
@@ -177,7 +169,7 @@ def _filled_in(ordered: list[Record]) -> list[Record]:
     late: list[Record] = []
     newest = -math.inf
     for record in ordered:
-        committed, started = _moment(record.commit_at), _moment(record.started_at)
+        committed, started = moment_of(record.commit_at), moment_of(record.started_at)
         if committed is not None and started is not None and committed < newest and started - committed > _FILLED_IN_S:
             late.append(record)
             continue
@@ -194,20 +186,19 @@ def _filled_in(ordered: list[Record]) -> list[Record]:
 
 
 def _committed(record: Record) -> float:
-    moment = _moment(record.commit_at)
-    return -math.inf if moment is None else moment
+    return -math.inf if (moment := moment_of(record.commit_at)) is None else moment
 
 
 def _when(record: Record) -> tuple[float, str, str]:
-    started = _moment(record.started_at)
-    if started is None:
-        # Run ids begin with the same moment.
-        started = _moment(record.run_id.partition("-")[0] + "+00:00")
-    return started if started is not None else math.inf, record.run_id, record.device_uuid or ""
+    started = moment_of(record.started_at)
+    if started is None:  # run ids begin with the same moment
+        started = moment_of(record.run_id.partition("-")[0] + "+00:00")
+    return math.inf if started is None else started, record.run_id, record.device_uuid or ""
 
 
 @functools.lru_cache(maxsize=4096)  # of the same runs in every series
-def _moment(text: str | None) -> float | None:
+def moment_of(text: str | None) -> float | None:
+    """Return a moment in ISO 8601, in UTC unless it says otherwise, as seconds since 1970; None for other text."""
     try:
         moment = dt.datetime.fromisoformat(text or "")
     except ValueError:
@@ -218,16 +209,9 @@ def _moment(text: str | None) -> float | None:
 def _control(records: Sequence[Record], implementation: str) -> str | None:
     if implementation != BASELINE:
         return BASELINE
-    variants = Counter(
-        record.implementation
-        for record in records
-        if record.implementation not in (None, BASELINE) and median(record) is not None
-    )
+    measured = (record.implementation for record in records if median(record) is not None)
+    variants = Counter(name for name in measured if name not in (None, BASELINE))
     return min(variants, key=lambda name: (-variants[name], name or ""), default=None)
-
-
-def _run_of(record: Record) -> tuple[str, str | None]:
-    return record.run_id, record.device_uuid
 
 
 def _runs(number: int) -> str:
@@ -298,12 +282,34 @@ def moves_of(
     `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in
     which the result has its indices.
     """
+    latency, beside = lines
     indices = _joined(*steps)
     stretches = stretches_of(len(points), indices, breaks_of(points))
+    drifted = lines_of(points)[0] - latency
     moves = []
     for index in indices:
-        at = stretches.index(index)
-        moves.append(_move(points, lines, index, (stretches[at - 1], stretches[at + 1]), first, policy))
+        place = stretches.index(index)
+        start, stop = stretches[place - 1], stretches[place + 1]
+        # A changepoint has values on both sides, of the latency and so of all that it is found in.
+        before = max(at for at in range(index) if points[at].p50)
+        own, control, relative = (shift(line, index, (start, stop)) for line in (latency, beside, latency - beside))
+        assert own is not None
+        attribution, reason = cause_of(own, control, points[before], points[index], policy)
+        records = points[before].record, points[index].record
+        move = Move(
+            before=first + before,
+            index=first + index,
+            own=own.estimate,
+            control=control.estimate if control else None,
+            relative=relative.estimate if relative else None,
+            before_ns=math.exp(median_level(latency[start:index]) + drifted[before]),
+            after_ns=math.exp(median_level(latency[index:stop]) + drifted[index]),
+            attribution=attribution,
+            era=era_changes(*records),
+            implementation_changed=source_changed(*records),
+            reason=reason,
+        )
+        moves.append(move)
     return tuple(moves)
 
 
@@ -330,26 +336,22 @@ def without_drift(
     measured = [at for at, point in enumerate(points) if point.p50]
     place, end = measured.index(drift.index), measured.index(drift.last)
     before, last = measured[place - 1], points[drift.last].record
-    level = median_level(lines[0][max(0, before + 1 - 2 * MIN_RUNS) : before + 1])
+    level = math.exp(median_level(lines[0][max(0, before + 1 - 2 * MIN_RUNS) : before + 1]))
     each = abs(math.expm1(math.log(own.estimate) / (end - place + 1)))
     moved, day = percent(own.estimate), points[drift.index].record.started_at[:10]
-    verb = "rises" if own.estimate > 1 else "falls"
-    still = end == len(measured) - 1
-    said = (
-        f"{verb} {100 * each:.2g} % a run since about {day}, {moved} so far"
-        if still
-        else f"{verb} {100 * each:.2g} % a run from about {day} to {last.started_at[:10]}, {moved} in all"
-    )
-    beside = f"its control moved {percent(control.estimate)}" if control is not None else "there is no control to tell"
+    rises = f"{'rises' if own.estimate > 1 else 'falls'} {100 * each:.2g} % a run"
+    ended = f"{rises} from about {day} to {last.started_at[:10]}, {moved} in all"
+    said = f"{rises} since about {day}, {moved} so far" if end == len(measured) - 1 else ended
+    beside = f"its control moved {percent(control.estimate)}" if control else "there is no control to tell"
     move = Move(
         before=first + before,
         index=first + drift.index,
         last=first + drift.last,
         own=own.estimate,
-        control=control.estimate if control is not None else None,
-        relative=own.estimate / control.estimate if control is not None else None,
-        before_ns=math.exp(level),
-        after_ns=math.exp(level) * own.estimate,
+        control=control.estimate if control else None,
+        relative=own.estimate / control.estimate if control else None,
+        before_ns=level,
+        after_ns=level * own.estimate,
         attribution=attribution,
         era=(),
         implementation_changed=None,
@@ -366,7 +368,7 @@ def _along(values: Floats, line: Floats, total: float, breaks: Sequence[int]) ->
         return None
     places = np.cumsum(known)
     cuts = sorted({int(places[at - 1]) for at in breaks} - {0, int(places[-1])})
-    x, y = (without_levels(one[known], cuts) for one in (line, values))
+    x, y = (without_levels(side[known], cuts) for side in (line, values))
     if not x.any():
         return None
     part = float(x @ y) / float(x @ x)
@@ -431,41 +433,9 @@ def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list
     """Return the indices of all moves; of two nearby changepoints that of the stronger."""
     indices = {change.index: change.strength for change in own}
     for change in relative:
-        near = [other for other in indices if abs(other - change.index) <= _NEAR]
-        other = min(near, key=lambda other: abs(other - change.index), default=None)
-        if other is not None and indices[other] >= change.strength:
-            continue
-        if other is not None:
-            del indices[other]
-        indices[change.index] = change.strength
+        near = (other for other in indices if abs(other - change.index) <= _NEAR)
+        nearest = min(near, key=lambda other: abs(other - change.index), default=None)
+        if nearest is None or indices[nearest] < change.strength:
+            others = {index: strength for index, strength in indices.items() if index != nearest}
+            indices = {**others, change.index: change.strength}
     return sorted(indices)
-
-
-def _move(
-    points: Sequence[SeriesPoint],
-    lines: tuple[Floats, Floats],
-    index: int,
-    ends: tuple[int, int],
-    first: int,
-    policy: Policy,
-) -> Move:
-    latency, beside = lines
-    # A changepoint has values on both sides, of the latency and so of all that it is found in.
-    before = max(at for at in range(index) if points[at].p50)
-    drifted = lines_of(points)[0] - latency
-    own, control, relative = (shift(line, index, ends) for line in (latency, beside, latency - beside))
-    assert own is not None
-    attribution, reason = cause_of(own, control, points[before], points[index], policy)
-    return Move(
-        before=first + before,
-        index=first + index,
-        own=own.estimate,
-        control=control.estimate if control else None,
-        relative=relative.estimate if relative else None,
-        before_ns=math.exp(median_level(latency[ends[0] : index]) + drifted[before]),
-        after_ns=math.exp(median_level(latency[index : ends[1]]) + drifted[index]),
-        attribution=attribution,
-        era=era_changes(points[before].record, points[index].record),
-        implementation_changed=source_changed(points[before].record, points[index].record),
-        reason=reason,
-    )

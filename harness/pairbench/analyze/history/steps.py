@@ -5,6 +5,7 @@ forgotten with the next run. Each value is judged against the last one that coun
 two runs, so that a slow drift within the slack of memory becomes a step, too.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -65,7 +66,8 @@ def steps_of(points: Sequence[SeriesPoint], policy: Policy = DEFAULT) -> tuple[S
         if index and point.part != points[index - 1].part:
             walk.new_definition(index)
         walk.take(index, point.record)
-    return tuple(sorted(walk.steps(), key=lambda step: (step.index, step.metric)))
+    steps = [*walk.done, *itertools.chain(*walk.lasting.values())]
+    return tuple(sorted(steps, key=attrgetter("index", "metric")))
 
 
 class _Walk:
@@ -73,7 +75,7 @@ class _Walk:
 
     def __init__(self, points: Sequence[SeriesPoint], policy: Policy) -> None:
         self._points, self._policy = points, policy
-        self._done: list[Step] = []
+        self.done: list[Step] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -82,16 +84,13 @@ class _Walk:
         self._last: Sequence[object] = (object(),) * len(_WATCHED)
         self._until = 0
         self._counted: list[str] = []
-        self._lasting: defaultdict[str, list[Step]] = defaultdict(list)
+        self.lasting: defaultdict[str, list[Step]] = defaultdict(list)
 
     def new_definition(self, index: int) -> None:
         """End all steps: another definition has other counts."""
-        for metric in list(self._lasting):
+        for metric in list(self.lasting):
             self._end(metric, index, superseded=True)
         self._begin()
-
-    def steps(self) -> list[Step]:
-        return [*self._done, *(step for several in self._lasting.values() for step in several)]
 
     def take(self, index: int, record: Record) -> None:
         values = _values(record)
@@ -113,8 +112,7 @@ class _Walk:
         self._counted.append(STATUS)
 
     def _status(self, index: int, record: Record) -> None:
-        before = self._levels.get(STATUS)
-        failed = bad(record)
+        before, failed = self._levels.get(STATUS), bad(record)
         if usable(record):
             self._end(STATUS, index)
         elif not failed:  # skipped on purpose
@@ -122,7 +120,7 @@ class _Walk:
         judgement = self._judged(STATUS, before, index)
         was = before is not None and bad(self._points[before].record)
         if (failed and not was) or judgement.outcome is GateOutcome.REGRESSION:
-            self._lasting[STATUS].append(self._step(judgement, index))
+            self.lasting[STATUS].append(self._step(judgement, index))
         self._levels[STATUS] = index
 
     def _metric(self, metric: str, index: int) -> None:
@@ -132,13 +130,13 @@ class _Walk:
         if judgement.outcome in _WORSE:
             # Earlier improvements are lost.
             self._end(metric, index, lambda step: not step.worse and not self._holds(step, index), superseded=True)
-            self._lasting[metric].append(self._step(judgement, index))
+            self.lasting[metric].append(self._step(judgement, index))
         else:
             ended = self._end(metric, index, lambda step: step.worse and self._holds(step, index))
             if ended:
                 judgement = self._judged(metric, ended[0].level, index)
             if judgement.outcome is GateOutcome.IMPROVEMENT:
-                self._lasting[metric].append(self._step(judgement, index))
+                self.lasting[metric].append(self._step(judgement, index))
         if moved or metric in MARGINS:
             self._levels[metric] = index
 
@@ -150,9 +148,9 @@ class _Walk:
     def _end(
         self, metric: str, index: int, over: Callable[[Step], bool] | None = None, *, superseded: bool = False
     ) -> list[Step]:
-        ended = [step for step in self._lasting[metric] if over is None or over(step)]
-        self._lasting[metric] = [step for step in self._lasting[metric] if step not in ended]
-        self._done += [replace(step, ended=index, superseded=superseded) for step in ended]
+        ended = [step for step in self.lasting[metric] if over is None or over(step)]
+        self.lasting[metric] = [step for step in self.lasting[metric] if step not in ended]
+        self.done += [replace(step, ended=index, superseded=superseded) for step in ended]
         return ended
 
     def _judged(self, metric: str, before: int | None, index: int) -> Judgement:
@@ -160,10 +158,8 @@ class _Walk:
         then = self._points[before].record if before is not None else now
         if metric == STATUS:
             return judge_status([then], [now])
-        judgements = (
-            judge_margin(then, now, self._policy) if metric in MARGINS else judge_exact(then, now, self._policy)
-        )
-        return next(judgement for judgement in judgements if judgement.metric == metric)
+        judge = judge_margin if metric in MARGINS else judge_exact
+        return next(judgement for judgement in judge(then, now, self._policy) if judgement.metric == metric)
 
     def _step(self, judgement: Judgement, index: int) -> Step:
         before, now = self._seen.get(judgement.metric), self._points[index].record

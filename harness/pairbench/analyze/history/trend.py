@@ -6,7 +6,7 @@ apart from the detector because it answers for the end of the series only, and m
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,12 +56,8 @@ class NewestRuns:
     reason: str
     runs: int = 0
     """The number of newest runs that were judged together."""
-    level: float | None = None
-    """Natural logarithm of the level that they are judged against: the current one without them, or the one before a new one."""
     effect: float | None = None
-    """The mean of these runs over that level: 1.03 is 3 % more."""
-    p_value: float | None = None
-    """The chance that noise alone takes so many runs so far; None where a changepoint is the reason."""
+    """The mean of these runs over the level that they are judged against: 1.03 is 3 % more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +65,6 @@ class _Tail:
     """The newest runs against the runs before them on the same level."""
 
     runs: int
-    level: float
     shift: float
     halfwidth: float
     """Half the width of the 95 % interval of the shift, in log units."""
@@ -89,7 +84,6 @@ def judge_newest(
     *,
     floor: float | None = None,
     minimum_effect: float = 0.02,
-    rise: Verdict = Verdict.SLOWER,
 ) -> NewestRuns:
     """Say whether the newest run, or the newest two or three, lie on the current level.
 
@@ -98,12 +92,7 @@ def judge_newest(
     modes, is not news. Same means: the 95 % interval of the shift lies within the minimum effect. On a level that began
     at a changepoint less than seven runs ago, the answer is the changepoint's.
 
-    Args:
-        levels: as given to `detect`.
-        changepoints: the result of `detect` for them.
-        floor: as given to `detect`.
-        minimum_effect: as given to `detect`.
-        rise: the verdict of higher values: slower for a latency, faster for a speedup.
+    `changepoints` are those that `detect` finds; the other arguments are those given to it.
     """
     series = np.asarray(levels, dtype=np.float64)
     values, places = finite(series)
@@ -111,45 +100,42 @@ def judge_newest(
         return NewestRuns(verdict=Verdict.UNDECIDED, reason="the newest run has no value")
     cuts = [0, *np.searchsorted(places, [point.index for point in changepoints]).tolist(), len(values)]
     if changepoints and cuts[-1] - cuts[-2] < MIN_RUNS + _SHORTEST:
-        return _arrived(values, cuts[-1] - cuts[-2], changepoints[-1], rise)
+        return _arrived(values, cuts[-1] - cuts[-2], changepoints[-1])
     most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
     tails = [tail for runs in range(1, most + 1) if (tail := _tail(values, cuts, runs, floor)) is not None]
     if not tails:
         return NewestRuns(verdict=Verdict.UNDECIDED, reason="too few runs before it on its level")
-    return _judged(tails, math.log1p(minimum_effect), rise)
+    return _judged(tails, math.log1p(minimum_effect))
 
 
-def _arrived(values: Floats, runs: int, last: Changepoint, rise: Verdict) -> NewestRuns:
+def _arrived(values: Floats, runs: int, last: Changepoint) -> NewestRuns:
     """Judge a run on a level that is too new to have a history: by the changepoint itself."""
     back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
     return NewestRuns(
-        verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before, rise),
+        verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before),
         runs=runs,
-        level=last.before,
         effect=last.effect,
-        p_value=None,
         reason=f"a new level began {runs} runs ago" + (", but the newest run is nearer to the old one" if back else ""),
     )
 
 
-def _towards(shift: float, rise: Verdict) -> Verdict:
-    fall = Verdict.FASTER if rise is Verdict.SLOWER else Verdict.SLOWER
-    return rise if shift > 0 else fall
+def _towards(shift: float) -> Verdict:
+    return Verdict.SLOWER if shift > 0 else Verdict.FASTER
 
 
-def _judged(tails: Sequence[_Tail], smallest: float, rise: Verdict) -> NewestRuns:
-    off = [tail for tail in tails if tail.p_value < _ALPHA / len(tails) and abs(tail.shift) >= smallest]
-    if off:
-        tail = min(off, key=lambda tail: tail.p_value)
-        return _said(_towards(tail.shift, rise), tail, "beyond what the noise of the series explains")
+def _judged(tails: Sequence[_Tail], smallest: float) -> NewestRuns:
     # A run that is odd by itself is not the one to prove that nothing changed.
     odd = tails[0].gaussian < 0.05 and abs(tails[0].shift) >= smallest
-    inside = [tail for tail in tails if abs(tail.shift) + tail.halfwidth <= smallest]
-    if inside and not odd:
-        return _said(Verdict.SAME, inside[-1], "the 95 % interval lies within the minimum effect")
-    if odd:
-        return _said(Verdict.UNDECIDED, tails[0], "off its level, but noise may explain it")
-    return _said(Verdict.UNDECIDED, tails[-1], "too noisy a series to tell from so few runs")
+    if off := [tail for tail in tails if tail.p_value < _ALPHA / len(tails) and abs(tail.shift) >= smallest]:
+        tail = min(off, key=lambda tail: tail.p_value)
+        verdict, reason = _towards(tail.shift), "beyond what the noise of the series explains"
+    elif odd:
+        verdict, tail, reason = Verdict.UNDECIDED, tails[0], "off its level, but noise may explain it"
+    elif inside := [tail for tail in tails if abs(tail.shift) + tail.halfwidth <= smallest]:
+        verdict, tail, reason = Verdict.SAME, inside[-1], "the 95 % interval lies within the minimum effect"
+    else:
+        verdict, tail, reason = Verdict.UNDECIDED, tails[-1], "too noisy a series to tell from so few runs"
+    return NewestRuns(verdict=verdict, runs=tail.runs, effect=math.exp(tail.shift), reason=reason)
 
 
 def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
@@ -163,11 +149,13 @@ def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -
         return None
     means = [float(cleaned[span].mean()) for span in spans]
     # Noise that remembers makes means of neighbours spread more than independent runs would: ask the means themselves.
-    tame = _windows([cleaned[span] - mean for span, mean in zip(spans, means, strict=True)], runs).mean(axis=1)
-    wild = _windows([history[span] - mean for span, mean in zip(spans, means, strict=True)], runs)
+    tame, wild = (
+        _windows([series[span] - mean for span, mean in zip(spans, means, strict=True)], runs)
+        for series in (cleaned, history)
+    )
     if not len(tame):
         return None
-    variance = float(np.mean(tame**2)) * len(history) / freedom
+    variance = float(np.mean(tame.mean(axis=1) ** 2)) * len(history) / freedom
     variance = max(variance, ((floor or 0.0) * FLOOR_TO_SIGMA) ** 2 / runs, 1e-8)
     spread = math.sqrt(variance * (1 + runs / (spans[-1].stop - spans[-1].start)))
     shift = float(values[-runs:].mean()) - means[-1]
@@ -175,7 +163,6 @@ def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -
     least = float((side * (values[-runs:] - means[-1])).min())
     return _Tail(
         runs=runs,
-        level=means[-1],
         shift=shift,
         halfwidth=float(special.stdtrit(freedom, 0.975)) * spread,
         gaussian=min(1.0, 2 * float(special.stdtr(freedom, -least / spread))),
@@ -187,17 +174,6 @@ def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
     """Return all windows of so many neighbours as rows, none across two pieces."""
     rows = [sliding_window_view(piece, runs) for piece in pieces if len(piece) >= runs]
     return np.concatenate(rows or [np.empty((0, runs))])
-
-
-def _said(verdict: Verdict, tail: _Tail, reason: str) -> NewestRuns:
-    return NewestRuns(
-        verdict=verdict,
-        runs=tail.runs,
-        level=tail.level,
-        effect=math.exp(tail.shift),
-        p_value=tail.p_value,
-        reason=reason,
-    )
 
 
 _DRIFTS = 3
@@ -238,41 +214,47 @@ def latest(
     index = len(points) - 1
     record = points[index].record
     if points[index].p50 is None:
-        bad = is_bad(record)
+        failed = list(itertools.takewhile(lambda point: is_bad(point.record), reversed(points)))
+        since = f"; {failing_since(failed[-1].record)}" if len(failed) > 1 else ""
         return Latest(
             index=index,
-            outcome=GateOutcome.FAILED if bad else GateOutcome.UNDECIDED,
-            reason=f"{record.status}: {record.reason or 'no value was stored'}" + (_since(points) if bad else ""),
+            outcome=GateOutcome.FAILED if failed else GateOutcome.UNDECIDED,
+            reason=f"{record.status}: {record.reason or 'no value was stored'}{since}",
         )
     recent = next(
         (move for move in reversed(moves) if move.index >= max(first, len(points) - _NEWS) or move.last == index), None
     )
     if recent is not None and abs(math.log(recent.own)) >= math.log1p(policy.minimum_effect):
-        verdict = Verdict.SLOWER if recent.own > 1 else Verdict.FASTER
+        since = "" if recent.last is not None else f"on a new level since run {points[recent.index].record.run_id}: "
         return Latest(
             index=index,
             outcome=outcome_of_move(recent.own, recent.attribution),
-            verdict=verdict,
+            verdict=_towards(math.log(recent.own)),
             change=recent.own,
             attribution=recent.attribution,
-            reason=recent.reason
-            if recent.last is not None
-            else f"on a new level since run {points[recent.index].record.run_id}: {recent.reason}",
+            reason=f"{since}{recent.reason}",
         )
     here = points[first:]
     judged = judge_newest(line, own, floor=floor, minimum_effect=policy.minimum_effect)
-    if judged.verdict in (Verdict.SLOWER, Verdict.FASTER) and judged.effect is not None:
-        return _off_level(here, judged.effect, judged, own, index=index, policy=policy)
-    outcome = GateOutcome.UNCHANGED if judged.verdict is Verdict.SAME else GateOutcome.UNDECIDED
     if first and len(here) == 1:
         return Latest(index=index, outcome=GateOutcome.NEW, reason="the first run of a new definition")
-    return Latest(index=index, outcome=outcome, verdict=judged.verdict, change=judged.effect, reason=judged.reason)
-
-
-def _since(points: Sequence[SeriesPoint]) -> str:
-    """Return since which run all failed; "" where that is the newest."""
-    failed = list(itertools.takewhile(lambda point: is_bad(point.record), reversed(points)))
-    return f"; {failing_since(failed[-1].record)}" if len(failed) > 1 else ""
+    outcome = GateOutcome.UNCHANGED if judged.verdict is Verdict.SAME else GateOutcome.UNDECIDED
+    newest = Latest(index=index, outcome=outcome, verdict=judged.verdict, change=judged.effect, reason=judged.reason)
+    if judged.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judged.effect is None:
+        return newest
+    measured = [at for at, point in enumerate(here) if point.p50]
+    after, before = measured[-judged.runs], measured[-judged.runs - 1]
+    control = shift(lines_of(here)[1], after, (own[-1].index if own else 0, len(here)))
+    moved = Interval(judged.effect, judged.effect, judged.effect)
+    attribution, why = cause_of(moved, control, here[before], here[-1], policy)
+    if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
+        outcome = GateOutcome.UNDECIDED
+        hint = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
+    else:
+        outcome = outcome_of_move(judged.effect, attribution)
+        hint = "" if judged.runs == 1 else f"{judged.runs} runs in a row"
+    reason = "; ".join(filter(None, [judged.reason, hint, why]))
+    return replace(newest, outcome=outcome, attribution=attribution, reason=reason)
 
 
 def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
@@ -285,38 +267,11 @@ def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: Acc
     together = [
         point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)
     ]
-    metric = points[judged.index].latency.p50
+    metric, acceptance = points[judged.index].latency.p50, accepted.acceptance
     if not accepted.covers(metric, latency_of_runs(together, metric), last.definition_hash):
         return judged
-    acceptance = accepted.acceptance
     reason = f"{judged.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
     return replace(judged, outcome=GateOutcome.UNCHANGED, reason=reason)
-
-
-def _off_level(
-    points: Sequence[SeriesPoint],
-    effect: float,
-    judged: NewestRuns,
-    own: Sequence[Changepoint],
-    *,
-    index: int,
-    policy: Policy,
-) -> Latest:
-    measured = [at for at, point in enumerate(points) if point.p50]
-    after, before = measured[-judged.runs], measured[-judged.runs - 1]
-    start = own[-1].index if own else 0
-    control = shift(lines_of(points)[1], after, (start, len(points)))
-    attribution, why = cause_of(Interval(effect, effect, effect), control, points[before], points[-1], policy)
-    if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
-        outcome = GateOutcome.UNDECIDED
-        hint = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
-    else:
-        outcome = outcome_of_move(effect, attribution)
-        hint = "" if judged.runs == 1 else f"{judged.runs} runs in a row"
-    reason = "; ".join(filter(None, [judged.reason, hint, why]))
-    return Latest(
-        index=index, outcome=outcome, verdict=judged.verdict, change=effect, attribution=attribution, reason=reason
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,8 +338,10 @@ def make_trend(
     parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]
     moves: list[Move] = []
     levels: list[Level] = []
+    newest = None
     for part in parts:
-        here = points[part[0] : part[-1] + 1]
+        first = part[0]
+        here = points[first : part[-1] + 1]
         latency, control = lines_of(here)
         lines, breaks, drifts = (latency, control), breaks_of(here), []
         for _ in range(_DRIFTS):
@@ -394,32 +351,30 @@ def make_trend(
             )
             if (drift := sloped or beside) is None:
                 break
-            move, lines = without_drift(here, lines, drift, first=part[0], policy=policy)
+            move, lines = without_drift(here, lines, drift, first=first, policy=policy)
             drifts.append(move)
-        steps = moves_of(here, lines, (own, relative), first=part[0], policy=policy)
+        steps = moves_of(here, lines, (own, relative), first=first, policy=policy)
         moved = sorted([*drifts, *steps], key=lambda move: move.index)
         moves += moved
         sign = 1 if series.implementation == BASELINE else -1
         over_control = latency - control
         ramps = latency - lines[0], over_control - (lines[0] - lines[1])
-        places = {end - part[0] for move in moved for end in (move.index, (move.last or move.index - 1) + 1)}
-        cuts = stretches_of(len(here), sorted(places), breaks)
-        for begin, end in itertools.pairwise(cuts):
-            side, start, stop = slice(begin, end), part[0] + begin, part[0] + end
+        places = {end - first for move in moved for end in (move.index, (move.last or move.index - 1) + 1)}
+        for begin, end in itertools.pairwise(stretches_of(len(here), sorted(places), breaks)):
+            side = slice(begin, end)
             ratio = median_level(over_control[side])
             rise, beside_rise = (math.exp(_rise(ramp[side])) for ramp in ramps)
-            levels.append(
-                Level(
-                    start=start,
-                    stop=stop - 1,
-                    p50_ns=math.exp(median_level(latency[side])),
-                    speedup=None if math.isnan(ratio) else math.exp(sign * ratio),
-                    rise=rise,
-                    speedup_rise=beside_rise**sign,
-                )
+            level = Level(
+                start=first + begin,
+                stop=first + end - 1,
+                p50_ns=math.exp(median_level(latency[side])),
+                speedup=None if math.isnan(ratio) else math.exp(sign * ratio),
+                rise=rise,
+                speedup_rise=beside_rise**sign,
             )
-        newest_lines = (lines[0], own)
-    newest = latest(points, parts[-1][0], moves, *newest_lines, floor=limit, policy=policy) if parts else None
+            levels.append(level)
+        if part is parts[-1]:
+            newest = latest(points, first, moves, lines[0], own, floor=limit, policy=policy)
     return Trend(
         series=series,
         points=points,
@@ -428,7 +383,7 @@ def make_trend(
         moves=tuple(moves),
         steps=steps_of(points, policy),
         levels=tuple(levels),
-        eras=_eras(points),
+        eras=tuple(_eras(points)),
         definitions=tuple(part[0] for part in parts[1:]),
         newest=unless_accepted(newest, points, accepted) if newest else None,
         notes=past.notes,
@@ -442,8 +397,7 @@ def _rise(ramp: Floats) -> float:
     return float(known[-1] - known[0]) if len(known) else 0.0
 
 
-def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:
-    eras = []
+def _eras(points: tuple[SeriesPoint, ...]) -> Iterator[Era]:
     for index, (before, after) in enumerate(itertools.pairwise(points), start=1):
         changes: tuple[EraChange, ...] = ()
         gpu = another_gpu(before.gpu, after.gpu)
@@ -451,5 +405,5 @@ def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:
             changes = era_changes(before.record, after.record)
         if gpu:
             changes += (EraChange(field="another GPU of the model", reference=before.gpu, current=after.gpu),)
-        eras += [Era(index=index, changes=changes)] if changes else []
-    return tuple(eras)
+        if changes:
+            yield Era(index=index, changes=changes)

@@ -15,7 +15,7 @@ from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side
 from pairbench.model.environment import Device, Environment
-from pairbench.model.latency import DEVICE, Latency
+from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plan import BASELINE, Entry, Plan
 from pairbench.model.record import Record, Series
 from pairbench.plan import equipped, names_implementation
@@ -218,7 +218,7 @@ def _last_ns(state: CaseState, entry: Entry, latency: Latency) -> float:
     """Return the median latency of an entry in its latest round."""
     outcome = state.outcome(entry)
     rounds = sampled_rounds(replace(outcome, rounds=outcome.rounds[-1:]))
-    samples = rounds.device if latency is DEVICE else rounds.call
+    samples = rounds.get(DEVICE if latency is DEVICE else CALL)
     if not samples or not samples[-1]:
         raise UnmeasurableError(f"it has no {latency.name} latency, which the ends have")
     return percentile(samples[-1], 50)

@@ -334,7 +334,7 @@ def _run(behind: ContributingRun) -> str:
 def case_names(results: OperatorResults) -> dict[str, str]:
     """Return short names of an operator's cases by their keys."""
     cases = [*(item.case for item in results.cases), *results.missing]
-    return {one.case: one.label for one in labels_of({case.key: dict(case.axes) for case in cases}, fits=_FITS)}
+    return labels_of({case.key: dict(case.axes) for case in cases}, fits=_FITS)
 
 
 def _cases(number: int) -> str:

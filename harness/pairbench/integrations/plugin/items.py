@@ -260,9 +260,8 @@ def samples_to_play(outcome: Outcome, record: Record, wanted: str | None) -> tup
     from pairbench.model.latency import CALL, DEVICE, result_of
 
     rounds = sampled_rounds(outcome)
-    if rounds.device and result_of(record) is DEVICE and wanted != CALL.name:
-        return DEVICE.name, rounds.device
-    return CALL.name, rounds.call
+    latency = DEVICE if DEVICE in rounds and result_of(record) is DEVICE and wanted != CALL.name else CALL
+    return latency.name, rounds[latency]
 
 
 def _parameters(pair: PairEntry) -> dict[str, object]:
