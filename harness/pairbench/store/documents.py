@@ -39,9 +39,8 @@ def write_document(
     `kind` names it with the version of its format, such as `acceptance 1`; `publish` writes the file where given, and makes its folder.
     """
     body = {"pairbench": kind, **plain(value, canonical=True)}
-    text = json.dumps(
-        {"pairbench": kind, _CHECKSUM: _checksum(body), **body}, indent=2, ensure_ascii=False, allow_nan=False
-    )
+    body = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
+    text = json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
     whole, content = f"{location.root}/{path}", pa.py_buffer(f"{text}\n".encode())
     if publish is None:
         location.make_folder(whole.rpartition("/")[0])
@@ -90,7 +89,13 @@ def _value(hint: Any, content: Any, name: str) -> Any:
         (hint,) = (item for item in inner if item is not types.NoneType)
         return None if content is None else _value(hint, content, name)
     if is_dataclass(hint):
-        return _dataclass(hint, _checked(content, dict, name), name)
+        _checked(content, dict, name)
+        hints, prefix = typing.get_type_hints(hint), f"{name}." if name else ""
+        known = {item.name: hints[item.name] for item in fields(hint)}
+        if missing := sorted(known.keys() - content.keys()):
+            raise ValueError(f"{prefix + missing[0]!r} is missing")
+        make: Any = hint
+        return make(**{key: _value(known[key], content[key], prefix + key) for key in known})
     if origin is tuple:
         return tuple(_value(inner[0], item, name) for item in _checked(content, list, name))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -107,23 +112,18 @@ def _value(hint: Any, content: Any, name: str) -> Any:
     return _checked(content, hint, name)
 
 
-def _dataclass(hint: Any, content: dict[str, Any], name: str) -> Any:
-    hints = typing.get_type_hints(hint)
-    known = {item.name: hints[item.name] for item in fields(hint)}
-    if missing := sorted(known.keys() - content.keys()):
-        raise ValueError(f"{_inside(name, missing[0])!r} is missing")
-    return hint(**{key: _value(known[key], content[key], _inside(name, key)) for key in known})
-
-
-def _inside(name: str, key: str) -> str:
-    return f"{name}.{key}" if name else key
+_WORDS: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+}
 
 
 def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
-        words = {str: "a text", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
-        expected = words.get(wanted, "a number") if isinstance(wanted, type) else "a number"
-        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {expected}")
+        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {_WORDS.get(wanted, 'a number')}")
     return content
 
 
@@ -144,8 +144,9 @@ def read_acceptances(store: str | Path | StoreLocation) -> Reading[dict[Series, 
     """Return the newest acceptance of each series; none where there is no such store."""
     location = StoreLocation.of(store)
     stored, problems = read_documents(location, *_ACCEPTANCES, Acceptance)
-    renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in stored)
-    return Reading({one.series: one for one in sorted(renamed, key=lambda one: one.at)}, problems)
+    by_age = sorted(stored, key=lambda acceptance: acceptance.at)
+    renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in by_age)
+    return Reading({acceptance.series: acceptance for acceptance in renamed}, problems)
 
 
 def write_breakdown(store: str | Path | StoreLocation, kept: KeptBreakdown) -> str:

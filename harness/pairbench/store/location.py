@@ -37,8 +37,7 @@ _NO_TRAILERS = (
     "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and "
     "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
 )
-_HELD_S = 60.0
-_HELD_BYTES = 2**28
+_HELD_S, _HELD_BYTES = 60.0, 2**28
 _ATTEMPTS = 4
 """How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
 _GCS_RETRY_S = 10
@@ -77,8 +76,7 @@ class RunFile:
     @property
     def device_slug(self) -> str:
         """The device model by the folder's name; empty for a file outside of such a folder."""
-        folders = [name for name in self.path.split("/") if name.startswith("device=")]
-        return folders[-1].removeprefix("device=") if folders else ""
+        return next((name[7:] for name in reversed(self.path.split("/")) if name.startswith("device=")), "")
 
     @property
     def whole(self) -> str:
@@ -127,10 +125,7 @@ class StoreLocation:
 
     @classmethod
     def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
-        """Return the location of a folder or a URL; StoreError where a URL cannot be resolved.
-
-        `moved` has the new name of each suite by its old one.
-        """
+        """Return the location of a folder or a URL; StoreError where a URL cannot be resolved."""
         if moved is not None:
             return replace(cls.of(store), moved=moved)
         if isinstance(store, StoreLocation):
@@ -162,10 +157,7 @@ class StoreLocation:
         return self.root if self.is_local else self.name
 
     def files(self, dataset: str) -> list[RunFile]:
-        """Return a dataset's parquet files in the order of their run ids, as they lie there; hidden ones are no part of it.
-
-        `reading.stored_files` says which of them to read for which run, where some have been compacted.
-        """
+        """Return the parquet files of a dataset, or of a folder in it, by run ids; where some are compacted, `compacted.choose` says which to read."""
         return run_files(self.listing(dataset, ".parquet").paths)
 
     def listing(self, folder: str, ending: str) -> Listing:
@@ -210,18 +202,15 @@ class StoreLocation:
             raise kind(f"store {self.name!r}: {path} cannot be made: {error}; name another with --store") from error
 
     def sweep(self) -> None:
-        """Remove temporary files that no process holds; on an object store, uploads and probes older than a day.
-
-        Errors of listing and deleting are ignored.
-        """
+        """Remove temporary files that no process holds; on an object store, uploads and probes older than a day. Errors are ignored."""
         if self.is_local:
             for name in FOLDERS:
                 sweep_temporary(Path(folder) for folder, _, _ in os.walk(f"{self.root}/{name}"))
             return
         with suppress(OSError, pa.ArrowException):
             selector = fs.FileSelector(f"{self.root}/records", recursive=True, allow_not_found=True)
-            found = [info for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(_PROBE)]
-            self.delete(info.path for info in found if is_abandoned(info.mtime))
+            probes = [info for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(_PROBE)]
+            self.delete(info.path for info in probes if is_abandoned(info.mtime))
         abort_uploads(self.filesystem, self.root, FOLDERS)
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -238,7 +227,7 @@ def _opened(url: str) -> tuple[Any, str]:
     Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
     """
     if url.startswith(("gs://", "gcs://")):
-        return fs.FileSystem.from_uri(_with(url, "retry_limit_seconds", _GCS_RETRY_S))  # type: ignore[no-any-return]
+        url = _with(url, "retry_limit_seconds", _GCS_RETRY_S)
     if not url.startswith("s3://"):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
     try:
@@ -267,15 +256,14 @@ def is_part(path: str) -> bool:
 
 
 def run_files(paths: Iterable[str]) -> list[RunFile]:
-    return sorted(map(_run_file, paths), key=lambda file: (file.run_id, file.path))
-
-
-def _run_file(path: str) -> RunFile:
-    stem = Path(path).stem
-    if compacted := _COMPACTED.fullmatch(stem):
-        return RunFile(path=path, run_id=compacted["run_id"], is_part=False, is_compacted=True)
-    part = _PART.fullmatch(stem)
-    return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)
+    files = []
+    for path in paths:
+        stem = Path(path).stem
+        part, compacted = _PART.fullmatch(stem), _COMPACTED.fullmatch(stem)
+        run_id = next((match["run_id"] for match in (compacted, part) if match), stem)
+        is_part = part is not None and compacted is None
+        files.append(RunFile(path=path, run_id=run_id, is_part=is_part, is_compacted=compacted is not None))
+    return sorted(files, key=lambda file: (file.run_id, file.path))
 
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}

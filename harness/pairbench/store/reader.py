@@ -6,9 +6,10 @@ A file that cannot be read, or that pairbench did not write, costs only itself: 
 import functools
 import itertools
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,12 @@ from pairbench.store.reading import (
 )
 from pairbench.store.schema import (
     PARTITIONS,
-    ROW_TYPES,
     TEXT,
     checked_constant,
+    fields_of,
     from_columns,
     from_table,
     python_values,
-    schema_of,
     type_of,
 )
 
@@ -62,7 +62,6 @@ RUN = ("run_id", "device_name")
 
 _RUN = "run_id"
 _THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
-_RECORD_COLUMNS = [item.name for item in fields(Record)]
 
 
 def read_frame(
@@ -111,8 +110,7 @@ def read_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[tupl
     return Reading(from_table(table, Samples), problems)
 
 
-Floats = NDArray[np.float64]
-LatencySamples = Mapping[str, Floats]
+LatencySamples = Mapping[str, NDArray[np.float64]]
 """Samples in ns by the name of the latency, `device`, `stream` or `call`; without those that could not be taken."""
 
 
@@ -126,21 +124,19 @@ def latency_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[d
         return Reading({}, ())
     latencies = {"call_ns": CALL, "device_ns": DEVICE, "stream_ns": STREAM}
     frame, problems = read_frame(place, "samples", columns=[*COLUMNS, "throttled", *latencies], run_ids=[run_id])
-    by_series: dict[Series, dict[str, list[Floats]]] = {}
+    by_series: dict[Series, dict[str, list[NDArray[np.float64]]]] = defaultdict(lambda: defaultdict(list))
     for row in frame.itertuples(index=False, name=None):
-        series = Series(**dict(zip(COLUMNS, row, strict=False)))
+        rounds = by_series[Series(**dict(zip(COLUMNS, row, strict=False)))]
         throttled, *samples = row[len(COLUMNS) :]
-        rounds = by_series.setdefault(series, {})
         for latency, values in zip(latencies.values(), samples, strict=True):
             # Null where the latency could not be taken in this round, and of a stream in most blocks.
             if isinstance(values, np.ndarray | list | tuple):
                 kept = without_throttled(values, throttled)
-                rounds.setdefault(latency.name, []).append(kept[~np.isnan(kept)])
-    joined: dict[Series, LatencySamples] = {
-        series: {name: np.concatenate(several) for name, several in rounds.items()}
-        for series, rounds in by_series.items()
-    }
-    return Reading(joined, problems)
+                rounds[latency.name].append(kept[~np.isnan(kept)])
+    return Reading(
+        {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()},
+        problems,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +159,9 @@ def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
     table, problems = _read(StoreLocation.of(store), "records", columns=columns)
-    by_run: dict[str, list[dict[str, Any]]] = {}
+    by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
-        by_run.setdefault(row["run_id"], []).append(row)
+        by_run[row["run_id"]].append(row)
     summaries = []
     for _, rows in sorted(by_run.items(), reverse=True):
         statuses: Counter[str] = Counter()
@@ -201,7 +197,7 @@ def _read(
     run_ids: Collection[str] | None = None,
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """Return rows as a table, oldest run first, texts as dictionaries."""
-    known = [*schema_of(ROW_TYPES[dataset]).names, *PARTITIONS.names]
+    known = [*fields_of(dataset), *PARTITIONS.names]
     _check_columns(dataset, {*(columns or ()), *(where or ())}, known)
     files = dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
@@ -282,8 +278,8 @@ class WholeStore:
     ) -> None:
         """Read some columns of all runs, or of the `last` newest; `samples` derives the columns that old files lack from all raw samples."""
         place = StoreLocation.of(store)
-        _check_columns("records", columns, _RECORD_COLUMNS)
-        self._names = [name for name in _RECORD_COLUMNS if name in {*columns, *OPERATOR, *RUN}]
+        _check_columns("records", columns, fields_of("records"))
+        self._names = [name for name in fields_of("records") if name in {*columns, *OPERATOR, *RUN}]
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
@@ -299,46 +295,21 @@ class WholeStore:
         Records that a run had no time for are left out; they are known by the column `reason`, if that is among the columns.
         """
         for key, records in self._groups(OPERATOR, columns):
-            device_name, suite, operator_name = key
             kept = tuple(record for record in records if record.reason != OUT_OF_BUDGET)
-            if operator_name is not None and kept:
-                yield (str(device_name), str(suite), operator_name), kept
+            if kept:
+                yield key, kept
 
     def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
         """Yield run and device model with their records, the oldest run first."""
-        for (run_id, device_name), records in self._groups(RUN, columns):
-            yield (str(run_id), str(device_name)), records
+        yield from self._groups(RUN, columns)
 
-    def _groups(
-        self, names: tuple[str, ...], columns: Collection[str]
-    ) -> Iterator[tuple[tuple[str | None, ...], tuple[Record, ...]]]:
-        """Yield the combinations of values of some columns of text, each with its records."""
-        size = self._table.num_rows
-        if not size:
-            return
-        codes = np.zeros(size, dtype=np.int64)
-        texts = []
-        for name in names:
-            column = self._table.column(name).combine_chunks()
-            values = column.dictionary.to_pylist()
-            # Null is a value of its own, after all others.
-            own = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-            texts.append([*values, None])
-            codes = codes * (len(values) + 1) + own
-        order = np.argsort(codes, kind="stable") if self._age is None else np.lexsort((self._age, codes))
-        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        keyed = []
-        for start, stop in zip(starts, [*starts[1:], size], strict=True):
-            code, reversed_key = int(codes[order[start]]), list[str | None]()
-            for values in reversed(texts):
-                code, index = divmod(code, len(values))
-                reversed_key.append(values[index])
-            keyed.append((tuple(reversed(reversed_key)), order[start:stop]))
-        keyed.sort(key=lambda pair: tuple(value or "" for value in pair[0]))
+    def _groups(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, tuple[Record, ...]]]:
+        """Yield the combinations of values of some columns of text, each with its records; rows where one is null are left out."""
+        frame = self._table.select(names).to_pandas()
         taken = [name for name in self._names if name in columns or name in names]
-        for key, rows in keyed:
-            table = self._table.select(taken).take(pa.array(rows))
-            yield key, from_columns({name: python_values(table.column(name)) for name in taken}, Record)
+        for key, rows in sorted(frame.groupby(list(names), observed=True, sort=False).indices.items()):
+            in_order = rows if self._age is None else rows[np.argsort(self._age[rows], kind="stable")]
+            yield key, from_table(self._table.select(taken).take(pa.array(in_order)), Record)
 
 
 Columns = dict[str, list[Any]]
@@ -359,18 +330,18 @@ def read_series(
     for values in where.values():
         if not isinstance(values, Collection):
             raise TypeError(f"where has {values!r}, expected a text or a collection of texts")
-    _check_columns("records", {*columns, *where}, _RECORD_COLUMNS)
+    _check_columns("records", {*columns, *where}, fields_of("records"))
     place = StoreLocation.of(store)
     wanted = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in where.items()}  # type: ignore[arg-type]
     wanted = with_old_names(wanted, place.moved)
-    names = [name for name in _RECORD_COLUMNS if name in columns or name in wanted or name == _RUN]
+    names = [name for name in fields_of("records") if name in columns or name in wanted or name == _RUN]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
     return _records(place, files, lambda file: NarrowFile(file).columns(names, wanted, place.moved))
 
 
 def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
-    return _records(place, [file], lambda opened: NarrowFile(opened).columns(_RECORD_COLUMNS, {}, place.moved))
+    return _records(place, [file], lambda opened: NarrowFile(opened).columns([*fields_of("records")], {}, place.moved))
 
 
 def read_distinct(
@@ -378,11 +349,13 @@ def read_distinct(
 ) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
     """Return for each file the combinations of values that some columns have in it."""
     place = StoreLocation.of(store)
-
-    def distinct(file: OpenedFile) -> list[dict[str, Any]]:
-        return NarrowFile(file).distinct(columns, place.moved)
-
-    return read_each(place, "records", list(files), distinct, threads=_NARROW_THREADS)
+    return read_each(
+        place,
+        "records",
+        list(files),
+        lambda file: NarrowFile(file).distinct(columns, place.moved),
+        threads=_NARROW_THREADS,
+    )
 
 
 def _records(
@@ -404,10 +377,7 @@ def _records(
 _MANY = 64
 """The rows from which on it pays to take a column's values all at once; a run has few of one case."""
 _PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
-_SCALAR_COLUMNS = {
-    field.name: _PHYSICAL[str(field.type)] for field in schema_of(Record) if str(field.type) in _PHYSICAL
-}
-"""Parquet's type of each column whose statistics can be believed."""
+"""Parquet's type for each type of column whose statistics can be believed."""
 
 
 class NarrowFile:
@@ -475,7 +445,9 @@ class NarrowFile:
             return None
         column = self._group.column(self._opened.places[name])
         # NaN is in no minimum, so floats that differ from it would pass for constant; a list has a minimum of its own kind.
-        if column.physical_type != _SCALAR_COLUMNS.get(name) or column.path_in_schema != name:
+        field = fields_of("records").get(name)
+        physical = _PHYSICAL.get(str(field.type)) if field is not None else None
+        if column.physical_type != physical or column.path_in_schema != name:
             return None
         statistics = column.statistics
         if statistics is None or not statistics.has_null_count:
@@ -484,8 +456,7 @@ class NarrowFile:
             return (checked_constant(None, "records", name),)
         if statistics.null_count or not statistics.has_min_max:
             return None
-        try:
-            least, most = statistics.min, statistics.max
-        except ValueError:  # no UTF-8, which is said where it is decoded
-            return None
-        return (checked_constant(least, "records", name),) if least == most else None
+        with suppress(ValueError):  # no UTF-8, which is said where it is decoded
+            if statistics.min == statistics.max:
+                return (checked_constant(statistics.min, "records", name),)
+        return None
