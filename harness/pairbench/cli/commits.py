@@ -106,6 +106,7 @@ def bisect(
 
     Example: pairbench bisect 'suites/norm.py::rms_norm*4096*' -i triton --good v1.2 --bad main --device cuda:0
     """
+    from pairbench.analyze.compare.exact import METRICS
     from pairbench.features.ab.arguments import read_arguments
     from pairbench.features.bisect.search import SearchOptions, bisect_commits, render_bisection
     from pairbench.model.comparison import policy_of
@@ -117,29 +118,21 @@ def bisect(
         raise UsageError(
             f"--bad {bad!r} is no commit, branch or tag of {arguments.repository}; `git log` lists what there is"
         )
+    short = {name.removesuffix("_per_call"): name for name in METRICS}
+    metric = short.get(metric, metric)
+    if metric not in ("auto", "latency", *METRICS):
+        raise UsageError(f"--metric {metric!r} is unknown, expected auto, latency or one of {', '.join(short)}")
     asked = SearchOptions(
         arguments=arguments,
         device=given.device,
         implementation=implementation,
-        metric=_column(metric),
+        metric=metric,
         most=most,
         policy=policy,
     )
     found = bisect_commits(given.config, asked)
     put(render_bisection(found, given.output), nl=False)
     return found.exit_code
-
-
-def _column(metric: str) -> str:
-    """Return the column that holds a count, under its own name or without `_per_call`; auto and latency as they are."""
-    from pairbench.analyze.compare.exact import METRICS
-
-    if metric in ("auto", "latency"):
-        return metric
-    short = {name.removesuffix("_per_call"): name for name in METRICS}
-    if metric in METRICS or metric in short:
-        return short.get(metric, metric)
-    raise UsageError(f"--metric {metric!r} is unknown, expected auto, latency or one of {', '.join(short)}")
 
 
 @verb("range_ select every tags steps catalogue implementation device tier mode rounds tf32 timeout store output")

@@ -1,6 +1,6 @@
 """The verbs that carry files in and out: `import`, `export` and `recipe`."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -139,10 +139,10 @@ def import_(
     ]
     shown = [{name: value for name, value in row.items() if name != "reason"} for row in counted]
     put(render_rows("imports", rows if given.output == "json" else shown, given.output), nl=False)
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         if row["outcome"] == NOT_IMPORTED:
-            reasons.setdefault(row["reason"].replace(row["source"], ""), []).append(row["reason"])
+            reasons[row["reason"].replace(row["source"], "")].append(row["reason"])
     # What is wrong with a whole history is told once.
     remark(*(f"{first}{f' (and so are {len(more)} more files)' if more else ''}" for first, *more in reasons.values()))
     if left_out:

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put, report_problems, say
+from pairbench.cli.say import put, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
+from pairbench.workflow.progress import StatusListener
 from pairbench.workflow.setup import ask, choose, open_context, open_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pairbench.features.attempt.attempts import Attempt, Tried
-    from pairbench.model.plan import BrokenSuite
     from pairbench.workflow.confirm import Confirmed
     from pairbench.workflow.record import DoneRun
-    from pairbench.workflow.requested import Narrowed
+    from pairbench.workflow.setup import Chosen
 
 # A second's worth of importing, done while workers load torch.
 _MEANWHILE = ("pairbench.workflow.record", "pyarrow.parquet", "scipy.special")
@@ -73,15 +71,11 @@ def list_(given: Given) -> int | None:
     ]
     broken = chosen.survey.broken
     remark(*(suite.reason for suite in broken))
-    asked = [
-        *given.select,
-        *(f"-i {name}" for name in given.implementation),
-        *(f"--tier {name}" for name in given.wanted.tiers),
-    ]
+    asked = [*given.select, *(f"-i {name}" for name in given.implementation)]
+    asked += [f"--tier {name}" for name in given.wanted.tiers]
     if not rows and asked and not broken:
-        raise SelectionError(
-            f"{' '.join(asked)!r} selects nothing; `pairbench list` without arguments shows everything"
-        )
+        nothing = f"{' '.join(asked)!r} selects nothing"
+        raise SelectionError(f"{nothing}; `pairbench list` without arguments shows everything")
     put(render_rows("cases", rows, given.output), nl=False)
     return 2 if broken else 0
 
@@ -158,11 +152,10 @@ def try_(
         # Only now, for it takes half a second, and the server that loads torch is under way.
         from pairbench.features.attempt.attempts import Attempts, WantedTry, try_on_changes
 
-        wanted = WantedTry(
-            select=tuple(given.select), implementations=given.implementation, device=given.device, every_case=all_cases
-        )
+        select, names = tuple(given.select), given.implementation
+        wanted = WantedTry(select=select, implementations=names, device=given.device, every_case=all_cases)
         page = _TryPage(given.output, watched=watch)
-        stack.callback(page.line.clear)
+        stack.callback(page.clear)
         attempts = Attempts(given.config, context, wanted, page)
         stack.callback(attempts.close)
         if watch:
@@ -174,21 +167,12 @@ def try_(
         return attempt.exit_code
 
 
-class _TryPage:
+class _TryPage(StatusListener):
     """Prints tries: tables to stdout, progress to stderr."""
 
     def __init__(self, output: str, *, watched: bool) -> None:
-        from pairbench.workflow.progress import StatusLine
-
-        self.line = StatusLine()
+        super().__init__()
         self._output, self._watched, self._finished = output, watched, 0
-
-    def doing(self, what: str) -> None:
-        self.line.say(what)
-
-    def notify(self, text: str) -> None:
-        self.line.clear()
-        say(text)
 
     def begin(self, changed: tuple[Path, ...]) -> None:
         names = ", ".join(sorted({file.name for file in changed}))
@@ -204,7 +188,7 @@ class _TryPage:
     def case(self, tried: "tuple[Tried, ...]") -> None:
         from pairbench.features.attempt.words import case_lines
 
-        self.line.clear()
+        self.clear()
         if self._output == "table":
             put("\n".join(case_lines(tried)))
 
@@ -213,7 +197,7 @@ class _TryPage:
         from pairbench.features.attempt.words import LABEL, as_markdown, as_plain, closing_lines
         from pairbench.report.render import to_json
 
-        self.line.clear()
+        self.clear()
         for suite in attempt.broken:
             self.notify(f"pairbench: {suite.reason}")
         if self._output == "json":
@@ -268,9 +252,8 @@ def run(
     """
     began = _process_began()
     if no_store and (given.store or confirm or skip_existing):
-        raise UsageError(
-            "--no-store keeps nothing and reads nothing: it goes with none of --store, --confirm, --skip-existing"
-        )
+        alone = "it goes with none of --store, --confirm, --skip-existing"
+        raise UsageError(f"--no-store keeps nothing and reads nothing: {alone}")
     confirmed, config = None, given.config
     with contextlib.ExitStack() as stack:
         if no_store:
@@ -282,7 +265,6 @@ def run(
             from pairbench.features.since import changed_since as narrowed_to_changed
 
             request = narrowed_to_changed(request, changed_since)
-        narrowed = request.chosen.narrowed
         from pairbench.workflow.record import record_run
 
         done = record_run(request, skip_existing=skip_existing, began=began)
@@ -298,7 +280,7 @@ def run(
             began += time.monotonic() - paused  # the time of a run is not that of measuring suspects again
     # Whatever went wrong, what was measured is shown first.
     store = None if no_store else config.shown_store
-    _show_run(done, confirmed, narrowed, request.chosen.survey.broken, output=given.output, store=store, began=began)
+    _show_run(done, confirmed, request.chosen, output=given.output, store=store, began=began)
     remark(*(suite.reason for suite in request.chosen.survey.broken))
     if done.kept and confirm:
         remark("nothing was judged, for the run is not in the store as a whole")
@@ -320,27 +302,20 @@ def _process_began() -> float:
 
 
 def _show_run(
-    done: "DoneRun",
-    confirmed: "Confirmed | None",
-    narrowed: "Narrowed | None",
-    broken: "Sequence[BrokenSuite]",
-    *,
-    output: str,
-    store: str | None,
-    began: float,
+    done: "DoneRun", confirmed: "Confirmed | None", chosen: "Chosen", *, output: str, store: str | None, began: float
 ) -> None:
     from pairbench.model.comparison import GateOutcome
     from pairbench.report.render import to_json
-    from pairbench.report.rows import answer, believed, precision_remark, render
+    from pairbench.report.rows import answer, believed, expanded, ordered, precision_remark, render
 
     text = "" if output == "json" else render(believed(done.records), output)
-    done.wall_s = time.monotonic() - began
+    done.wall_s, narrowed = time.monotonic() - began, chosen.narrowed
     if output == "json":
         document = {
             "run_id": done.run_id,
             "store": store,
             "summary": done.summary(),
-            "records": done.plain_records(),
+            "records": [expanded(record) for record in ordered(done.records)],
             "notes": precision_remark(done.records),
             **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
@@ -355,8 +330,8 @@ def _show_run(
     worse = [f"{one.series.name}: {one.reason}" for one in changes if one.outcome == GateOutcome.REGRESSION]
     if confirmed:
         put(f"\n{confirmed.render(output)}", nl=False)
-    lines = [*done.closing_lines(store), *answer(done.records, [*worse, *(suite.reason for suite in broken)])]
-    put("\n" + "\n".join(lines))
+    worse += [suite.reason for suite in chosen.survey.broken]
+    put("\n" + "\n".join([*done.closing_lines(store), *answer(done.records, worse)]))
 
 
 @verb("select catalogue implementation runs device tier mode rounds tf32 timeout store output")

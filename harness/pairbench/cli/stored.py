@@ -11,6 +11,7 @@ from pairbench.cli.options import Given, remark, verb
 from pairbench.cli.say import put, report_problems, write
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
+from pairbench.model.case import TIERS
 from pairbench.workflow.setup import store_of, stored_select
 
 _SERIES = "One implementation of a case in a mode, like suites/conv.py::conv1d[taps=4]-triton-eager; or a glob"
@@ -18,9 +19,6 @@ _SIDE = (
     "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
     "a parquet file, or another store."
 )
-_PICTURES = (".svg", ".png")
-_TIERS = ("smoke", "real", "headline")
-"""The tiers that are timed, and so have results."""
 
 
 @verb("rest names list_runs stored_implementation stored_device stored_tier stored_mode store output")
@@ -138,19 +136,12 @@ def trend(
     from pairbench.report.trend import render_trend
     from pairbench.workflow.lookup import read_trend
 
-    _check_picture(picture, _PICTURES)
+    _check_picture(picture, (".svg", ".png"))
     if picture is not None and not picture.parent.is_dir():
-        raise UsageError(
-            f"--output {str(picture)!r}: there is no folder {str(picture.parent)!r}; make it, or name another"
-        )
+        nowhere = f"there is no folder {str(picture.parent)!r}"
+        raise UsageError(f"--output {str(picture)!r}: {nowhere}; make it, or name another")
     with collector_at_rest():
-        reading = read_trend(
-            store_of(given.config),
-            series,
-            timer=timer_,
-            last=last,
-            wanted=given.wanted,
-        )
+        reading = read_trend(store_of(given.config), series, timer=timer_, last=last, wanted=given.wanted)
     found = reading.value
     put(render_trend(found, given.output), nl=False)
     remark(*reading.problems)
@@ -167,7 +158,7 @@ def trend(
 
 def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
     if file is not None and file.suffix.lower() not in suffixes:
-        expected = " or ".join((", ".join(suffixes[:-1]), suffixes[-1]))
+        expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
 
 
@@ -254,16 +245,11 @@ def accept(
     from pairbench.report.render import render_rows
 
     stored = accept_level(given.config, series, reason=reason, run=run_id, wanted=given.wanted)
-    rows = [
-        {
-            "series": one.series.name,
-            "device": one.series.device_name,
-            "p50_us": None if one.p50_ns is None else round(one.p50_ns / 1e3, 3),
-            "run": one.run_id,
-            "file": path,
-        }
-        for one, path in stored.acceptances
-    ]
+    rows = []
+    for one, path in stored.acceptances:
+        p50_us = None if one.p50_ns is None else round(one.p50_ns / 1e3, 3)
+        row = {"series": one.series.name, "device": one.series.device_name, "p50_us": p50_us}
+        rows.append({**row, "run": one.run_id, "file": path})
     put(render_rows("accepted", rows, given.output), nl=False)
     remark(*stored.problems)
 
@@ -303,14 +289,13 @@ def results(
     from pairbench.features.results.page import operator_pages, results_page, stored_results
 
     for tier in tiers or ():
-        if tier not in _TIERS:
-            raise UsageError(f"--tier {tier!r} is unknown, expected one of {', '.join(_TIERS)}")
+        if tier not in TIERS[1:]:  # those that are timed, and so have results
+            raise UsageError(f"--tier {tier!r} is unknown, expected one of {', '.join(TIERS[1:])}")
     taken = tuple(tiers or ("real", "headline"))
     found = stored_results(given.config, given.select, taken)
     options = [*(f"--tier {name}" for name in tiers or ()), *([f"--store {given.store}"] if given.store else [])]
-    command = " ".join(["pairbench results", *given.select, *options, "--format markdown"])
-    command += " --pages FOLDER" if pages else ""
-    summary = pages is not None
+    options += ["--format markdown", *(["--pages FOLDER"] if pages else [])]
+    command, summary = " ".join(["pairbench results", *given.select, *options]), pages is not None
     page = results_page(found.measured, found.unmeasured, given.output, command=command, tiers=taken, summary=summary)
     if pages:
         for name, text in operator_pages(found.measured, command=command).items():
@@ -384,13 +369,9 @@ def dashboard(
         if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
             raise UsageError(f"{name} {url!r} is no address, expected one like https://example.org/team/operators")
     place = folder if folder is not None else given.config.root / "dashboards" / "site"
+    named = ("--store", given.config.shown_store) if given.store is not None else ()
     options = SiteOptions(
-        folder=place,
-        repository=repository,
-        address=address,
-        last=last,
-        figures=figures,
-        store_options=("--store", given.config.shown_store) if given.store is not None else (),
+        folder=place, repository=repository, address=address, last=last, figures=figures, store_options=named
     )
     seen = fingerprint(store_of(given.config)) if live else None  # what is written from here on is built again
     with collector_at_rest():

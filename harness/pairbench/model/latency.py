@@ -103,13 +103,12 @@ def speedup_is_of(record: Record) -> Latency:
 
 def interval_of(record: Record, column: str) -> Interval | None:
     """Return an estimate with the ends of its interval, NaN where they are not known; None where it is no positive number."""
-    # A site calls it millions of times.
     value, low, high = _with_ends(column)(record)
     if value is None or not 0 < value < math.inf:
         return None
     return Interval(value, math.nan if low is None else low, math.nan if high is None else high)
 
 
-@functools.cache
+@functools.cache  # a site calls it millions of times
 def _with_ends(column: str) -> Callable[[Record], tuple[float | None, float | None, float | None]]:
     return attrgetter(column, f"{column}_low", f"{column}_high")

@@ -162,8 +162,9 @@ def _values(hint: Any, values: Iterable[Any]) -> Iterable[Any]:
     hint = _present(hint)
     if typing.get_origin(hint) is not tuple:
         return values
-    make = typing.get_args(hint)[0]
-    if is_dataclass(make):
+    item = typing.get_args(hint)[0]
+    if is_dataclass(item):
+        make: Any = item
         return [None if value is None else tuple(make(**inner) for inner in value) for value in values]
     return [None if value is None else tuple(value) for value in values]
 

@@ -35,8 +35,6 @@ LOOK_BACK = 50
 RECORDS = 10_000
 """The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one."""
 
-_ANY_BRANCH = "any branch"
-
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
 _COLUMNS = (
     *(*COLUMNS, "tier", "status", "timer", "device_uuid"),
@@ -98,7 +96,7 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
     the newest source.
     """
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
-    asked = branch or _ANY_BRANCH
+    asked = branch or "any branch"
     newest_first = sorted(current, key=lambda record: record.run_id, reverse=True)
     befores = {record.device_name: record.run_id for record in newest_first}  # the earliest of each device model
     before, devices = max(befores.values(), default=""), set(befores)
@@ -108,7 +106,10 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         comparable = head.has_series and not head.dirty and bool(head.devices & devices)
         return head.run_id < before and of_branch and comparable
 
-    wanted = _wanted(current)
+    wanted: dict[Series, _Wanted] = {}
+    for record in current:
+        if (now := Series.of(record)) and (now not in wanted or wanted[now].record.status != "measured"):
+            wanted[now] = _Wanted(record=record)
     most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
     moved = selector.index.place.moved
     gone = _Gone(Scope.of_records(current, moved), wanted, moved)
@@ -125,12 +126,10 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         looked += chunk
         if all(len(need.exact) >= most for need in wanted.values()):
             break
-    serves: dict[str, set[Series]] = defaultdict(set)
+    serves = gone.of_run
     for series, need in wanted.items():
         for run_id in need.runs(most):
             serves[run_id].add(series)
-    for run_id, several in gone.of_run.items():
-        serves[run_id] |= several
     used = [head for head in looked if head.run_id in serves]
     if not used:
         note = _nothing(selector.index, before, asked, devices)
@@ -165,11 +164,9 @@ class _Gone:
     """Finds the series that the newest run which was asked for them still had, and the current run has not."""
 
     def __init__(self, scope: Scope, wanted: Collection[Series], moved: Mapping[str, str]) -> None:
-        self._scope = scope
-        self._moved = moved
-        self._wanted = wanted
+        self._scope, self._wanted, self._moved = scope, wanted, moved
         self._later: list[Scope] = []
-        self.of_run: dict[str, set[Series]] = {}
+        self.of_run: dict[str, set[Series]] = defaultdict(set)
 
     def look(self, head: IndexedRun, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
@@ -177,7 +174,7 @@ class _Gone:
             if series is None or series in self._wanted or not self._scope.covers(series, row["tier"]):
                 continue
             if not any(scope.covers(series, row["tier"]) for scope in self._later):
-                self.of_run.setdefault(head.run_id, set()).add(series)
+                self.of_run[head.run_id].add(series)
         if not head.confirms:
             self._later.append(Scope.of(scopes, self._moved))
 
@@ -199,18 +196,8 @@ def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
         yield chunk
 
 
-def _wanted(current: Sequence[Record]) -> dict[Series, _Wanted]:
-    wanted: dict[Series, _Wanted] = {}
-    for record in current:
-        series = Series.of(record)
-        if series is not None and (series not in wanted or wanted[series].record.status != "measured"):
-            wanted[series] = _Wanted(record=record)
-    return wanted
-
-
 def _series(row: Mapping[str, Any]) -> Series | None:
-    values = {name: row[name] for name in COLUMNS}
-    return None if None in values.values() else Series(**values)
+    return None if None in (values := {name: row[name] for name in COLUMNS}).values() else Series(**values)
 
 
 def _load(
@@ -243,9 +230,6 @@ def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str])
         dirty = ["uncommitted changes"] if head.dirty else []
         runs.append(f"{head.run_id} ({', '.join([head.branch or 'no branch', *dirty, *sorted(head.devices)])})")
     return f"{sentence}; earlier runs are {', '.join(runs)}: name one as the reference"
-
-
-_RUN_FILE = re.compile(r"\d{8}T\d{6}-.*\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,8 +335,8 @@ class Comparer:
                         first[series] = head.run_id
                     failing -= {series} if row["status"] not in BAD else set()
         used = [head for head in heads if head.run_id in first.values()]
-        found = self.index.records(used, cases={series.case for series in first}).value
-        taken = [record for record in found if (series := Series.of(record)) and first.get(series) == record.run_id]
+        records = self.index.records(used, cases={series.case for series in first}).value
+        taken = [record for record in records if (series := Series.of(record)) and first.get(series) == record.run_id]
         replaced = {Series.of(record) for record in taken}
         return (*(record for record in before if Series.of(record) not in replaced), *taken)
 
@@ -401,20 +385,16 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
     if text != AUTO and not text.startswith("la"):  # latest and last:N
         return ()
     newest = max((head.run_id for head in picked.heads), default="")
-    newer = itertools.takewhile(lambda head: head.run_id > newest, index)
-    passed = [head for head in newer if not head.has_series]
-    names = {problem: PurePath(problem.partition(": ")[0]).name for problem in index.problems}
-    return (
-        *(
-            f"run {head.run_id} is newer than the one that was judged, and could load no suite: nothing of it can be compared"
-            for head in passed
-        ),
-        *(
-            f"the newest run may be in a file that cannot be read: {problem}"
-            for problem, name in names.items()
-            if _RUN_FILE.fullmatch(name) and name > newest
-        ),
-    )
+    sentences = [
+        f"run {head.run_id} is newer than the one that was judged, and could load no suite: nothing of it can be compared"
+        for head in itertools.takewhile(lambda head: head.run_id > newest, index)
+        if not head.has_series
+    ]
+    for problem in dict.fromkeys(index.problems):
+        name = PurePath(problem.partition(": ")[0]).name
+        if re.fullmatch(r"\d{8}T\d{6}-.*\.parquet", name) and name > newest:
+            sentences.append(f"the newest run may be in a file that cannot be read: {problem}")
+    return tuple(sentences)
 
 
 _NEAR = dt.timedelta(hours=1)
@@ -435,17 +415,17 @@ def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]
         if first is not record:
             copies[record.run_id] += 1
             differing[record.run_id] += repr(first) != repr(record)
-    return tuple(kept.values()), tuple(_twice(run_id, number, differing[run_id]) for run_id, number in copies.items())
-
-
-def _twice(run_id: str, number: int, differing: int) -> str:
-    sentence = f"run {run_id} is in the store more than once: {number} of its rows are there again"
-    if not differing:
-        return f"{sentence}, the same, and were taken once; delete the copies"
-    return (
-        f"{sentence}, {differing} of them with other values, and the first was taken: two machines gave the same id, or a "
-        "file was changed; keep one of the files"
-    )
+    sentences = [
+        f"run {run_id} is in the store more than once: {number} of its rows are there again, "
+        + (
+            f"{differing[run_id]} of them with other values, and the first was taken: two machines gave the same id, or a "
+            "file was changed; keep one of the files"
+            if differing[run_id]
+            else "the same, and were taken once; delete the copies"
+        )
+        for run_id, number in copies.items()
+    ]
+    return tuple(kept.values()), tuple(sentences)
 
 
 def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tuple[str, ...]:

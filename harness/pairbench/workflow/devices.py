@@ -55,7 +55,6 @@ class Verified:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each outcome."""
         return [_row(device, outcome) for device, outcome in self.outcomes]
 
     def impostor_rows(self) -> list[dict[str, Any]]:
@@ -95,10 +94,9 @@ class Verified:
         if passed := [row for row in rows if not row["rejected"]]:
             return passed
         counts = Counter((row["operator"], row["declared"]) for row in rows)
-        operators = dict.fromkeys(row["operator"] for row in rows)
         return [
             {"operator": name, "rejected_automatic": counts[name, False], "rejected_declared": counts[name, True]}
-            for name in operators
+            for name in dict.fromkeys(row["operator"] for row in rows)
         ]
 
     def statuses(self) -> str:

@@ -2,6 +2,8 @@
 
 import difflib
 import fnmatch
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -64,14 +66,9 @@ def read_trend(
     """
     series = find_series(store, text, wanted)
     reading = read_history(store, series.value)
+    floor, accepted = reading.floor, reading.accepted
     trend = make_trend(
-        reading.value,
-        series.value,
-        timer=timer,
-        last=last,
-        floor=reading.floor,
-        accepted=reading.accepted,
-        policy=policy,
+        reading.value, series.value, timer=timer, last=last, floor=floor, accepted=accepted, policy=policy
     )
     if timer is not None and not any(point.record.timer == timer for point in trend.points):
         known = sorted({record.timer for record in reading.value if record.timer})
@@ -85,17 +82,20 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
     text = current_name(text, place.moved)
     looked: set[RunFile] = set()
     known: dict[Series, tuple[str, str | None]] = {}
-    there = dataset_files(place, "records")
-    problems = there.problems
+    stored = dataset_files(place, "records")
+    problems = stored.problems
     here: list[Series] = []
     matches: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
-    for stage, files in enumerate(_stages(list(there.files))):
-        more, missed = _series_in(place, [file for file in files if file not in looked])
-        looked.update(files)
-        known |= more
+    for stage, files in enumerate(_stages(list(stored.files))):
+        unread = [file for file in files if file not in looked]
+        reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
+        looked.update(unread)
+        for row in itertools.chain.from_iterable(reading.value.values()):
+            if all(row[name] is not None for name in COLUMNS):
+                known[Series(**{name: row[name] for name in COLUMNS})] = (row["device_kind"], row["tier"])
         kinds = {series.device_name: kind for series, (kind, _) in known.items()}
-        problems += missed
+        problems += reading.problems
         devices = wanted.devices(kinds)
         here = sorted(series for series in known if series.device_name in devices)
         meant = [series for series in here if wanted.takes(series.implementation, series.mode, known[series][1])]
@@ -105,14 +105,22 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
         if exact or (matches and stage):
             break
     if not here:
-        names = ", ".join(sorted(kinds)) or "none"
-        raise SelectionError(
-            f"--device {wanted.device!r} has no series in store {place.name!r}; device models are: {names}"
-        )
+        models = ", ".join(sorted(kinds)) or "none"
+        nothing = f"--device {wanted.device!r} has no series in store {place.name!r}"
+        raise SelectionError(f"{nothing}; device models are: {models}")
     if len(matches) == 1:
         return Reading(matches[0], problems)
+    names = {series.name for series in matches}
+    if len(names) == 1:
+        models = ", ".join(series.device_name for series in matches)
+        problem = f"series {text!r} was measured on several device models; choose one with --device: {models}"
+        raise SelectionError(problem)
     if matches:
-        raise SelectionError(_several(text, matches))
+        is_ambiguous = len(names) < len(matches)
+        lines = [f"\n  {one.name}{f' ({one.device_name})' if is_ambiguous else ''}" for one in matches[:_LISTED]]
+        lines += [f"\n  and {len(matches) - _LISTED:,} more"] if len(matches) > _LISTED else []
+        problem = f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(lines)}"
+        raise SelectionError(problem)
     close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
     raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
@@ -129,10 +137,8 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
         reading_of_first = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
-        environments = {record.environment_hash: record.environment for record in reading_of_first.value}
-        records = tuple(
-            replace(record, environment=environments.get(record.environment_hash, "{}")) for record in records
-        )
+        known = {record.environment_hash: record.environment for record in reading_of_first.value}
+        records = tuple(replace(record, environment=known.get(record.environment_hash, "{}")) for record in records)
     calibrations, acceptances = read_calibrations(store), read_acceptances(store)
     # By the same rule as `compare`: the newest of this environment, else of any.
     _, floors = newest_calibrations(calibrations.value, records[-1:])
@@ -149,25 +155,11 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     )
 
 
-def _series_in(
-    place: StoreLocation, files: list[RunFile]
-) -> tuple[dict[Series, tuple[str, str | None]], tuple[str, ...]]:
-    """Return the series in some files, each with the kind of its device and its tier."""
-    reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), files)
-    rows = (row for of_file in reading.value.values() for row in of_file)
-    known = {
-        Series(**{name: row[name] for name in COLUMNS}): (row["device_kind"], row["tier"])
-        for row in rows
-        if all(row[name] is not None for name in COLUMNS)
-    }
-    return known, reading.problems
-
-
 def _stages(files: list[RunFile]) -> list[list[RunFile]]:
     """Return the files to search first, next, and at last."""
-    by_device: dict[str, list[RunFile]] = {}
+    by_device: dict[str, list[RunFile]] = defaultdict(list)
     for file in files:
-        by_device.setdefault(file.device_slug, []).append(file)
+        by_device[file.device_slug].append(file)
     return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
 
 
@@ -181,21 +173,6 @@ def matching(known: Iterable[Series], text: str) -> list[Series]:
 def _glob(text: str) -> str:
     """Return a glob in which brackets stand for themselves, as in names, and not for a set of characters."""
     return text.replace("[", "[[]")
-
-
-def _several(text: str, matches: list[Series]) -> str:
-    names = {series.name for series in matches}
-    if len(names) == 1:
-        devices = ", ".join(series.device_name for series in matches)
-        return f"series {text!r} was measured on several device models; choose one with --device: {devices}"
-    listed = [
-        f"\n  {series.name}{f' ({series.device_name})' if len(names) < len(matches) else ''}" for series in matches
-    ]
-    more = f"\n  and {len(matches) - _LISTED:,} more" if len(matches) > _LISTED else ""
-    return f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(listed[:_LISTED])}{more}"
-
-
-_NAMES = (*COLUMNS, "operator")
 
 
 def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> Reading[tuple[Record, ...]]:
@@ -213,9 +190,8 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
 
 def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]:
     """Return the newest measured record of each series of the wanted cases: names first, then only whole rows of those runs."""
-    frame, problems = read_frame(
-        place, columns=[*_NAMES, "device_kind", "run_id"], where={"status": Status.MEASURED.value}
-    )
+    columns = [*COLUMNS, "operator", "device_kind", "run_id"]
+    frame, problems = read_frame(place, columns=columns, where={"status": Status.MEASURED.value})
     named = frame.dropna(subset=["operator", "case"])
     names = named[["suite", "operator", "case", "device_name", "device_kind"]].drop_duplicates()
     rows_of_names = list(names.itertuples(index=False, name=None))

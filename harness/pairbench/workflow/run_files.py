@@ -15,7 +15,6 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.spool import Spool, push, waiting
 from pairbench.store.writer import RunWriter
 
-_PROVISIONAL_RESAMPLES = 100
 _Case = tuple[str, str]
 
 
@@ -49,7 +48,7 @@ class Recorder:
 
     def hold(self, outcomes: list[Outcome]) -> None:
         """Store outcomes of one case that another round will replace, in case the process is killed before."""
-        records = to_records(self.run, self.environment, outcomes, resamples=_PROVISIONAL_RESAMPLES)
+        records = to_records(self.run, self.environment, outcomes, resamples=100)
         with self.lock:
             self._store(outcomes, records)
 
@@ -107,9 +106,7 @@ class RunFiles:
 
     def __init__(self, run: Run, store: str | StoreLocation, notify: Callable[[str], None]) -> None:
         """Prepare the spool; no file is made yet."""
-        self._run = run
-        self._location = StoreLocation.of(store)
-        self._notify = notify
+        self._run, self._location, self._notify = run, StoreLocation.of(store), notify
         self._spool = Spool(self._location, run.run_id, notify)
         self._writers: dict[str, RunWriter] = {}
         self._lock = threading.Lock()

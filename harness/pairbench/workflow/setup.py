@@ -24,7 +24,6 @@ from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_AGAIN_S = 0.001
 
 
 class _Asked(SystemExit):
@@ -42,11 +41,11 @@ def ends_on_signals() -> Iterator[None]:
     def end(_number: int, _frame: FrameType | None) -> None:
         raise _Asked(130)
 
-    def dropped(told: "sys.UnraisableHookArgs") -> None:
-        if isinstance(told.exc_value, _Asked):
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    def dropped(unraisable: "sys.UnraisableHookArgs") -> None:
+        if isinstance(unraisable.exc_value, _Asked):
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
         else:
-            before(told)
+            before(unraisable)
 
     before: Callable[[Any], object] = sys.unraisablehook
     with on_signals(end, more=(signal.SIGALRM,)):
@@ -118,10 +117,9 @@ def catalogue_folder(name: str) -> Path:
 def shown(file: Path, config: Config) -> str:
     """Return the name of a suite in records: the same wherever the checkout, pairbench or the user's current folder are."""
     path, catalogue = file.resolve(), catalogue_folder("suites")
-    if config.written is not None and path.is_relative_to(config.written.resolve()):
-        return path.relative_to(
-            config.written.resolve()
-        ).as_posix()  # its folder is gone, and another one, with the next call
+    written = config.written and config.written.resolve()
+    if written is not None and path.is_relative_to(written):
+        return path.relative_to(written).as_posix()  # its folder is gone, and another one, with the next call
     if path.is_relative_to(catalogue):
         return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()
@@ -170,10 +168,7 @@ def make_context(
     if not describes and ("compile" in config.settings.modes or names_compiler(suites, config.root)):
         needed = Preload.COMPILER
     sweep_folders()
-    with (
-        open_launchers(yielding=not quick) as launchers,
-        held_folder() as own,
-    ):
+    with open_launchers(yielding=not quick) as launchers, held_folder() as own:
         cache = (kept_compilations() if quick else None) or own
         bytecode = kept_bytecode()
         prepare(launchers, cache, needed, bytecode)
@@ -215,16 +210,11 @@ class Chosen:
         """Return the selected operators, each with its selected cases."""
         if not self.selections:
             return self.survey.operators
-        narrowed = (
-            replace(
-                operator,
-                cases=tuple(
-                    case for case in operator.cases if any(one.takes(operator, case) for one in self.selections)
-                ),
-            )
-            for operator in self.survey.operators
-        )
-        return tuple(operator for operator in narrowed if operator.cases)
+        taken = []
+        for operator in self.survey.operators:
+            cases = [case for case in operator.cases if any(one.takes(operator, case) for one in self.selections)]
+            taken += [replace(operator, cases=tuple(cases))] if cases else []
+        return tuple(taken)
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
@@ -299,9 +289,8 @@ def load(context: "WorkerContext", asked: SelectedSuites, implementations: Itera
     """Load suites in a worker, which also finds the devices."""
     from pairbench.execute.parent.scout import survey
 
-    return Chosen(
-        survey=survey(context, asked.suites), selections=asked.selections, implementations=tuple(implementations)
-    )
+    surveyed = survey(context, asked.suites)
+    return Chosen(survey=surveyed, selections=asked.selections, implementations=tuple(implementations))
 
 
 def ask(config: Config, select: list[str] | None) -> SelectedSuites:
@@ -314,7 +303,10 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
         if selection.suite is None:
             selections.append(selection)
             continue
-        inside = find_suites((_there(selection.suite, config),))
+        path = Path(selection.suite)
+        if not path.exists() and (new := moved_here(config).get(selection.suite)):
+            raise SuiteError(f"suite {selection.suite!r} is {new!r} now; name that")
+        inside = find_suites((path,))
         if not inside:
             raise SuiteError(
                 f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
@@ -329,17 +321,9 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
     return SelectedSuites(suites=suites, selections=narrowed)
 
 
-def _there(name: str, config: Config) -> Path:
-    path = Path(name)
-    new = None if path.exists() else moved_here(config).get(name)
-    if new is not None:
-        raise SuiteError(f"suite {name!r} is {new!r} now; name that")
-    return path
-
-
 def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...]:
     """Return SELECT arguments for stored records: files and folders by the names that records have."""
-    found: list[Selection] = []
+    selections: list[Selection] = []
     moved = moved_here(config)
     for text in select:
         selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
@@ -347,8 +331,8 @@ def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...
         if suite is not None:
             path = Path(suite)
             suite = moved.get(suite) or (f"{shown(path, config)}{'/' * path.is_dir()}" if path.exists() else suite)
-        found.append(replace(selection, suite=suite))
-    return narrow(found)
+        selections.append(replace(selection, suite=suite))
+    return narrow(selections)
 
 
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
@@ -366,11 +350,8 @@ def store_of(config: Config) -> "StoreLocation":
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Return the devices that `--device` names."""
     gpus = tuple(device for device in devices if device.kind == "cuda")
-    cpu = devices[-1]
-    if wanted == "auto":
-        return gpus[:1] or (cpu,)
-    if wanted == "all":
-        return gpus or (cpu,)
+    if wanted in ("auto", "all"):
+        return (gpus[:1] if wanted == "auto" else gpus) or devices[-1:]
     named = tuple(device for device in devices if device.selector == ("cuda:0" if wanted == "cuda" else wanted))
     if not named:
         known = ", ".join(f"{device.selector} ({device.name})" for device in devices)
