@@ -68,19 +68,9 @@ def quick(values: Sequence[float]) -> float:
 
 
 def lower_mean(values: ArrayLike) -> float:
-    """Return the mean of the lower half of some values, the middle one of an odd number among them.
-
-    Raises:
-        ValueError: the values are no list of at least one number.
-    """
+    """Return the mean of the lower half of some values, the middle one of an odd number among them."""
     ordered = np.sort(_checked(values))
     return float(ordered[: (len(ordered) + 1) // 2].mean())
-
-
-def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 1000, seed: int = 0) -> Interval:
-    """Return a percentile of the pooled samples of all rounds, with its 95 % interval; see `latency_intervals`."""
-    (interval,) = latency_intervals(rounds, (q,), resamples=resamples, seed=seed)
-    return interval
 
 
 def latency_intervals(
@@ -113,7 +103,7 @@ def speedup_interval(
     a whole round cancels.
 
     Raises:
-        ValueError: the rounds of both differ in length, or as `latency_interval` does.
+        ValueError: the rounds of both differ in length, or as `latency_intervals` does.
     """
     baseline = _Pool([_positive(values) for values in baseline_rounds])
     variant = _Pool([_positive(values) for values in variant_rounds])
@@ -260,17 +250,13 @@ def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -
         return Interval(estimate, float("nan"), float("nan"))
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail])
-    reach = 1.0
-    if len(of_rounds) > 1:
-        reach = np.exp(_reach(np.log(of_rounds)))
+    reach = np.exp(_reach(np.log(of_rounds))) if len(of_rounds) > 1 else 1.0
     return Interval(estimate, float(min(low, estimate / reach)), float(max(high, estimate * reach)))
 
 
 def _reach(logs: Floats) -> float:
     """Return how far Student's 95 % interval of the mean reaches to either side."""
-    from scipy import (
-        special,  # takes a third of a second to import, which a caller of other functions need not wait for
-    )
+    from scipy import special  # takes a third of a second to import, which callers of other functions need not wait for
 
     error = np.std(logs, ddof=1) / np.sqrt(len(logs))
     return float(special.stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2) * error)
