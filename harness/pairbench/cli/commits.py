@@ -115,22 +115,17 @@ def bisect(
     # What git knows by the name of a case is no commit here.
     arguments = read_arguments(given.config, good, [bad, select], (implementation,) if implementation else ())
     if arguments.head is None:
-        raise UsageError(
-            f"--bad {bad!r} is no commit, branch or tag of {arguments.repository}; `git log` lists what there is"
-        )
+        nothing = f"--bad {bad!r} is no commit, branch or tag of {arguments.repository}"
+        raise UsageError(f"{nothing}; `git log` lists what there is")
     short = {name.removesuffix("_per_call"): name for name in METRICS}
     metric = short.get(metric, metric)
     if metric not in ("auto", "latency", *METRICS):
         raise UsageError(f"--metric {metric!r} is unknown, expected auto, latency or one of {', '.join(short)}")
-    asked = SearchOptions(
-        arguments=arguments,
-        device=given.device,
-        implementation=implementation,
-        metric=metric,
-        most=most,
-        policy=policy,
+    name, device = implementation, given.device
+    options = SearchOptions(
+        arguments=arguments, device=device, implementation=name, metric=metric, most=most, policy=policy
     )
-    found = bisect_commits(given.config, asked)
+    found = bisect_commits(given.config, options)
     put(render_bisection(found, given.output), nl=False)
     return found.exit_code
 
@@ -177,7 +172,6 @@ def backfill(
         left = done.commits - len(done.filled) - len(done.skipped)
         remark(f"interrupted with {left} commits to go; the same command goes on from here")
     if done.not_in_store:
-        remark(
-            f"the store took no more: {done.not_in_store}; `pairbench store push` sends what is kept, the same command goes on"
-        )
+        go_on = "`pairbench store push` sends what is kept, the same command goes on"
+        remark(f"the store took no more: {done.not_in_store}; {go_on}")
     return done.exit_code

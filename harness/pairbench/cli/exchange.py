@@ -48,9 +48,8 @@ def export(
     from pairbench.features.exchange.export import benchmarks_of, csv_of, pick_runs
 
     if form is None:
-        raise UsageError(
-            f"export takes a form: {' or '.join(Form)}, as in `pairbench export csv latest --output run.csv`"
-        )
+        example = "`pairbench export csv latest --output run.csv`"
+        raise UsageError(f"export takes a form: {' or '.join(Form)}, as in {example}")
     runs = pick_runs(given.config, run)
     remark(*runs.problems)
     text, not_measured = (csv_of(runs.records), ()) if form is Form.CSV else benchmarks_of(runs)
@@ -125,24 +124,20 @@ def import_(
     from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
     from pairbench.report.render import render_rows
 
-    rows: list[dict[str, Any]] = import_runs(
-        given.config.store,
-        WantedImport(tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name),
+    wanted = WantedImport(
+        tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
     )
-    left_out: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = import_runs(given.config.store, wanted)
+    left_out, reasons, shown = Counter[str](), defaultdict[str, list[str]](list), []
     for row in rows:
-        left_out.update(row.get("left_out", {}))
-    # A table counts what was left out; names and reasons are on stderr.
-    counted = [
-        {**row, "commit": (row.get("commit") or "")[:10], "left_out": sum(row.get("left_out", {}).values())}
-        for row in rows
-    ]
-    shown = [{name: value for name, value in row.items() if name != "reason"} for row in counted]
-    put(render_rows("imports", rows if given.output == "json" else shown, given.output), nl=False)
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for row in rows:
+        values = Counter(row.get("left_out", {}))
+        left_out += values
+        # A table counts what was left out; names and reasons are on stderr.
+        counted = {**row, "commit": (row.get("commit") or "")[:10], "left_out": values.total()}
+        shown.append({name: value for name, value in counted.items() if name != "reason"})
         if row["outcome"] == NOT_IMPORTED:
             reasons[row["reason"].replace(row["source"], "")].append(row["reason"])
+    put(render_rows("imports", rows if given.output == "json" else shown, given.output), nl=False)
     # What is wrong with a whole history is told once.
     remark(*(f"{first}{f' (and so are {len(more)} more files)' if more else ''}" for first, *more in reasons.values()))
     if left_out:

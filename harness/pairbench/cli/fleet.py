@@ -127,13 +127,8 @@ def run(
     """
     from pairbench.features.fleet.command import Wanted, render_fleet, run_fleet, units_of
 
-    wanted = Wanted(
-        commits=tuple(commit or ()),
-        devices=tuple(devices or ()),
-        tier=given.tier,
-        mode=given.mode,
-        rounds=given.rounds,
-    )
+    commits, models = tuple(commit or ()), tuple(devices or ())
+    wanted = Wanted(commits=commits, devices=models, tier=given.tier, mode=given.mode, rounds=given.rounds)
     done = run_fleet(
         given.config,
         lambda: units_of(given.config, select or [], wanted),

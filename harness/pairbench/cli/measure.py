@@ -55,20 +55,14 @@ def list_(given: Given) -> int | None:
 
     with open_context(given.config, describes=True) as context:
         chosen = choose(given.config, context, given.select)
-    rows = [
-        {
-            "suite": operator.suite,
-            "case": case.key,
-            "tier": case.tier,
-            "implementations": [*names],
-            "impostors": [item.name for item in operator.impostors],
-            "source": operator.source,
-        }
-        for operator in chosen.operators()
-        if (names := taken(operator, given.implementation))
-        for case in operator.cases
-        if given.wanted.takes(None, None, case.tier)
-    ]
+    rows = []
+    for operator in chosen.operators():
+        names = [*taken(operator, given.implementation)]
+        for case in operator.cases if names else ():
+            if given.wanted.takes(None, None, case.tier):
+                row = {"suite": operator.suite, "case": case.key, "tier": case.tier, "implementations": names}
+                impostors = [item.name for item in operator.impostors]
+                rows.append({**row, "impostors": impostors, "source": operator.source})
     broken = chosen.survey.broken
     remark(*(suite.reason for suite in broken))
     asked = [*given.select, *(f"-i {name}" for name in given.implementation)]
@@ -176,11 +170,8 @@ class _TryPage(StatusListener):
 
     def begin(self, changed: tuple[Path, ...]) -> None:
         names = ", ".join(sorted({file.name for file in changed}))
-        self.notify(
-            f"{time.strftime('%H:%M:%S')} {names} changed"
-            if names
-            else "pairbench: trying once, and again after every change; Ctrl-C ends it"
-        )
+        first = "pairbench: trying once, and again after every change; Ctrl-C ends it"
+        self.notify(f"{time.strftime('%H:%M:%S')} {names} changed" if names else first)
 
     def failed(self, error: PairbenchError) -> None:
         self.notify(f"pairbench: {error}")

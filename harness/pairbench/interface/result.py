@@ -147,16 +147,12 @@ class Result:
 
         if not self.records:
             raise UsageError("this run has no records, so there is nothing to save")
-        place = store_of(configure(store=None if store is None else str(store)))
+        place, month = store_of(configure(store=None if store is None else str(store))), self.records[0].started_at[:7]
         for name, kind in {(one.device_name, one.device_kind) for one in self.records}:
-            write_run(
-                place,
-                run_id=self.run_id,
-                device_slug=device_slug(name, kind),
-                month=self.records[0].started_at[:7],
-                records=[one for one in self.records if one.device_name == name],
-                samples=[one for one in self.raw_samples if one.device_name == name],
-            )
+            names = {"run_id": self.run_id, "device_slug": device_slug(name, kind), "month": month}
+            records = [one for one in self.records if one.device_name == name]
+            samples = [one for one in self.raw_samples if one.device_name == name]
+            write_run(place, **names, records=records, samples=samples)
 
     def __str__(self) -> str:
         from pairbench.report.rows import render

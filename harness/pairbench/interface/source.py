@@ -230,12 +230,15 @@ def _cannot_be_sent(what: str, value: Any) -> UsageError:
     nowhere = getattr(sys.modules["__main__"], "__file__", "<string>") in ("<stdin>", "<string>")
     if nowhere and not hasattr(sys, "ps1") and sys.excepthook is sys.__excepthook__:
         # `python -c`, or a script on standard input: a traceback cannot show its lines.
-        sys.excepthook = lambda kind, error, trace: (
-            sys.stderr.write(f"pairbench: {error}\n")
-            if isinstance(error, UsageError)
-            else sys.__excepthook__(kind, error, trace)
-        )
+        sys.excepthook = _say_in_a_sentence
     return UsageError(f"{what} {_why_not(value)}")
+
+
+def _say_in_a_sentence(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    if isinstance(error, UsageError):
+        sys.stderr.write(f"pairbench: {error}\n")
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def _why_not(value: Any) -> str:

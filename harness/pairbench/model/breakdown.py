@@ -32,7 +32,6 @@ class WorkTotal:
     known: bool = True
     """Whether it is known what launched the work; otherwise `module` and `ops` are empty."""
     count: int
-    """Number of kernels, or of operators on a CPU."""
     launches: int = 0
     """Number of kernels that the host launched one by one; kernels inside a graph do not count."""
     ns: float
@@ -46,7 +45,6 @@ class SourceLine:
     """Kind of work: `cast`, `copy`, `cache` (a write into the operator's state), `transfer` (between devices), or `sync`."""
     op: str
     detail: str
-    """What changes, such as `float32 -> bfloat16`; empty where nothing does."""
     file: str
     """The file's path relative to the suite's folder where it is below it, else without folders of this machine."""
     line: int

@@ -1,12 +1,13 @@
 """Cases: points of an operator's axes, and their keys; in training also the directions of calls and the paths of gradients."""
 
+import contextlib
 import functools
 import inspect
 import itertools
 import math
 import re
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -79,25 +80,28 @@ def format_value(value: AxisValue) -> str:
     return urllib.parse.quote(str(value), safe="+").replace("~", "%7E")
 
 
-def refused(operator: str, problem: str) -> DeclarationError:
-    """Return the error of an operator's declaration."""
-    return DeclarationError(f"operator {operator!r}: {problem}")
+@contextlib.contextmanager
+def declaring(whose: str) -> Iterator[None]:
+    """Name in errors whose declaration they are of."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise DeclarationError(f"{whose}: {error}") from None
 
 
 def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
     """Check one declared point and return it as a case."""
     if not isinstance(point, Mapping):
-        raise refused(operator, f"case {point!r} is no mapping, expected dict(axis=value, ...)")
-    axes = tuple((axis, _checked(operator, axis, point[axis])) for axis in sorted(point))
+        raise DeclarationError(f"case {point!r} is no mapping, expected dict(axis=value, ...)")
+    axes = tuple((axis, _checked(axis, point[axis])) for axis in sorted(point))
     return Case(operator=operator, axes=axes, tier=tier)
 
 
-def _checked(operator: str, axis: str, value: object) -> AxisValue:
+def _checked(axis: str, value: object) -> AxisValue:
     if axis == "tf32" and not isinstance(value, bool):
-        raise refused(
-            operator,
+        raise DeclarationError(
             f"axis 'tf32' has the value {value!r}, expected True or False: whether float32 products and "
-            "convolutions may use TF32 in the case; rename an axis that means something else",
+            "convolutions may use TF32 in the case; rename an axis that means something else"
         )
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -107,15 +111,13 @@ def _checked(operator: str, axis: str, value: object) -> AxisValue:
         return value
     if isinstance(value, list):
         shape = f", and a shape is a tuple: {tuple(value)!r:.80}" if all(type(item) is int for item in value) else ""
-        raise refused(
-            operator,
+        raise DeclarationError(
             f"axis {axis!r} has the list {value!r:.80} as its value, and a case has one value of each axis; "
-            f"grid({axis}=[...]) makes a case of every value{shape}",
+            f"grid({axis}=[...]) makes a case of every value{shape}"
         )
-    raise refused(
-        operator,
+    raise DeclarationError(
         f"axis {axis!r} has the value {value!r}, expected a number, a bool, "
-        "a text that can be printed, or a tuple of integers (it becomes part of the case's key)",
+        "a text that can be printed, or a tuple of integers (it becomes part of the case's key)"
     )
 
 
@@ -139,34 +141,29 @@ def gradient_of(path: str) -> str | None:
     return match[1] if match else None
 
 
-def with_directions(operator: str, point: Any) -> list[Any]:
+def with_directions(point: Any) -> list[Any]:
     """Return a declared case in each direction, or as it is if it names one."""
     if not isinstance(point, Mapping):
         return [point]  # make_case refuses it
     if "direction" not in point:
         return [{**point, "direction": direction} for direction in DIRECTIONS]
     if point["direction"] not in DIRECTIONS:
-        raise refused(
-            operator,
+        raise DeclarationError(
             f"direction is {point['direction']!r}, expected {', '.join(DIRECTIONS)}; "
-            "gradients= adds this axis, so rename one of your own",
+            "gradients= adds this axis, so rename one of your own"
         )
     return [point]
 
 
-def check_gradients(
-    operator: str, gradients: tuple[str, ...], constants: tuple[str, ...], state: tuple[str, ...]
-) -> None:
+def check_gradients(gradients: tuple[str, ...], constants: tuple[str, ...], state: tuple[str, ...]) -> None:
     """Check that no input with a gradient is constant or state."""
     roots = {re.split(r"[.\[]", name, maxsplit=1)[0]: name for name in gradients}
     if both := set(roots) & set(constants):
-        raise refused(
-            operator,
+        raise DeclarationError(
             f"{roots[min(both)]!r} has a gradient, so it changes with each step of training, and is declared as "
-            "constant, which stays; leave it out of constants=",
+            "constant, which stays; leave it out of constants="
         )
     if both := set(roots) & set(state):
-        raise refused(
-            operator,
-            f"{roots[min(both)]!r} has a gradient and is declared as state, which calls write over; expected one",
+        raise DeclarationError(
+            f"{roots[min(both)]!r} has a gradient and is declared as state, which calls write over; expected one"
         )

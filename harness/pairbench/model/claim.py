@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import Case, make_case, refused
+from pairbench.model.case import Case, declaring, make_case
 from pairbench.model.settings import MODES
 
 _WHOLE = ("launches", "syncs")
@@ -69,7 +69,8 @@ class Claim:
         for point in self.cases:
             if isinstance(point, Mapping):  # a list is a shape here
                 point = {axis: tuple(value) if isinstance(value, list) else value for axis, value in point.items()}  # noqa: PLW2901
-            points.append(dict(make_case("a claim", point, "real").axes))
+            with declaring("operator 'a claim'"):
+                points.append(dict(make_case("a claim", point, "real").axes))
         object.__setattr__(self, "cases", tuple(points))
 
     @property
@@ -96,28 +97,24 @@ class Claim:
         return dict(case.axes) in self.cases
 
 
-def check_claims(
-    operator: str, claims: object, cases: Sequence[Case], implementations: Mapping[str, object]
-) -> tuple[Claim, ...]:
+def check_claims(claims: object, cases: Sequence[Case], implementations: Mapping[str, object]) -> tuple[Claim, ...]:
     """Return an operator's claims, checked against its cases and variants."""
     if isinstance(claims, str) or not isinstance(claims, Sequence):
-        raise refused(operator, f"claims is {claims!r}, expected a list of Claim(...)")
+        raise DeclarationError(f"claims is {claims!r}, expected a list of Claim(...)")
     timed = [dict(case.axes) for case in cases if case.tier != "edge"]
     for claim in claims:
         if not isinstance(claim, Claim):
-            raise refused(operator, f"{claim!r} is no claim, expected Claim(...)")
+            raise DeclarationError(f"{claim!r} is no claim, expected Claim(...)")
         for axes in claim.cases:
             if axes not in timed:
-                raise refused(
-                    operator,
+                raise DeclarationError(
                     f"the claim of {claim.source} belongs to {axes!r}, which is none of the "
-                    "cases that are timed; name one with all of its axes, or none and say the shape",
+                    "cases that are timed; name one with all of its axes, or none and say the shape"
                 )
         if claim.implementation is not None and claim.implementation not in implementations:
-            raise refused(
-                operator,
+            raise DeclarationError(
                 f"the claim of {claim.source} is about {claim.implementation!r}, expected one of "
-                f"{', '.join(implementations)}",
+                f"{', '.join(implementations)}"
             )
     return tuple(claims)
 

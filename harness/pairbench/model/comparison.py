@@ -282,7 +282,6 @@ class Calibration:
     environment_hash: str
     runs: tuple[str, ...]
     comparisons: int
-    """The number of pairs of runs that were compared as if one were the reference."""
     judged: int
     """The number of series that were judged in all these comparisons."""
     alarms: int

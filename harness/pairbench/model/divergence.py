@@ -54,7 +54,6 @@ class Divergence:
     inputs: Gap | None = None
     """Distance of the inputs of the `first` module; None where there is no such module, or they cannot be compared."""
     only_baseline: tuple[str, ...] = ()
-    """Names of modules that only the baseline's tree has."""
     only_variant: tuple[str, ...] = ()
     uncalled: tuple[tuple[str, int, int], ...] = ()
     """Modules in both trees that are not called equally often: name, calls by the baseline, calls by the variant."""

@@ -99,11 +99,9 @@ class HostLoad:
     before: float | None
     """Processors that other work kept busy before anything was timed, on average; None where that is not known."""
     rounds: tuple[float | None, ...] = ()
-    """Processors that other work kept busy during each round of timing, in order."""
     performance_states: tuple[int, ...] = ()
     """NVML's performance states (P0 is the highest) that were seen while calls were timed."""
     foreign_processes: tuple[int, ...] = ()
-    """Other processes that computed on the GPU while calls were timed, by their ids."""
 
     @property
     def most(self) -> float | None:

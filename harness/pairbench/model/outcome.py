@@ -65,7 +65,6 @@ class Verification:
     correctness: Correctness | None = None
     first_call_ns: float | None = None
     uncapturable: str | None = None
-    """Why the call cannot be captured as a CUDA graph; None where it can be, or where that was not tried."""
     capturable: bool | None = None
     compilation: Compilation | None = None
     reuses_output: bool | None = None
@@ -156,7 +155,6 @@ class TimedRound:
     stop_reason: str
     telemetry: Telemetry
     measuring_s: float
-    """Seconds spent inside timed calls and their flushes."""
     judging_s: float = 0.0
     """Seconds spent on making and placing other values for the inputs, and on judging outputs of timed calls."""
     alone_ns: tuple[float, ...] = ()
@@ -168,7 +166,6 @@ class Launches:
     """The launches of one call, or the reason why they are not known."""
 
     status: str
-    """Quality of the counts: `exact`, `unreliable`, `unavailable` or `not_applicable`."""
     reason: str | None = None
     launches: int | None = None
     kernels: int | None = None

@@ -35,7 +35,6 @@ class RunHead:
     branch: str | None
     dirty: bool
     confirms: str | None
-    """Id of the run whose suspects this run measured again; None for a run of its own."""
     environment_hash: str
     versions: Mapping[str, str]
     """Versions that are known, by name: driver, cuda, cudnn, torch, triton, python, cpu."""
@@ -228,7 +227,6 @@ class RunVerdicts:
     """What judging a run beside an earlier one says."""
 
     reference: str
-    """Id of the earlier run: the newest one that measured enough of the same series."""
     changes: tuple[Change, ...]
     """What changed, the worst and then the largest first; what is the same or may be noise is not among it."""
     counts: Mapping[str, int]
@@ -315,7 +313,6 @@ class SiteFacts:
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Who looks after an operator, by suite and operator; those without an owner are left out."""
     self_tests: tuple[str, ...] = ()
-    """Patterns of suites that only test the harness, and are left out of sums over operators."""
     breakdowns: tuple[BreakdownHead, ...] = ()
     gpus: tuple[GpuSpread, ...] = ()
 

@@ -50,7 +50,6 @@ class RunFile:
     """A parquet file of a dataset."""
 
     path: str
-    """The full path on the store's file system."""
     run_id: str
     """The run whose rows it holds; of a compacted file, which may hold many, the newest of those in `among`."""
     is_part: bool
@@ -96,18 +95,15 @@ class Held:
             at, content = self._contents.get(path, (0.0, None))
             return content if content is not None and time.monotonic() - at < _HELD_S else None
 
-    def put(self, path: str, content: pa.Buffer) -> None:
-        """Keep a content, and evict the oldest where all are too large together."""
+    def put(self, path: str, content: pa.Buffer | None) -> None:
+        """Keep a content, and evict the oldest where all are too large together; without one, forget what is kept."""
         with self._lock:
             self._contents.pop(path, None)
-            self._contents[path] = (time.monotonic(), content)
+            if content is not None:
+                self._contents[path] = (time.monotonic(), content)
             size = sum(held.size for _, held in self._contents.values())
             while size > _HELD_BYTES:
                 size -= self._contents.pop(next(iter(self._contents)))[1].size
-
-    def forget(self, path: str) -> None:
-        with self._lock:
-            self._contents.pop(path, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +117,9 @@ class StoreLocation:
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
     held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
-    """The cache of files of an object store."""
 
     @classmethod
-    def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
+    def of(cls, store: "Store", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
         """Return the location of a folder or a URL; StoreError where a URL cannot be resolved."""
         if moved is not None:
             return replace(cls.of(store), moved=moved)
@@ -169,7 +164,7 @@ class StoreLocation:
 
     def publish(self, path: str, content: pa.Buffer) -> None:
         """Make a file appear, whole; raise StoreFailedError where there is no space or permission."""
-        self.held.forget(path)
+        self.held.put(path, None)
         try:
             if self.is_local:
                 write_whole(Path(path), content)
@@ -215,9 +210,12 @@ class StoreLocation:
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            self.held.forget(path)
+            self.held.put(path, None)
             with suppress(OSError):
                 self.filesystem.delete_file(path)
+
+
+Store = str | Path | StoreLocation
 
 
 def _opened(url: str) -> tuple[Any, str]:
@@ -250,11 +248,6 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
-def is_part(path: str) -> bool:
-    """Return whether a file is a part of a run, which another round replaces."""
-    return _PART.fullmatch(Path(path).stem) is not None
-
-
 def run_files(paths: Iterable[str]) -> list[RunFile]:
     files = []
     for path in paths:
@@ -269,6 +262,14 @@ def run_files(paths: Iterable[str]) -> list[RunFile]:
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
 """Content types that do not depend on the machine's own table."""
 _WRITTEN = (".parquet", ".json")
+
+
+@contextmanager
+def _failing(place: StoreLocation) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise StoreFailedError(f"{place.name!r} failed: {error}") from error
 
 
 def existing(place: StoreLocation, names: Sequence[str]) -> list[str]:
@@ -304,11 +305,3 @@ def fingerprint(place: StoreLocation) -> object:
     with _failing(place):
         infos = place.filesystem.get_file_info(fs.FileSelector(place.root, allow_not_found=True, recursive=True))
     return frozenset((info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith(_WRITTEN))
-
-
-@contextmanager
-def _failing(place: StoreLocation) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise StoreFailedError(f"{place.name!r} failed: {error}") from error

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.location import RunFile, StoreLocation, is_part
+from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.schema import (
     IDENTITY,
     UnsoundError,
@@ -150,8 +150,7 @@ class OpenedFile:
     ForeignFileError where pairbench did not write it, and UnsoundError or one of `BROKEN` where it is damaged.
     """
 
-    _decoded_at_once: Sequence[int] | None = None
-    """The row groups whose size is checked when the file is opened; None for all."""
+    _decoded_at_once: Sequence[int] | None = None  # the row groups whose size is checked at once; None for all
 
     def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
         self.path = path
@@ -181,7 +180,8 @@ class OpenedFile:
         held = None if place.is_local else place.held.get(self.path)
         content = read_content(place, self.path) if held is None else held
         sealed = check_seal(content)
-        if held is None and not place.is_local and not is_part(self.path):
+        # Another round replaces a part.
+        if held is None and not place.is_local and not run_files([self.path])[0].is_part:
             place.held.put(self.path, content)
         return content, sealed, None
 

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import COLUMNS, Record, Samples, Series
 from pairbench.store.compacted import ranks
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.opened import OpenedFile, doubled, tidy
 from pairbench.store.reading import (
     SUITE,
@@ -64,13 +63,12 @@ _RUN = "run_id"
 _THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
 
 
+Where = Mapping[str, object] | None
+Names = Collection[str] | None
+
+
 def read_frame(
-    store: str | Path | StoreLocation,
-    dataset: str = "records",
-    *,
-    columns: Sequence[str] | None = None,
-    where: Mapping[str, object] | None = None,
-    run_ids: Collection[str] | None = None,
+    store: Store, dataset: str = "records", *, columns: Names = None, where: Where = None, run_ids: Names = None
 ) -> Reading[pd.DataFrame]:
     """Return rows of records or samples as a frame, oldest run first.
 
@@ -81,7 +79,7 @@ def read_frame(
     return Reading(_with_strings(table).to_pandas(split_blocks=True), problems)
 
 
-def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
+def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
     """Return the records of a run; `latest`, its id, or the beginning of its id where that is unique."""
     place = StoreLocation.of(store)
     problems: tuple[str, ...] = ()
@@ -93,15 +91,13 @@ def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Readi
     raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
 
 
-def read_records(
-    store: str | Path | StoreLocation, run_ids: Collection[str], *, where: Mapping[str, object] | None = None
-) -> Reading[tuple[Record, ...]]:
+def read_records(store: Store, run_ids: Collection[str], *, where: Where = None) -> Reading[tuple[Record, ...]]:
     """Return the records of some runs, by their whole ids, oldest run first; only those with some values, if given."""
     table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
     return Reading(from_table(table, Record), problems)
 
 
-def read_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[tuple[Samples, ...]]:
+def read_samples(store: Store, run_id: str) -> Reading[tuple[Samples, ...]]:
     """Return the raw samples of a run, by its whole id; none where they have been pruned."""
     place = StoreLocation.of(store)
     if not any(file.run_id == run_id for file in place.files("samples")):
@@ -114,7 +110,7 @@ LatencySamples = Mapping[str, NDArray[np.float64]]
 """Samples in ns by the name of the latency, `device`, `stream` or `call`; without those that could not be taken."""
 
 
-def latency_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[dict[Series, LatencySamples]]:
+def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySamples]]:
     """Return the latencies of a run that its statistics rest on; none where its samples have been pruned.
 
     Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
@@ -133,15 +129,13 @@ def latency_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[d
             if isinstance(values, np.ndarray | list | tuple):
                 kept = without_throttled(values, throttled)
                 rounds[latency.name].append(kept[~np.isnan(kept)])
-    return Reading(
-        {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()},
-        problems,
-    )
+    joined = {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()}
+    return Reading(joined, problems)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """A run in a list of runs."""
+    """A run in a list of runs; `statuses` has the number of its records by status."""
 
     run_id: str
     started_at: str
@@ -152,10 +146,9 @@ class RunSummary:
     hostname: str
     n_records: int
     statuses: Mapping[str, int]
-    """The number of records by status."""
 
 
-def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
+def runs(store: Store) -> Reading[tuple[RunSummary, ...]]:
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
     table, problems = _read(StoreLocation.of(store), "records", columns=columns)
@@ -189,21 +182,15 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
 
 
 def _read(
-    place: StoreLocation,
-    dataset: str,
-    *,
-    columns: Sequence[str] | None = None,
-    where: Mapping[str, object] | None = None,
-    run_ids: Collection[str] | None = None,
+    place: StoreLocation, dataset: str, *, columns: Names = None, where: Where = None, run_ids: Names = None
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """Return rows as a table, oldest run first, texts as dictionaries."""
-    known = [*fields_of(dataset), *PARTITIONS.names]
-    _check_columns(dataset, {*(columns or ()), *(where or ())}, known)
+    _check_columns(dataset, {*(columns or ()), *(where or ())}, *PARTITIONS.names)
     files = dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
     if doubled(files.files):
         tidy(place, files.files)
-    asked = list(columns) if columns is not None else known
+    asked = list(columns) if columns is not None else [*fields_of(dataset), *PARTITIONS.names]
     compacted = any(file.is_compacted for file in files.files)
     names = list(dict.fromkeys([*asked, _RUN])) if compacted else asked
     tables, problems = _scan(place, dataset, files, names, where or {})
@@ -252,7 +239,8 @@ def _schema(dataset: str, names: Iterable[str]) -> pa.Schema:
     return pa.schema([(name, TEXT if name in PARTITIONS.names else type_of(dataset, name)) for name in names])
 
 
-def _check_columns(dataset: str, names: Iterable[str], known: Collection[str]) -> None:
+def _check_columns(dataset: str, names: Iterable[str], *more: str) -> None:
+    known = [*fields_of(dataset), *more]
     if unknown := sorted(set(names) - set(known)):
         raise ValueError(f"{dataset} have no column {unknown[0]!r}, expected one of {', '.join(known)}")
 
@@ -269,16 +257,11 @@ class WholeStore:
     """
 
     def __init__(
-        self,
-        store: str | Path | StoreLocation,
-        columns: Collection[str],
-        *,
-        last: int | None = None,
-        samples: bool = False,
+        self, store: Store, columns: Collection[str], *, last: int | None = None, samples: bool = False
     ) -> None:
         """Read some columns of all runs, or of the `last` newest; `samples` derives the columns that old files lack from all raw samples."""
         place = StoreLocation.of(store)
-        _check_columns("records", columns, fields_of("records"))
+        _check_columns("records", columns)
         self._names = [name for name in fields_of("records") if name in {*columns, *OPERATOR, *RUN}]
         files = dataset_files(place, "records")
         if last is not None:
@@ -316,7 +299,7 @@ Columns = dict[str, list[Any]]
 
 
 def read_series(
-    store: str | Path | StoreLocation,
+    store: Store,
     *,
     where: Mapping[str, object],
     columns: Collection[str] = TREND_COLUMNS,
@@ -330,7 +313,7 @@ def read_series(
     for values in where.values():
         if not isinstance(values, Collection):
             raise TypeError(f"where has {values!r}, expected a text or a collection of texts")
-    _check_columns("records", {*columns, *where}, fields_of("records"))
+    _check_columns("records", {*columns, *where})
     place = StoreLocation.of(store)
     wanted = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in where.items()}  # type: ignore[arg-type]
     wanted = with_old_names(wanted, place.moved)
@@ -345,17 +328,15 @@ def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]
 
 
 def read_distinct(
-    store: str | Path | StoreLocation, columns: Sequence[str], files: Iterable[RunFile]
+    store: Store, columns: Sequence[str], files: Iterable[RunFile]
 ) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
     """Return for each file the combinations of values that some columns have in it."""
     place = StoreLocation.of(store)
-    return read_each(
-        place,
-        "records",
-        list(files),
-        lambda file: NarrowFile(file).distinct(columns, place.moved),
-        threads=_NARROW_THREADS,
-    )
+
+    def distinct(file: OpenedFile) -> list[dict[str, Any]]:
+        return NarrowFile(file).distinct(columns, place.moved)
+
+    return read_each(place, "records", list(files), distinct, threads=_NARROW_THREADS)
 
 
 def _records(
@@ -445,11 +426,10 @@ class NarrowFile:
             return None
         column = self._group.column(self._opened.places[name])
         # NaN is in no minimum, so floats that differ from it would pass for constant; a list has a minimum of its own kind.
-        field = fields_of("records").get(name)
+        field, statistics = fields_of("records").get(name), column.statistics
         physical = _PHYSICAL.get(str(field.type)) if field is not None else None
         if column.physical_type != physical or column.path_in_schema != name:
             return None
-        statistics = column.statistics
         if statistics is None or not statistics.has_null_count:
             return None
         if statistics.null_count == self._group.num_rows:

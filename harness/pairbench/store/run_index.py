@@ -5,13 +5,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.model.text import redacted
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.reader import read_distinct, read_file, read_frame, read_records
 from pairbench.store.reading import Reading, dataset_files
 
@@ -65,7 +64,7 @@ class RunIndex:
         self._unread = {run_id: by_run[run_id] for run_id in sorted(by_run)}
 
     @classmethod
-    def of_store(cls, store: str | Path | StoreLocation) -> "RunIndex":
+    def of_store(cls, store: Store) -> "RunIndex":
         place = StoreLocation.of(store)
         files = dataset_files(place, "records")
         index = cls(place, place.name, files.files)

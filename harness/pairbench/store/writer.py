@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
-from pairbench.store.location import RunFile, StoreLocation, is_run_id
+from pairbench.store.location import RunFile, Store, StoreLocation, is_run_id
 from pairbench.store.opened import BROKEN, OpenedFile, sealed, tidy
 from pairbench.store.schema import texts_of, to_table
 
@@ -28,7 +27,7 @@ class RunWriter:
 
     def __init__(
         self,
-        store: str | Path | StoreLocation,
+        store: Store,
         *,
         run_id: str,
         device_slug: str,
@@ -121,7 +120,7 @@ class RunWriter:
 
 
 def write_run(
-    store: str | Path | StoreLocation,
+    store: Store,
     *,
     run_id: str,
     device_slug: str,
@@ -163,10 +162,9 @@ def _files(location: StoreLocation, folder: str, run_id: str) -> list[RunFile]:
 
 def content_of(dataset: str, table: pa.Table) -> pa.Buffer:
     """Return the content of a dataset's file; records are compressed for speed, for a history opens a thousand files of them."""
-    texts = texts_of(table.schema)
-    options: dict[str, Any] = (
-        {"compression": "lz4", "use_dictionary": texts} if dataset == "records" else {"compression": "zstd"}
-    )
+    options: dict[str, Any] = {"compression": "zstd"}
+    if dataset == "records":
+        options = {"compression": "lz4", "use_dictionary": texts_of(table.schema)}
     # Made in memory, so that it reaches the store in one piece.
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_page_checksum=True, **options)

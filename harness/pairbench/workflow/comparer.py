@@ -61,13 +61,11 @@ class _Wanted:
 
     record: Record
     exact: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer, definition and environment, each with its source's hash."""
+    """The runs with the same timer, definition and environment, each with its source's hash; `another` on another GPU of the model."""
     another: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer, definition and environment on another GPU of the model."""
     near: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer and definition."""
+    """The runs with the same timer and definition; `other` has the rest, enough to say why they cannot be compared."""
     other: dict[str, str | None] = field(default_factory=dict)
-    """All other runs of the series: enough to say why they cannot be compared."""
 
     def runs(self, most: int) -> list[str]:
         """Return the runs to take: the newest comparable ones with the source of the newest."""
@@ -145,19 +143,14 @@ def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mappi
     """
     reference = list(reference)
     scope = Scope.of_records(current, moved)
-    here = {series for record in current if (series := Series.of(record))}
-    before = {series for record in reference if (series := Series.of(record))}
+    here, before = ({series for record in side if (series := Series.of(record))} for side in (current, reference))
     fresh = {(series.suite, series.case, series.implementation) for series in here - before}
-    return tuple(
-        record
-        for record in reference
-        if (series := Series.of(record)) is not None
-        and (
-            series in here
-            or scope.covers(series, record.tier)
-            or (series.suite, series.case, series.implementation) in fresh
-        )
-    )
+
+    def is_covered(series: Series, tier: str | None) -> bool:
+        is_fresh = (series.suite, series.case, series.implementation) in fresh
+        return series in here or is_fresh or scope.covers(series, tier)
+
+    return tuple(one for one in reference if (series := Series.of(one)) and is_covered(series, one.tier))
 
 
 class _Gone:
@@ -209,13 +202,9 @@ def _load(
     readings = [index.records(head for head in used if head not in few)]
     if few:
         readings.append(index.records(few, cases={series.case for head in few for series in serves[head.run_id]}))
-    records = [
-        record
-        for reading in readings
-        for record in reading.value
-        if (series := Series.of(record)) is not None and series in serves.get(record.run_id, ())
-    ]
-    return tuple(records), tuple(problem for reading in readings for problem in reading.problems)
+    records = [record for reading in readings for record in reading.value]
+    wanted = tuple(record for record in records if Series.of(record) in serves.get(record.run_id, ()))
+    return wanted, tuple(problem for reading in readings for problem in reading.problems)
 
 
 def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str]) -> str:
@@ -293,29 +282,15 @@ class Comparer:
         if self.quiet_only:
             gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
             trusted = gpus | quiet(self.calibrations.value, now, self.policy)
-        changes = compare(
-            before,
-            now,
-            floors=widest(past_floors(self.index, picked.heads, here), calibrated),
-            policy=self.policy,
-            accepted=self.acceptances.value,
-            trusted=trusted,
-        )
+        floors, accepted = widest(past_floors(self.index, picked.heads, here), calibrated), self.acceptances.value
+        changes = compare(before, now, floors=floors, policy=self.policy, accepted=accepted, trusted=trusted)
         problems = (
             *(*problems, *earlier.problems, *doubled, *self.acceptances.problems, *self.calibrations.problems),
             *(*self.index.problems, *picked.index.problems, *selector.notes, *clocks(earlier.heads, picked.heads)),
         )
-        return ComparedRuns(
-            comparison=Comparison(
-                reference=earlier.side,
-                current=picked.side,
-                changes=changes,
-                problems=tuple(dict.fromkeys(problems)),
-                calibrations=calibrations,
-            ),
-            note=earlier.note,
-            newer=_newer(self.index, picked, current),
-        )
+        problems, sides = tuple(dict.fromkeys(problems)), {"reference": earlier.side, "current": picked.side}
+        comparison = Comparison(**sides, changes=changes, problems=problems, calibrations=calibrations)
+        return ComparedRuns(comparison=comparison, note=earlier.note, newer=_newer(self.index, picked, current))
 
     def _first_failures(self, before: tuple[Record, ...], now: Sequence[Record]) -> tuple[Record, ...]:
         """Return a reference in which series that failed there and fail now have the first of the failures in a row between."""
@@ -355,13 +330,8 @@ class Comparer:
         elif all(Series.of(record) is None for record in records):
             note = f"nothing to compare with: {', '.join(asked.side.runs)} could load no suite, so nothing was measured"
         problems = tuple(dict.fromkeys([*asked.index.problems, *problems]))
-        return ReferenceRuns(
-            side=asked.side,
-            heads=asked.heads,
-            records=covered(records, current, self.index.place.moved),
-            problems=problems,
-            note=note,
-        )
+        records = covered(records, current, self.index.place.moved)
+        return ReferenceRuns(side=asked.side, heads=asked.heads, records=records, problems=problems, note=note)
 
 
 def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:

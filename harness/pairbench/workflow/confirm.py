@@ -33,10 +33,8 @@ class Confirmed:
         return "\n\n".join([*lines, render_comparison(self.judged.comparison, output)])
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "confirming_run_id": self.again.run_id if self.again else None,
-            "comparison": document(self.judged.comparison),
-        }
+        again = self.again.run_id if self.again else None
+        return {"confirming_run_id": again, "comparison": document(self.judged.comparison)}
 
 
 def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
@@ -44,7 +42,11 @@ def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_o
 
     A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
     """
-    judged = Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
+
+    def judged_now() -> ComparedRuns:
+        return Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
+
+    judged = judged_now()
     worse = suspects(judged.comparison.changes)
     names = {series.device_name for series in worse}
     devices = tuple(device for device in request.devices if device.name in names)
@@ -67,6 +69,4 @@ def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_o
     context = replace(request.context, settings=replace(settings, modes=modes))
     again = record_run(replace(request, context=context, chosen=chosen, devices=devices), confirms=run_id)
     # What was measured again lies in the store now, which is opened once more for it.
-    return Confirmed(
-        judged=Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id), again=again
-    )
+    return Confirmed(judged=judged_now(), again=again)

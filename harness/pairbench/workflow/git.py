@@ -312,15 +312,13 @@ def commits_between(repository: Path, good: str, bad: str) -> tuple[HistoryCommi
     """
     first, last = resolve(repository, good), resolve(repository, bad)
     if first == last:
-        raise UsageError(
-            f"--good {good!r} and --bad {bad!r} are the same commit {first[:10]}, expected an earlier one as --good"
-        )
+        same = f"--good {good!r} and --bad {bad!r} are the same commit {first[:10]}"
+        raise UsageError(f"{same}, expected an earlier one as --good")
     if git(repository, "merge-base", "--is-ancestor", first, last) is None:
         base = git(repository, "merge-base", first, last)
         hint = f"their common ancestor is {base[:10]}; name that as --good" if base else "they have no common ancestor"
-        raise UsageError(
-            f"--good {good!r} is no ancestor of --bad {bad!r}, expected an earlier commit of its history: {hint}"
-        )
+        wrong = f"--good {good!r} is no ancestor of --bad {bad!r}"
+        raise UsageError(f"{wrong}, expected an earlier commit of its history: {hint}")
     behind = set(run_git(repository, "rev-list", "--ancestry-path", f"{first}..{last}").split())
     path = list_commits(repository, "--first-parent", f"{first}..{last}")
     return (*list_commits(repository, "-1", first), *(commit for commit in path if commit.sha in behind))

@@ -5,7 +5,7 @@ import fnmatch
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pairbench.analyze.compare.attribute import FIELDS
 from pairbench.analyze.compare.exact import AcceptedLevel
@@ -38,19 +38,6 @@ NEEDED = (
 """The columns of a trend; fewer are faster to read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryReading:
-    """The part of a store that a trend needs."""
-
-    value: tuple[Record, ...]
-    """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
-    floor: Floor | None
-    """The series' noise floor by the newest calibration that has it."""
-    accepted: AcceptedLevel | None
-    """The series' accepted level."""
-    problems: tuple[str, ...]
-
-
 def read_trend(
     store: str | StoreLocation,
     text: str,
@@ -65,8 +52,7 @@ def read_trend(
     `timer` is that of the newest run and `last` all runs, where not given.
     """
     series = find_series(store, text, wanted)
-    reading = read_history(store, series.value)
-    floor, accepted = reading.floor, reading.accepted
+    reading, floor, accepted = read_history(store, series.value)
     trend = make_trend(
         reading.value, series.value, timer=timer, last=last, floor=floor, accepted=accepted, policy=policy
     )
@@ -126,8 +112,10 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
     raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
 
 
-def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
-    """Return the records of a series, and of the other implementations of its case."""
+def read_history(
+    store: str | StoreLocation, series: Series
+) -> tuple[Reading[tuple[Record, ...]], Floor | None, AcceptedLevel | None]:
+    """Return the records of a series and of the other implementations of its case, oldest run first, its noise floor, and its accepted level."""
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
     reading = read_series(store, where=where, columns=NEEDED)
     # What a run had no time for is no part of a history, unless there is nothing else.
@@ -147,12 +135,8 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     if series in acceptances.value and newest is not None:  # else no run but these has to be looked at
         index = RunIndex.of_store(store)
         accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
-    return HistoryReading(
-        value=records,
-        floor=floors.get(series),
-        accepted=accepted,
-        problems=reading.problems + calibrations.problems + acceptances.problems,
-    )
+    problems = reading.problems + calibrations.problems + acceptances.problems
+    return Reading(records, problems), floors.get(series), accepted
 
 
 def _stages(files: list[RunFile]) -> list[list[RunFile]]:
@@ -180,12 +164,11 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
     place = store_of(config)
     with collector_at_rest():
         reading = _newest(place, wanted) if run is None else read_run(place, run)
-    found = wanted.records(reading.value, beside="baseline")
-    if not found:
-        raise SelectionError(
-            f"{wanted} selects nothing that was measured in store {config.shown_store!r}; `pairbench show` shows what there is"
-        )
-    return Reading(found, reading.problems)
+    records = wanted.records(reading.value, beside="baseline")
+    if not records:
+        nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}"
+        raise SelectionError(f"{nothing}; `pairbench show` shows what there is")
+    return Reading(records, reading.problems)
 
 
 def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]:
@@ -196,11 +179,8 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     names = named[["suite", "operator", "case", "device_name", "device_kind"]].drop_duplicates()
     rows_of_names = list(names.itertuples(index=False, name=None))
     devices = wanted.devices({device: kind for *_, device, kind in rows_of_names})
-    cases = {
-        case
-        for suite, operator, case, device, _ in rows_of_names
-        if device in devices and wanted.selects(suite, operator, case)
-    }
+    there = [names for *names, device, _ in rows_of_names if device in devices]
+    cases = {case for suite, operator, case in there if wanted.selects(suite, operator, case)}
     newest = named[named["case"].isin(cases)].drop_duplicates(subset=list(COLUMNS), keep="last")
     run_of = {Series(**{name: row[name] for name in COLUMNS}): row["run_id"] for row in newest.to_dict("records")}
     if not run_of:

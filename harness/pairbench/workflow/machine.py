@@ -75,10 +75,9 @@ def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
     with open_context(config) as context:
         for device in pick_devices(wanted, survey(context, ()).devices):
             findings = [*_known(probe_environment(context, device)), *diagnose_device(context, device)]
-            rows += [
-                {"device": device.selector, "what": f.name, "state": f.state, "detail": f.detail, "advice": f.advice}
-                for f in findings
-            ]
+            for one in findings:
+                row = {"device": device.selector, "what": one.name, "state": one.state, "detail": one.detail}
+                rows.append(row | {"advice": one.advice})
     return rows
 
 

@@ -58,11 +58,10 @@ def existing(
         runs[row["suite"], row["case"]][row["run_id"]][entry] = row
 
     def has(run: Mapping[Entry, Mapping[str, Any]], planned: PlannedCase) -> bool:
-        hashes = {item.name: item.hash for item in planned.operator.implementations}
+        hashes = {item.name: (planned.operator.definition_hash, item.hash) for item in planned.operator.implementations}
         return all(
             (row := run.get(entry)) is not None
-            and row["definition_hash"] == planned.operator.definition_hash
-            and row["implementation_hash"] == hashes[entry.implementation]
+            and (row["definition_hash"], row["implementation_hash"]) == hashes[entry.implementation]
             and _settled(row, timer, rounds)
             for entry in planned.entries
             if entry not in planned.skipped
@@ -123,17 +122,15 @@ class DoneRun:
     run_id: str
     wall_s: float = 0.0
     measuring_s: dict[str, float] = field(default_factory=dict)
-    """Seconds inside timed calls and the flushes between them, by the device's selector."""
+    """Seconds inside timed calls and the flushes between them, by the device's selector, as the two below."""
     judging_s: dict[str, float] = field(default_factory=dict)
-    """Seconds spent on changing inputs and on judging outputs of timed calls, by the device's selector."""
+    """Seconds spent on changing inputs and on judging outputs of timed calls."""
+    loads: dict[str, HostLoad] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     """Sentences on operators whose inputs take long to make."""
-    loads: dict[str, HostLoad] = field(default_factory=dict)
-    """Other work on the host and the device, by the device's selector."""
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
     kept: Kept | None = None
-    """What the store did not take."""
     error: Exception | None = None
     """The error that ended the run early, to be raised once the measurements have been shown."""
 
@@ -323,12 +320,8 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
 def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
     """Return a run that begins now, of the commit that is checked out unless it is given."""
     now = dt.datetime.now(dt.UTC)
-    return Run(
-        run_id=marked(stamp(now), os.environ.get(VARIABLE)),
-        started_at=now.isoformat(timespec="milliseconds"),
-        commit=commit or read_commit(checkout),
-        confirms=confirms,
-    )
+    run_id, started_at = marked(stamp(now), os.environ.get(VARIABLE)), now.isoformat(timespec="milliseconds")
+    return Run(run_id=run_id, started_at=started_at, commit=commit or read_commit(checkout), confirms=confirms)
 
 
 def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:

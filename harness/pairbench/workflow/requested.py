@@ -50,9 +50,8 @@ class Narrowed:
             if (operator.suite, operator.name) in self.whole:
                 yield operator.suite, operator.name
             else:
-                yield from (
-                    (operator.suite, case.key) for case in operator.cases if case.tier in tiers or case.key in named
-                )
+                keys = (case.key for case in operator.cases if case.tier in tiers or case.key in named)
+                yield from ((operator.suite, key) for key in keys)
         yield from self.gone
 
     def lines(self) -> list[str]:
@@ -134,13 +133,12 @@ class Requested:
         """Return the request in a record's environment; None for runs that did not store it."""
         try:
             stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
-            return stored and cls(
-                select=tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"]),
-                suites=frozenset(moved.get(suite, suite) for suite in stored["suites"]),
-                tiers=frozenset(stored["tiers"]),
-                modes=frozenset(stored["modes"]),
-                implementations=frozenset(stored.get("implementations", ())),
-            )
+            if not stored:
+                return None
+            select = tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"])
+            suites = frozenset(moved.get(suite, suite) for suite in stored["suites"])
+            names = {name: frozenset(stored.get(name, ())) for name in ("implementations", "tiers", "modes")}
+            return cls(select=select, suites=suites, **names)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -177,11 +175,8 @@ class Scope:
                 requested[row["device_name"]][of_run] = None
             elif row["mode"] is not None:
                 held.add((row["device_name"], row["suite"], row["mode"], row["tier"]))
-        return cls(
-            requested={device: tuple(of_device) for device, of_device in requested.items()},
-            held=frozenset(held),
-            broken=frozenset(broken),
-        )
+        by_device = {device: tuple(of_device) for device, of_device in requested.items()}
+        return cls(requested=by_device, held=frozenset(held), broken=frozenset(broken))
 
     @classmethod
     def of_records(cls, records: Iterable[Record], moved: Mapping[str, str]) -> "Scope":

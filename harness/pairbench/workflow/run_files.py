@@ -93,12 +93,9 @@ class Kept:
     """The files that could be written nowhere: only the command's output has their rows."""
 
     def lines(self) -> list[str]:
-        lines = [f"The store failed: {self.why}"]
-        if self.folder is not None:
-            lines.append(f"What it did not take is in {self.folder}; `pairbench store push` publishes it")
-        if self.lost:
-            lines.append(f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else")
-        return lines
+        kept = [f"What it did not take is in {self.folder}; `pairbench store push` publishes it"]
+        lost = [f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else"]
+        return [f"The store failed: {self.why}", *(kept if self.folder else []), *(lost if self.lost else [])]
 
 
 class RunFiles:
@@ -113,8 +110,7 @@ class RunFiles:
 
     def remind(self) -> None:
         """Report how many earlier runs have results that the store did not take."""
-        count = sum(one.store == self._location.address for one in waiting())
-        if count:
+        if count := sum(one.store == self._location.address for one in waiting()):
             self._notify(
                 f"pairbench: results of {count} earlier run{'s' if count > 1 else ''} wait for store {self._location.name!r}; "
                 "`pairbench store push` publishes them"
@@ -124,13 +120,8 @@ class RunFiles:
         """Return the writer of a device model's files."""
         with self._lock:
             if device.slug not in self._writers:
-                writer = RunWriter(
-                    self._location,
-                    run_id=self._run.run_id,
-                    device_slug=device.slug,
-                    month=self._run.started_at[:7],
-                    publish=self._spool.publish,
-                )
+                names = {"run_id": self._run.run_id, "device_slug": device.slug, "month": self._run.started_at[:7]}
+                writer = RunWriter(self._location, **names, publish=self._spool.publish)
                 self._writers[device.slug] = writer.__enter__()
             return self._writers[device.slug]
 

@@ -223,13 +223,9 @@ def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requeste
     select = tuple((selection.suite, selection.pattern) for selection in chosen.selections)
     if chosen.narrowed is not None:
         select = tuple(chosen.narrowed.select(chosen.operators(), tiers, {pattern for _, pattern in select}))
-    return Requested(
-        select=select,
-        suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
-        tiers=tiers,
-        modes=frozenset(settings.modes),
-        implementations=frozenset(chosen.implementations),
-    )
+    suites = frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken})
+    modes, implementations = frozenset(settings.modes), frozenset(chosen.implementations)
+    return Requested(select=select, suites=suites, tiers=tiers, modes=modes, implementations=implementations)
 
 
 @dataclass(frozen=True, kw_only=True)
