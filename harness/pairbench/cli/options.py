@@ -171,10 +171,9 @@ def _given(values: dict[str, Any], own: Container[str], settings: dict[str, Any]
         tiers=config.settings.tiers if "tier" in stored else (),
         device=values.get("stored_device"),
     )
-    names = [item.name for item in fields(Given) if item.name not in own and values.get(item.name) is not None]
-    shared = {
-        name: tuple(values[name]) if name in ("implementation", "tier", "mode") else values[name] for name in names
-    }
+    taken = [item.name for item in fields(Given) if item.name not in own and values.get(item.name) is not None]
+    shared: dict[str, Any] = {name: values[name] for name in taken}
+    shared |= {name: tuple(shared[name]) for name in ("implementation", "tier", "mode") if name in shared}
     return Given(config=config, wanted=wanted, **shared)
 
 

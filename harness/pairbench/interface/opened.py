@@ -216,8 +216,8 @@ def open_functions(
     )
     if callable(args) and not isinstance(args, Mapping | Sequence) and not _is_tensor(args):
         if cases is None:
-            axes = "cases= has to say with which axes: cases=grid(n=[1024])"
-            raise UsageError(f"args is a function inputs(make, ...), so {axes}")
+            which = "cases= has to say with which axes: cases=grid(n=[1024])"
+            raise UsageError(f"args is a function inputs(make, ...), so {which}")
         with open_targets(declare(inputs=args, cases=cases), cases=None, **options) as opened:
             yield opened, "auto"
         return

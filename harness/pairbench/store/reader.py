@@ -129,7 +129,9 @@ def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySa
             if isinstance(values, np.ndarray | list | tuple):
                 kept = without_throttled(values, throttled)
                 rounds[latency.name].append(kept[~np.isnan(kept)])
-    joined = {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()}
+    joined: dict[Series, LatencySamples] = {
+        series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()
+    }
     return Reading(joined, problems)
 
 

@@ -107,8 +107,8 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level:
             folder = file.parents[min(node.level, len(file.parents)) - 1]
-            module = node.module.split(".") if node.module else []
-            files |= {found for alias in node.names for found in _along(folder, [*module, alias.name])}
+            parts = node.module.split(".") if node.module else []
+            files |= {found for alias in node.names for found in _along(folder, [*parts, alias.name])}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return _Imports(files, names)

@@ -167,7 +167,7 @@ class StatusListener(StatusLine):
         sys.stderr.write(f"{safe(text)}\n")
         sys.stderr.flush()
 
-    def case(self, tried: object) -> None:
+    def case(self, tried: Any) -> None:
         """Leave finished cases to the caller."""
 
 

@@ -188,7 +188,7 @@ class RunSelector:
         if exact := tuple(head for head in named if head.run_id == text):
             return _with_confirming(self.index, exact)
         is_hash = re.fullmatch(r"[0-9a-f]{4,40}", text) is not None
-        commits = {head.commit for head in self.index if is_hash and (head.commit or "").startswith(text)} - {None}
+        commits = {head.commit for head in self.index if is_hash and head.commit and head.commit.startswith(text)}
         if len(named) + len(commits) > 1:
             shown = [*(head.run_id for head in named[:4]), *(f"commit {sha[:12]}" for sha in sorted(commits)[:4])]
             several = f"{text!r} begins several in store {self.index.name!r}"
