@@ -47,10 +47,8 @@ class Config:
 
 
 def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:
-    """Return the configuration for a folder.
-
-    `options` are those of the command line, named as in the file; None for options that are not given. They win over the file.
-    """
+    """Return the configuration for a folder."""
+    # `options` are those of the command line, named as in the file; None for options that are not given. They win over the file.
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
     suites, store = _texts(chosen, "suites", "files and folders"), chosen.pop("store", "results")

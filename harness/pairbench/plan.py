@@ -58,11 +58,9 @@ def parse_selection(text: str) -> Selection:
 
 
 def narrow(selections: Iterable[Selection]) -> tuple[Selection, ...]:
-    """Return selections in which names without a file are confined to the files that are named as a whole.
-
-    `a.py 'conv*'` selects operators like `conv*` in a.py, neither all of a.py nor operators elsewhere. `a.py::conv` stands for itself,
-    and where no whole file is named a name is looked for everywhere.
-    """
+    """Return selections in which names without a file are confined to the files that are named as a whole."""
+    # `a.py 'conv*'` selects operators like `conv*` in a.py, neither all of a.py nor operators elsewhere. `a.py::conv` stands for itself,
+    # and where no whole file is named a name is looked for everywhere.
     selections = tuple(selections)
     files = [one for one in selections if one.pattern is None]
     names = [one for one in selections if one.suite is None]
@@ -217,10 +215,8 @@ def equipped(device: Device, devices: tuple[Device, ...], cases: Iterable[Planne
 
 
 def left_to(plan: Plan, leader: Device) -> Plan:
-    """Return a plan without entries that use several GPUs: the leader, a GPU of the same model, measures them for all.
-
-    Otherwise every session would hold every GPU, and none could run beside another.
-    """
+    """Return a plan without entries that use several GPUs: the leader, a GPU of the same model, measures them for all."""
+    # Otherwise every session would hold every GPU, and none could run beside another.
     reason = f"uses several GPUs, and is measured on {leader.selector}, which takes the others along"
 
     def left(planned: PlannedCase) -> PlannedCase:

@@ -190,10 +190,8 @@ def compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[
 
 
 def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, int]:
-    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes.
-
-    Raises StoreFailedError where there is no space, or the file does not come back as it was written.
-    """
+    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes."""
+    # Raises StoreFailedError where there is no space, or the file does not come back as it was written.
     tables = list(tables)
     name, content, runs = compacted_content(tables)
     path = f"{folder}/{name}"

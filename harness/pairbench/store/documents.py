@@ -33,10 +33,8 @@ _CHECKSUM = "checksum"
 def write_document(
     location: StoreLocation, path: str, kind: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
 ) -> str:
-    """Store a dataclass as a JSON file at a path below the root, and return the whole path.
-
-    `kind` names it with the version of its format, such as `acceptance 1`; `publish` writes the file where given, and makes its folder.
-    """
+    """Store a dataclass as a JSON file at a path below the root, and return the whole path."""
+    # `kind` names it with the version of its format, such as `acceptance 1`; `publish` writes the file where given, and makes its folder.
     body = {"pairbench": kind, **plain(value, canonical=True)}
     body = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
     text = json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)

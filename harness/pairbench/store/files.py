@@ -27,10 +27,8 @@ _PAGE = 1000
 
 
 def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True) -> None:
-    """Write a file so that a reader sees the earlier content or all of the new one.
-
-    Durable files have reached the disk when this returns, so that they outlive a power failure. An OSError has changed nothing.
-    """
+    """Write a file so that a reader sees the earlier content or all of the new one."""
+    # Durable files have reached the disk when this returns, so that they outlive a power failure. An OSError has changed nothing.
     for left in reversed(range(_TRIES)):
         try:
             _write(path, content, durable=durable)
@@ -64,10 +62,8 @@ def _write(path: Path, content: bytes | pa.Buffer, *, durable: bool) -> None:
 
 
 def sweep_temporary(folders: Iterable[Path]) -> None:
-    """Remove temporary files in some folders that no process holds: their writers were killed.
-
-    Links are never followed, and files of other users never touched. Where the file system knows no locks, files older than a day go.
-    """
+    """Remove temporary files in some folders that no process holds: their writers were killed."""
+    # Links are never followed, and files of other users never touched. Where the file system knows no locks, files older than a day go.
     for folder in folders:
         for path in folder.glob(f".*{TEMPORARY}"):
             with contextlib.suppress(OSError):
@@ -144,11 +140,9 @@ def _list_local(folder: str, ending: str) -> Listing:
 
 
 def _entries(folder: str, seen: set[tuple[int, int]]) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder; where it changes meanwhile, all that were in it at some moment.
-
-    A folder is read in pieces. A run that closes between two of them could be missed altogether: its one file is made where
-    the reading has been already, and its parts are removed where it comes to later.
-    """
+    """Yield the entries of a folder; where it changes meanwhile, all that were in it at some moment."""
+    # A folder is read in pieces. A run that closes between two of them could be missed altogether: its one file is made where
+    # the reading has been already, and its parts are removed where it comes to later.
     found: dict[str, os.DirEntry[str]] = {}
     for scan in range(_SCANS):
         try:
@@ -180,12 +174,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
-    """Abort the unfinished uploads below some folders of a store on S3 that began more than a day ago, and return how many.
-
-    A process that is killed leaves one where a file has more than five megabytes, or where pyarrow is older than 18 and begins one for each.
-    Its parts take space that is paid for, and no listing shows them. pyarrow can neither list nor abort uploads, so this takes botocore, and
-    the right to list them: without these nothing happens, and a rule of the bucket (AbortIncompleteMultipartUpload) does the same.
-    """
+    """Abort the unfinished uploads below some folders of a store on S3 that began more than a day ago, and return how many."""
+    # A process that is killed leaves one where a file has more than five megabytes, or where pyarrow is older than 18 and begins one for each.
+    # Its parts take space that is paid for, and no listing shows them. pyarrow can neither list nor abort uploads, so this takes botocore, and
+    # the right to list them: without these nothing happens, and a rule of the bucket (AbortIncompleteMultipartUpload) does the same.
     if getattr(filesystem, "type_name", "") != "s3":
         return 0
     try:

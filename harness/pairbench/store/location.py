@@ -219,11 +219,9 @@ Store = str | Path | StoreLocation
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """Return the file system and the path that a URL names.
-
-    Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
-    Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
-    """
+    """Return the file system and the path that a URL names."""
+    # Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
+    # Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
     if url.startswith(("gs://", "gcs://")):
         url = _with(url, "retry_limit_seconds", _GCS_RETRY_S)
     if not url.startswith("s3://"):

@@ -194,10 +194,8 @@ class OpenedFile:
         return int(self.metadata.num_rows)
 
     def read(self, names: Sequence[str], cases: Collection[object] | None = None) -> pa.Table:
-        """Return some columns as this version has them, texts as dictionaries; a column that the file lacks is null.
-
-        Rows of cases that are not among `cases`, if given, may be left out.
-        """
+        """Return some columns as this version has them, texts as dictionaries; a column that the file lacks is null."""
+        # Rows of cases that are not among `cases`, if given, may be left out.
         stored = [name for name in names if name in self.places]
         table, count = self._decoded(stored, cases)
         checked = {}

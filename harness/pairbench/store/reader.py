@@ -70,11 +70,9 @@ Names = Collection[str] | None
 def read_frame(
     store: Store, dataset: str = "records", *, columns: Names = None, where: Where = None, run_ids: Names = None
 ) -> Reading[pd.DataFrame]:
-    """Return rows of records or samples as a frame, oldest run first.
-
-    `where` has for each column the value, or the list of values, that rows must have. Without `columns` the frame has all, with
-    `device` and `month` of the folders.
-    """
+    """Return rows of records or samples as a frame, oldest run first."""
+    # `where` has for each column the value, or the list of values, that rows must have. Without `columns` the frame has all, with
+    # `device` and `month` of the folders.
     table, problems = _read(StoreLocation.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
     return Reading(_with_strings(table).to_pandas(split_blocks=True), problems)
 
@@ -111,10 +109,8 @@ LatencySamples = Mapping[str, NDArray[np.float64]]
 
 
 def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySamples]]:
-    """Return the latencies of a run that its statistics rest on; none where its samples have been pruned.
-
-    Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
-    """
+    """Return the latencies of a run that its statistics rest on; none where its samples have been pruned."""
+    # Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
     place = StoreLocation.of(store)
     if not any(file.run_id == run_id for file in place.files("samples")):
         return Reading({}, ())
@@ -275,10 +271,8 @@ class WholeStore:
         """The rank of each row's run, where rows are not in that order: runs of other device models fall between compacted ones."""
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
-        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster.
-
-        Records that a run had no time for are left out; they are known by the column `reason`, if that is among the columns.
-        """
+        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster."""
+        # Records that a run had no time for are left out; they are known by the column `reason`, if that is among the columns.
         for key, records in self._groups(OPERATOR, columns):
             kept = tuple(record for record in records if record.reason != OUT_OF_BUDGET)
             if kept:
@@ -307,11 +301,9 @@ def read_series(
     columns: Collection[str] = TREND_COLUMNS,
     run_ids: Collection[str] | None = None,
 ) -> Reading[tuple[Record, ...]]:
-    """Return the records of one series, or of a few, oldest run first.
-
-    `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
-    None in the records; the fewer, the faster.
-    """
+    """Return the records of one series, or of a few, oldest run first."""
+    # `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
+    # None in the records; the fewer, the faster.
     for values in where.values():
         if not isinstance(values, Collection):
             raise TypeError(f"where has {values!r}, expected a text or a collection of texts")

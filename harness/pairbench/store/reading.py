@@ -126,11 +126,9 @@ def read_each(
     *,
     threads: int = _THREADS,
 ) -> Reading[dict[RunFile, Value]]:
-    """Call `read` with each file, and return the results with a sentence for each file that cannot be read.
-
-    A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
-    beside its sound one file has the same rows, and is left out. `threads` is for a local store.
-    """
+    """Call `read` with each file, and return the results with a sentence for each file that cannot be read."""
+    # A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
+    # beside its sound one file has the same rows, and is left out. `threads` is for a local store.
     problems = list(files.problems) if isinstance(files, Files) else []
     pending = _joined(files.files if isinstance(files, Files) else files)
     results: dict[RunFile, Value | str] = {}

@@ -184,10 +184,8 @@ class Pushed(NamedTuple):
 
 
 def push(one: Waiting, location: StoreLocation) -> Pushed:
-    """Publish a folder of the spool, and remove it.
-
-    Raises BlockingIOError where another process does the same, and StoreFailedError where the store does not take a file: the rest waits.
-    """
+    """Publish a folder of the spool, and remove it."""
+    # Raises BlockingIOError where another process does the same, and StoreFailedError where the store does not take a file: the rest waits.
     with _owned(one.folder):
         runs: defaultdict[tuple[str, str | None], list[Path]] = defaultdict(list)
         for path in one.files:
@@ -220,12 +218,10 @@ def _copy(one: Waiting, location: StoreLocation, paths: Iterable[Path]) -> None:
 
 
 def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, paths: Sequence[Path]) -> None:
-    """Make one file of the rows of a run in the store and in the spool.
-
-    A part in the spool replaces the store's part of the same name: that is an earlier state of it, or arrived
-    although the store said otherwise. Where the run has its one file already, or was compacted, only rows that the store lacks
-    are added: to records in a new file, so that a process that compacts meanwhile deletes none of them.
-    """
+    """Make one file of the rows of a run in the store and in the spool."""
+    # A part in the spool replaces the store's part of the same name: that is an earlier state of it, or arrived
+    # although the store said otherwise. Where the run has its one file already, or was compacted, only rows that the store lacks
+    # are added: to records in a new file, so that a process that compacts meanwhile deletes none of them.
     dataset = PurePosixPath(folder).parts[0]
     spool = StoreLocation.of(one.folder)
     waiting = {path.name: OpenedFile(spool, str(one.folder / path), dataset).raw() for path in paths}

@@ -72,10 +72,8 @@ class _Source:
 
 
 def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
-    """Merge old records, and yield the result of each folder that changed; done again, none does.
-
-    The newest runs of each device model, runs that were never closed, and files of schema versions before 4 or after this one's stay.
-    """
+    """Merge old records, and yield the result of each folder that changed; done again, none does."""
+    # The newest runs of each device model, runs that were never closed, and files of schema versions before 4 or after this one's stay.
     place.sweep()
     files = place.files("records")
     folders: dict[str, list[RunFile]] = defaultdict(list)

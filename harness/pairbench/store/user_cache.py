@@ -39,10 +39,8 @@ def kept_compilations() -> Path | None:
 
 
 def kept_bytecode() -> Path | None:
-    """Return the folder for the bytecode of packages that came without, as in many containers; None if it cannot be there.
-
-    Each Python has one of its own. Those that no command has used for two weeks go.
-    """
+    """Return the folder for the bytecode of packages that came without, as in many containers; None if it cannot be there."""
+    # Each Python has one of its own. Those that no command has used for two weeks go.
     ours = user_folder() / "bytecode" / hashlib.sha256(f"{sys.prefix} {sys.version}".encode()).hexdigest()[:12]
     return _made(ours, ours.parent)
 

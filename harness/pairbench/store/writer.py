@@ -34,10 +34,8 @@ class RunWriter:
         month: str,
         publish: Callable[[str, pa.Buffer], None] | None = None,
     ) -> None:
-        """Name the run's files, whose `month` is YYYY-MM; nothing is written before the `with`.
-
-        `publish` writes a batch under its path; the store itself where it is not given.
-        """
+        """Name the run's files, whose `month` is YYYY-MM; nothing is written before the `with`."""
+        # `publish` writes a batch under its path; the store itself where it is not given.
         self._location = StoreLocation.of(store)
         self._run_id = run_id
         self._partition = _partition(run_id, device_slug, month)
@@ -79,11 +77,9 @@ class RunWriter:
             self._publish("records", self._number + 1, to_table(records, Record))
 
     def write_case(self, case: Hashable, records: Sequence[Record]) -> None:
-        """Write all known records of one case, in place of its earlier ones.
-
-        Each case has a part of its own, so that another round costs no more than its own rows. The swap is atomic, so a
-        row is never there twice and never missing.
-        """
+        """Write all known records of one case, in place of its earlier ones."""
+        # Each case has a part of its own, so that another round costs no more than its own rows. The swap is atomic, so a
+        # row is never there twice and never missing.
         if records:
             self._publish("records", self._parts_of_cases.setdefault(case, self._number + 1), to_table(records, Record))
 
@@ -128,11 +124,9 @@ def write_run(
     records: Sequence[Record],
     samples: Sequence[Samples],
 ) -> None:
-    """Write all of a run's rows of one device model at once, the samples first; the store must have no records of it.
-
-    Interrupted between the two it leaves samples without records. Done again it replaces these, so that the
-    same rows can be written as often as it takes.
-    """
+    """Write all of a run's rows of one device model at once, the samples first; the store must have no records of it."""
+    # Interrupted between the two it leaves samples without records. Done again it replaces these, so that the
+    # same rows can be written as often as it takes.
     location = StoreLocation.of(store)
     partition = _partition(run_id, device_slug, month)
     for dataset in _DATASETS:

@@ -18,10 +18,8 @@ _MOVED = "moved.toml"
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the suite files among files and folders; of a folder, the `*.py` files in it and below that declare operators.
-
-    Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
-    """
+    """Return the suite files among files and folders; of a folder, the `*.py` files in it and below that declare operators."""
+    # Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
     files: list[Path] = []
     for place in places:
         if place.is_dir():
@@ -76,10 +74,8 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
 
 
 def load_suite(path: Path) -> dict[str, Operator]:
-    """Load a suite file and return its operators by name, in the order of declaration.
-
-    It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
-    """
+    """Load a suite file and return its operators by name, in the order of declaration."""
+    # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
     if path.suffix != ".py":
         raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")

@@ -57,10 +57,8 @@ def search(folder: str) -> None:
 
 
 def find_package(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return the spec of the package that a plain name means in a suite.
-
-    Raises ImportError, ValueError, AttributeError or OSError where a module of that name, or a finder, is no ordinary one.
-    """
+    """Return the spec of the package that a plain name means in a suite."""
+    # Raises ImportError, ValueError, AttributeError or OSError where a module of that name, or a finder, is no ordinary one.
     folder = next((finder.folder for finder in sys.meta_path if isinstance(finder, _Current)), str(Path.cwd()))
     found = None if name in _LIBRARIES else importlib.machinery.PathFinder.find_spec(name, [folder, *sys.path])
     return found or importlib.util.find_spec(name)

@@ -28,10 +28,8 @@ class ReachedFiles(NamedTuple):
 
 
 def reached_files(suite: Path, repository: Path) -> ReachedFiles:
-    """Return the files that a suite and its helpers import, packages of the repository included.
-
-    Imports inside of functions count; imports by names that are made at run time are not found.
-    """
+    """Return the files that a suite and its helpers import, packages of the repository included."""
+    # Imports inside of functions count; imports by names that are made at run time are not found.
 
     def imported(file: Path) -> Iterator[Path]:
         return (other for name in _imports(file).names for other in _package_files(name, repository))

@@ -18,10 +18,8 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def about(path: Path, shown: str) -> dict[str, About]:
-    """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed.
-
-    `shown` is the file's name in records.
-    """
+    """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed."""
+    # `shown` is the file's name in records.
     # The parser raises several errors for deep nesting, and a ValueError for bytes that are no text.
     with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         if path.is_file() and path.stat().st_size <= _LARGEST:

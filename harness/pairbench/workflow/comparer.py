@@ -87,12 +87,10 @@ class _Wanted:
 
 
 def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
-    """Return the newest comparable runs of the default branch that are earlier than the current ones.
-
-    Outside a checkout, or where the current runs know no commit, every earlier run among the newest fifty is taken, up to `RECORDS`.
-    Runs with uncommitted changes are never taken. Each series has its own newest runs: of the same environment if there are any, and of
-    the newest source.
-    """
+    """Return the newest comparable runs of the default branch that are earlier than the current ones."""
+    # Outside a checkout, or where the current runs know no commit, every earlier run among the newest fifty is taken, up to `RECORDS`.
+    # Runs with uncommitted changes are never taken. Each series has its own newest runs: of the same environment if there are any, and of
+    # the newest source.
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or "any branch"
     newest_first = sorted(current, key=lambda record: record.run_id, reverse=True)
@@ -137,10 +135,8 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
 
 
 def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
-    """Return the reference's records without series that the current runs were never asked for.
-
-    A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
-    """
+    """Return the reference's records without series that the current runs were never asked for."""
+    # A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
     reference = list(reference)
     scope = Scope.of_records(current, moved)
     here, before = ({series for record in side if (series := Series.of(record))} for side in (current, reference))

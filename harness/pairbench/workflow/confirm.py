@@ -38,10 +38,8 @@ class Confirmed:
 
 
 def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
-    """Compare a run with a reference, and measure series that look worse again, in whole cases.
-
-    A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
-    """
+    """Compare a run with a reference, and measure series that look worse again, in whole cases."""
+    # A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
 
     def judged_now() -> ComparedRuns:
         return Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)

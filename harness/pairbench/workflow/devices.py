@@ -153,11 +153,9 @@ def on_devices(
     *,
     timed: bool = True,
 ) -> None:
-    """Call `work` on every device at the same time, each in a thread and under its lock; raise the first error.
-
-    An interruption is not an error here, for finished results have been handed over by then. Work on a CPU that is not `timed` needs no
-    lock; on a GPU it does, for the lock's holder may need the memory.
-    """
+    """Call `work` on every device at the same time, each in a thread and under its lock; raise the first error."""
+    # An interruption is not an error here, for finished results have been handed over by then. Work on a CPU that is not `timed` needs no
+    # lock; on a GPU it does, for the lock's holder may need the memory.
 
     def locked(device: Device) -> None:
         free = device.kind == "cpu" and not timed

@@ -137,10 +137,8 @@ _MESSAGE = (
 
 
 def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Commit | None:
-    """Return the commit that is checked out in a folder; None outside a checkout or without git.
-
-    A CI job's variables say which pull request it is of; pass none where another commit is measured than the job's.
-    """
+    """Return the commit that is checked out in a folder; None outside a checkout or without git."""
+    # A CI job's variables say which pull request it is of; pass none where another commit is measured than the job's.
     sha = git(folder, "rev-parse", "HEAD")
     if sha is None:
         return None
@@ -306,10 +304,8 @@ def _remove(repository: Path, worktree: Path) -> None:
 
 
 def commits_between(repository: Path, good: str, bad: str) -> tuple[HistoryCommit, ...]:
-    """Return the good end, the commits after it and the bad end, oldest first.
-
-    They are the first parents of the bad end that descend from the good end, so that a merge counts as one commit.
-    """
+    """Return the good end, the commits after it and the bad end, oldest first."""
+    # They are the first parents of the bad end that descend from the good end, so that a merge counts as one commit.
     first, last = resolve(repository, good), resolve(repository, bad)
     if first == last:
         same = f"--good {good!r} and --bad {bad!r} are the same commit {first[:10]}"

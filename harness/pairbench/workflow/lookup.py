@@ -47,10 +47,8 @@ def read_trend(
     policy: Policy = DEFAULT,
     wanted: Wanted = ANY,
 ) -> Reading[Trend]:
-    """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument.
-
-    `timer` is that of the newest run and `last` all runs, where not given.
-    """
+    """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument."""
+    # `timer` is that of the newest run and `last` all runs, where not given.
     series = find_series(store, text, wanted)
     reading, floor, accepted = read_history(store, series.value)
     trend = make_trend(

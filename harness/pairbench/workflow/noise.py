@@ -73,10 +73,8 @@ def accepted_levels(
 def newest_calibrations(
     calibrations: Iterable[Calibration], current: Iterable[Record]
 ) -> tuple[tuple[Calibration, ...], dict[Series, Floor]]:
-    """Return the newest calibration of each device model, and the newest floor of each series.
-
-    Calibrations of another environment count where there are none of the same.
-    """
+    """Return the newest calibration of each device model, and the newest floor of each series."""
+    # Calibrations of another environment count where there are none of the same.
     environments = {record.environment_hash for record in current}
     devices = {record.device_name for record in current}
     # The last one wins: those of the same environment, and of these the newest.

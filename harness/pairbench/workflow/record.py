@@ -47,10 +47,8 @@ COLUMNS = (
 def existing(
     cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
 ) -> set[tuple[str, str]]:
-    """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it.
-
-    `rows` have `COLUMNS`, and are of the same device model and environment.
-    """
+    """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it."""
+    # `rows` have `COLUMNS`, and are of the same device model and environment.
     runs: defaultdict[tuple[str, str], defaultdict[str, dict[Entry, Mapping[str, Any]]]]
     runs = defaultdict(lambda: defaultdict(dict))
     for row in rows:
@@ -85,10 +83,8 @@ TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition
 
 
 def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
-    """Return cases in the order in which they were last tried: those never tried first, then the oldest.
-
-    A measurement of other code or of another definition is no try. A failure is one, or it would come first forever.
-    """
+    """Return cases in the order in which they were last tried: those never tried first, then the oldest."""
+    # A measurement of other code or of another definition is no try. A failure is one, or it would come first forever.
     newest: dict[tuple[Any, ...], str] = {}
     for row in rows:
         if row["reason"] not in _NOT_TRIED:
@@ -209,11 +205,9 @@ def record_run(
     began: float | None = None,
     filled: Commit | None = None,
 ) -> DoneRun:
-    """Run everything that was selected on the devices and keep the results.
-
-    What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
-    when the command began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
-    """
+    """Run everything that was selected on the devices and keep the results."""
+    # What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
+    # when the command began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
     started = time.monotonic() if began is None else began
     config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
     if chosen.survey.broken and not chosen.survey.operators:
@@ -359,10 +353,8 @@ def checkout_of(chosen: Chosen, config: Config) -> Path:
 def without_existing(
     config: Config, environment: Environment, plan: Plan, notify: Callable[[str], None], commit: Commit | None = None
 ) -> Plan:
-    """Return a device's plan without the cases that this code was measured in, on this model and in this environment.
-
-    With a commit, only its own results count. Failures, timeouts and lack of memory are tried again.
-    """
+    """Return a device's plan without the cases that this code was measured in, on this model and in this environment."""
+    # With a commit, only its own results count. Failures, timeouts and lack of memory are tried again.
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
     if commit is None and VARIABLE in os.environ:

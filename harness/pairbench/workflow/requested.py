@@ -42,10 +42,8 @@ class Narrowed:
     def select(
         self, operators: Iterable[OperatorDescription], tiers: Collection[str], named: Collection[str | None]
     ) -> Iterator[tuple[str, str | None]]:
-        """Yield suite and pattern of everything that is asked for, with what is gone: that is missing, and not left out.
-
-        `tiers` are the measured tiers, and `named` the cases measured whatever their tier.
-        """
+        """Yield suite and pattern of everything that is asked for, with what is gone: that is missing, and not left out."""
+        # `tiers` are the measured tiers, and `named` the cases measured whatever their tier.
         for operator in operators:
             if (operator.suite, operator.name) in self.whole:
                 yield operator.suite, operator.name

@@ -55,10 +55,8 @@ class RunSelector:
     """Finds the runs of a store that a word of the command line names."""
 
     def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
-        """Take an opened store.
-
-        Runs that began after `now` are left out of what is picked by time. As a reference, a branch or another store stands for `window` runs.
-        """
+        """Take an opened store."""
+        # Runs that began after `now` are left out of what is picked by time. As a reference, a branch or another store stands for `window` runs.
         self.index = index
         self._repository, self._now, self._window = repository, now, window
         self._notes: list[str] = []
@@ -69,11 +67,9 @@ class RunSelector:
         return cls(RunIndex.of_store(store), Repository(folder), now=dt.datetime.now(dt.UTC))
 
     def pick(self, text: str, *, against: Picked | None = None) -> Picked:
-        """Return the runs that a text names, see `WORDS`.
-
-        With `against`, the current side, a reference for it is picked: `last:N`, a branch or a store are several runs earlier than that. As
-        the current side, a branch or a store is its newest run.
-        """
+        """Return the runs that a text names, see `WORDS`."""
+        # With `against`, the current side, a reference for it is picked: `last:N`, a branch or a store are several runs earlier than that. As
+        # the current side, a branch or a store is its newest run.
         picked = self._pick(text, against)
         if against is None:
             return picked
@@ -156,10 +152,8 @@ class RunSelector:
     def _newest(
         self, index: RunIndex, count: int, against: Picked | None = None, *, behind: int = 0, branch: str | None = None
     ) -> tuple[IndexedRun, ...]:
-        """Return `count` runs after the newest `behind`, earlier than those of `against`, with the runs that confirm them.
-
-        A run that could load no suite is left out: it says nothing of any series.
-        """
+        """Return `count` runs after the newest `behind`, earlier than those of `against`, with the runs that confirm them."""
+        # A run that could load no suite is left out: it says nothing of any series.
         before = min((head.run_id for head in against.heads), default=None) if against else None
 
         def wanted(head: IndexedRun) -> bool:

@@ -32,11 +32,9 @@ class _Asked(SystemExit):
 
 @contextlib.contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """End a command at once on Ctrl-C, SIGTERM and SIGHUP, with its cleaning up and exit code 130.
-
-    Python drops exceptions in a few places, such as the callbacks of imports, with a traceback on stderr. There the exception is raised
-    again a moment later.
-    """
+    """End a command at once on Ctrl-C, SIGTERM and SIGHUP, with its cleaning up and exit code 130."""
+    # Python drops exceptions in a few places, such as the callbacks of imports, with a traceback on stderr. There the exception is raised
+    # again a moment later.
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise _Asked(130)
@@ -154,11 +152,9 @@ def make_context(
     quick: bool = False,
     interrupted: threading.Event | None = None,
 ) -> "Iterator[WorkerContext]":
-    """Give a context with launchers and a cache folder that is removed in the end, so that first calls are first calls.
-
-    `suites` are loaded later: where they name torch's compiler, all workers load it. Workers that only describe suites need less. A
-    `quick` context is for `try`: its compiled code stays for the next time, and threads of forked workers wait as an interpreter's do.
-    """
+    """Give a context with launchers and a cache folder that is removed in the end, so that first calls are first calls."""
+    # `suites` are loaded later: where they name torch's compiler, all workers load it. Workers that only describe suites need less. A
+    # `quick` context is for `try`: its compiled code stays for the next time, and threads of forked workers wait as an interpreter's do.
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
@@ -356,10 +352,8 @@ def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]
 
 
 def stamp(at: "dt.datetime") -> str:
-    """Return a unique name that sorts by the millisecond.
-
-    Runs are in the order of their names, and a run that confirms another may begin in the same second.
-    """
+    """Return a unique name that sorts by the millisecond."""
+    # Runs are in the order of their names, and a run that confirms another may begin in the same second.
     import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
 
     return f"{at:%Y%m%dT%H%M%S}-{at.microsecond // 1000:03d}{secrets.token_hex(3)}"
