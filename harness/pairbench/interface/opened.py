@@ -105,10 +105,8 @@ def refuse_in_worker(what: str) -> None:
 
 @contextlib.contextmanager
 def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = False, **options: Any) -> Iterator[Opened]:
-    """Yield the settings and SELECT arguments of some targets; suites that have to be written for them are held until the end.
-
-    `cases` replaces the cases of operators, and `options` are settings by their names on the command line.
-    """
+    """Yield the settings and SELECT arguments of some targets; suites that have to be written for them are held until the end."""
+    # `cases` replaces the cases of operators, and `options` are settings by their names on the command line.
     several = isinstance(targets, Iterable) and not isinstance(targets, str | os.PathLike | Operator)
     given: list[Any] = list(targets) if several else [] if targets is None else [targets]  # type: ignore[arg-type]
     for target in given:
@@ -199,10 +197,8 @@ def open_functions(
     gradients: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[tuple[Opened, str]]:
-    """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments.
-
-    The suite that is written for it is held until the end; `options` are settings by their names on the command line.
-    """
+    """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments."""
+    # The suite that is written for it is held until the end; `options` are settings by their names on the command line.
     if not isinstance(functions, Mapping) or len(functions) < 2:
         raise UsageError(
             f"functions is {functions!r:.80}, expected two and more by name, the plain one first: {{'plain': f, 'mine': g}}"

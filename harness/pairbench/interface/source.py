@@ -74,10 +74,8 @@ class SourceText:
         return module
 
     def expression(self, value: Any, what: str) -> str:
-        """Return an expression for a value, and add the definitions and imports that it needs.
-
-        `what` names the value in messages, as `variant 'mine'` does.
-        """
+        """Return an expression for a value, and add the definitions and imports that it needs."""
+        # `what` names the value in messages, as `variant 'mine'` does.
         if (literal := literal_of(value)) is not None:
             return self._with_torch(literal)
         if isinstance(value, types.ModuleType):
