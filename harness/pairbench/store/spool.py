@@ -75,10 +75,10 @@ class Spool:
                 return
         self._unkept[path[len(self.location.root) + 1 :]] = content
         self._keep()
-        if self._notify is not None:
+        notify, self._notify = self._notify, None  # once
+        if notify is not None:
             where = f"in {self.folder}" if self.folder else "in memory, for no other place takes them"
-            self._notify(f"pairbench: {self.why}; what is measured from here on is kept {where}")
-            self._notify = None
+            notify(f"pairbench: {self.why}; what is measured from here on is kept {where}")
 
     def publish_alone(self, path: str, content: pa.Buffer) -> None:
         """Publish a file whose folder in the store may not exist yet."""

@@ -154,7 +154,7 @@ def _also_elsewhere(place: StoreLocation, chosen: Chosen, files: Iterable[RunFil
         for run_id, rows in rows_of(file.path).items():
             others = [path for path in own if path == f"{file.folder}/{run_id}.parquet"]
             others += [
-                path for path, runs in chosen.runs.items() if run_id in runs and path.startswith(f"{file.folder}/")
+                path for path, runs in chosen.runs.items() if run_id in runs and path.rpartition("/")[0] == file.folder
             ]
             if not any(rows_of(path).get(run_id, 0) >= rows for path in others if path != file.path):
                 return False

@@ -161,8 +161,7 @@ def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Comm
 
 def pull_request_of(message: str, variables: Mapping[str, str]) -> int | None:
     """Return the number of the pull or merge request: by the CI job's variables, else by the commit's message."""
-    matches = (pattern.search(message) for pattern in _MESSAGE)
-    return _of_job(variables) or next((int(match[1]) for match in matches if match), None)
+    return _of_job(variables) or next((int(match[1]) for one in _MESSAGE if (match := one.search(message))), None)
 
 
 def _of_job(variables: Mapping[str, str]) -> int | None:

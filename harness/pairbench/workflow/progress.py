@@ -102,26 +102,6 @@ class BarProgress(PlainProgress):
         self._progress.stop()
 
 
-class StatusLine:
-    """A line on a terminal that says what goes on and is removed in the end; nothing where stderr is no terminal."""
-
-    def __init__(self) -> None:
-        self._shown = False
-
-    def say(self, text: str) -> None:
-        if sys.stderr.isatty():
-            width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r{safe(text)[:width]}\x1b[K")
-            sys.stderr.flush()
-            self._shown = True
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._shown = False
-
-
 class NotebookProgress(PlainProgress):
     """A line below the notebook's cell that changes with each step and is removed in the end."""
 
@@ -149,18 +129,24 @@ class NotebookProgress(PlainProgress):
         self._shown.update({"text/plain": safe(text)}, raw=True)
 
 
-def _is_notebook() -> bool:
-    """Return whether this process runs the cells of a notebook."""
-    interactive = sys.modules.get("IPython")
-    shell = interactive.get_ipython() if interactive is not None and "IPython.display" in sys.modules else None
-    return shell is not None and hasattr(shell, "kernel")
+class StatusListener:
+    """The callbacks of a try, with a line on a terminal that says what goes on and is removed in the end; results are shown by the caller."""
 
-
-class StatusListener(StatusLine):
-    """The callbacks of a try on a status line; results are shown by the caller."""
+    def __init__(self) -> None:
+        self._shown = False
 
     def doing(self, what: str) -> None:
-        self.say(what)
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r{safe(what)[:width]}\x1b[K")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
 
     def notify(self, text: str) -> None:
         self.clear()
@@ -174,7 +160,11 @@ class StatusListener(StatusLine):
 @contextlib.contextmanager
 def open_progress() -> Iterator[PlainProgress]:
     """Give the progress that suits stderr or the notebook."""
-    progress = NotebookProgress() if _is_notebook() else BarProgress() if sys.stderr.isatty() else PlainProgress()
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None and "IPython.display" in sys.modules else None
+    progress = (
+        NotebookProgress() if hasattr(shell, "kernel") else BarProgress() if sys.stderr.isatty() else PlainProgress()
+    )
     try:
         yield progress
     finally:
