@@ -9,8 +9,7 @@ from pairbench.model.case import Case, declaring, make_case
 from pairbench.model.settings import MODES
 
 _WHOLE = ("launches", "syncs")
-_PAIRS = ("latency_ms", "peak_gib", *_WHOLE)
-QUANTITIES = ("speedup", *_PAIRS)
+QUANTITIES = ("speedup", "latency_ms", "peak_gib", *_WHOLE)
 """Quantities that a claim can be about; `speedup` is baseline over variant, all others are (baseline, variant)."""
 
 

@@ -20,8 +20,6 @@ TEMPORARY = ".tmp"
 ABANDONED_S = 24 * 3600
 """Age in seconds from which an upload, a probe or a temporary file, which live for seconds, was left behind by a killed process."""
 _TRIES = _SCANS = 5
-_UNSETTLED_NS = 50_000_000
-"""Age in ns from which a folder's time of change tells it from one that changes right now; clocks of file systems are coarse."""
 _PAGE = 1000
 """The number of names that an object store lists at once; more than that are no single moment's."""
 
@@ -155,7 +153,8 @@ def _entries(folder: str, seen: set[tuple[int, int]]) -> Iterator[os.DirEntry[st
             after = Path(folder).stat()
         except FileNotFoundError:  # there is none, or no more
             break
-        if after.st_mtime_ns == before.st_mtime_ns < time.time_ns() - _UNSETTLED_NS:
+        # Clocks of file systems are coarse: a folder that changed just now may change again at the same time.
+        if after.st_mtime_ns == before.st_mtime_ns < time.time_ns() - 50_000_000:
             break
     yield from found.values()
 

@@ -38,10 +38,6 @@ _NO_TRAILERS = (
     "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
 )
 _HELD_S, _HELD_BYTES = 60.0, 2**28
-_ATTEMPTS = 4
-"""How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
-_GCS_RETRY_S = 10
-"""Seconds in which a request to Google's store is made again; the last one takes as long again."""
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
@@ -223,7 +219,7 @@ def _opened(url: str) -> tuple[Any, str]:
     # Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
     # Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
     if url.startswith(("gs://", "gcs://")):
-        url = _with(url, "retry_limit_seconds", _GCS_RETRY_S)
+        url = _with(url, "retry_limit_seconds", 10)  # the last one takes as long again
     if not url.startswith("s3://"):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
     try:
@@ -232,8 +228,9 @@ def _opened(url: str) -> tuple[Any, str]:
         filesystem, path = fs.FileSystem.from_uri(url)
     if filesystem.type_name == "s3":
         _, (options,) = filesystem.__reduce__()  # the only way to the options of the URL
-        # The one of a URL gives up after 100 s of silence, each time that something is asked.
-        filesystem = fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
+        # The one of a URL gives up after 100 s of silence, each time that something is asked. A request without an answer takes three
+        # seconds, and waits between them double.
+        filesystem = fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=4))
     return filesystem, path
 
 
@@ -259,7 +256,6 @@ def run_files(paths: Iterable[str]) -> list[RunFile]:
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
 """Content types that do not depend on the machine's own table."""
-_WRITTEN = (".parquet", ".json")
 
 
 @contextmanager
@@ -302,4 +298,6 @@ def fingerprint(place: StoreLocation) -> object:
     """Return a value that differs once anything was written to a store; parts of runs are replaced under their own names."""
     with _failing(place):
         infos = place.filesystem.get_file_info(fs.FileSelector(place.root, allow_not_found=True, recursive=True))
-    return frozenset((info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith(_WRITTEN))
+    return frozenset(
+        (info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith((".parquet", ".json"))
+    )

@@ -67,8 +67,6 @@ def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
 
 _THREADS, _THREADS_REMOTE = 4, 32
 """Files of an object store are waited for side by side."""
-_TIMES_REMOTE = 4
-"""Tries to read a part of an object store that seems damaged: another round replaces it, and its size may be that of the earlier one."""
 _LISTINGS = 10
 """Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
 
@@ -182,7 +180,8 @@ def _attempt(
 ) -> Value | str | None:
     """Return the result of `read`, a sentence where the file cannot be read, or None where it is gone; add unknown versions to `newer`."""
     problem = ""
-    for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
+    # A part of an object store may seem damaged: another round replaces it, and its size may be that of the earlier one.
+    for _ in range(4 if file.is_part and not place.is_local else 1):
         try:
             opened = open_file(place, file, dataset)
             if opened.version > SCHEMA_VERSION:

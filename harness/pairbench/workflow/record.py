@@ -179,9 +179,7 @@ class DoneRun:
             f"{name} was measuring {part:.0%} and judging what it had timed {judging[name]:.1%}"
             for name, part in summary["measuring_fraction"].items()
         )
-        stops = ", ".join(
-            f"{count} {_STOPS.get(reason, 'without a reason')}" for reason, count in summary["stop_reasons"].items()
-        )
+        stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in summary["stop_reasons"].items())
         stored = "not stored" if store is None else f"stored in {store}"
         stored += f"{' as far as it went' * bool(self.kept)}{' (interrupted)' * self.interrupted}"
         lines = [
@@ -194,7 +192,8 @@ class DoneRun:
         return lines + (self.kept.lines() if self.kept else [])
 
 
-_STOPS = {PRECISE: "precise enough", TIME_CAP: "out of the case's time", SAMPLE_CAP: "at the most samples"}
+_STOPS = {None: "without a reason", PRECISE: "precise enough", TIME_CAP: "out of the case's time"}
+_STOPS |= {SAMPLE_CAP: "at the most samples"}
 
 
 def record_run(

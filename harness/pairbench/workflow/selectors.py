@@ -25,8 +25,6 @@ WORDS = (
 
 _AHEAD = dt.timedelta(hours=1)
 """The largest lead of a clock before a run counts as one from the future."""
-_TOGETHER = dt.timedelta(days=1)
-"""The most time between the newest runs of device models that are judged together."""
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
@@ -142,7 +140,7 @@ class RunSelector:
         for head in self.index:
             if not head.has_series or head.confirms is not None or not self.is_past(head):
                 continue
-            if newest and newest[0].named and head.named and newest[0].named - head.named > _TOGETHER:
+            if newest and newest[0].named and head.named and newest[0].named - head.named > dt.timedelta(days=1):
                 break
             if not head.devices <= seen:
                 newest.append(head)
