@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put, write
+from pairbench.cli.say import put, put_rows, write
 from pairbench.errors import UsageError
 
 
@@ -122,7 +122,6 @@ def import_(
     Example: pairbench import pytest-benchmark .benchmarks/*/*.json --implementation backend:torch
     """
     from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
-    from pairbench.report.render import render_rows
 
     wanted = WantedImport(
         tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
@@ -137,7 +136,7 @@ def import_(
         shown.append({name: value for name, value in counted.items() if name != "reason"})
         if row["outcome"] == NOT_IMPORTED:
             reasons[row["reason"].replace(row["source"], "")].append(row["reason"])
-    put(render_rows("imports", rows if given.output == "json" else shown, given.output), nl=False)
+    put_rows("imports", rows if given.output == "json" else shown, given.output)
     # What is wrong with a whole history is told once.
     remark(*(f"{first}{f' (and so are {len(more)} more files)' if more else ''}" for first, *more in reasons.values()))
     if left_out:
@@ -160,7 +159,6 @@ def recipe(
     Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
     """
     from pairbench.integrations import recipes
-    from pairbench.report.render import render_rows
     from pairbench.workflow.setup import FORMATS
 
     if output not in FORMATS:
@@ -180,4 +178,4 @@ def recipe(
         names = ", ".join(one.name for one in known)
         raise UsageError(f"--output {str(file)!r} needs the name of a recipe, one of {names}")
     rows = [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in known]
-    put(render_rows("recipes", rows, output), nl=False)
+    put_rows("recipes", rows, output)

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put
+from pairbench.cli.say import put, put_rows
 
 fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -153,6 +153,5 @@ def certificates(
     Example: pairbench fleet certificates certificates
     """
     from pairbench.features.fleet.dask import make_certificates
-    from pairbench.report.render import render_rows
 
-    put(render_rows("certificates", make_certificates(folder, days=days), given.output), nl=False)
+    put_rows("certificates", make_certificates(folder, days=days), given.output)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put, report_problems
+from pairbench.cli.say import put, put_rows, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
 from pairbench.workflow.progress import StatusListener
@@ -38,10 +38,9 @@ def doctor(given: Given) -> None:
 
     Example: pairbench doctor --device all
     """
-    from pairbench.report.render import render_rows
     from pairbench.workflow.machine import examine
 
-    put(render_rows("doctor", examine(given.config, given.device), given.output), nl=False)
+    put_rows("doctor", examine(given.config, given.device), given.output)
 
 
 @verb("select catalogue implementation stored_tier output")
@@ -51,7 +50,6 @@ def list_(given: Given) -> int | None:
     Example: pairbench list suites/depthwise.py
     """
     from pairbench.plan import taken
-    from pairbench.report.render import render_rows
 
     with open_context(given.config, describes=True) as context:
         chosen = choose(given.config, context, given.select)
@@ -70,7 +68,7 @@ def list_(given: Given) -> int | None:
     if not rows and asked and not broken:
         nothing = f"{' '.join(asked)!r} selects nothing"
         raise SelectionError(f"{nothing}; `pairbench list` without arguments shows everything")
-    put(render_rows("cases", rows, given.output), nl=False)
+    put_rows("cases", rows, given.output)
     return 2 if broken else 0
 
 
@@ -91,7 +89,7 @@ def verify(
 
     Example: pairbench verify suites/conv.py --impostors
     """
-    from pairbench.report.render import render_rows, to_json
+    from pairbench.report.render import to_json
     from pairbench.report.rows import MEANINGS
     from pairbench.workflow.devices import verify_devices
 
@@ -104,11 +102,11 @@ def verify(
         put(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
     else:
         shown = [{name: value for name, value in row.items() if name not in _DETAILS} for row in rows]
-        put(render_rows("verifications", shown, given.output), nl=False)
+        put_rows("verifications", shown, given.output)
         if any(row["oracle_ratio"] is not None for row in shown):
             put(f"oracle_ratio: {MEANINGS['oracle ratio']}")
         if impostors:
-            put(render_rows("impostors", verified.impostor_summary(), given.output), nl=False)
+            put_rows("impostors", verified.impostor_summary(), given.output)
         put(verified.statuses())
     return 2 if broken else 130 if request.context.interrupted.is_set() else int(verified.bad)
 

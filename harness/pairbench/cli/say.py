@@ -5,6 +5,7 @@ What the verbs that judge print besides the table.
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,13 @@ def put(text: object = "", *, nl: bool = True) -> None:
     printed.append(True)
     colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     typer.echo(safe(str(text), colored=colored), nl=nl)
+
+
+def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str) -> None:
+    """Print rows as a table, Markdown or JSON."""
+    from pairbench.report.render import render_rows
+
+    put(render_rows(title, rows, output), nl=False)
 
 
 def say(text: str, *, nl: bool = True) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from typer import Argument, Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put, report_problems, write
+from pairbench.cli.say import put, put_rows, report_problems, write
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.case import TIERS
@@ -37,14 +37,13 @@ def show(
 
     Example: pairbench show latest 'depthwise*' -i triton --format markdown
     """
-    from pairbench.report.render import render_rows
     from pairbench.report.rows import render
     from pairbench.store.reader import read_run, runs
 
     location = store_of(given.config)
     if list_runs:
         found = runs(location)
-        put(render_rows("runs", [vars(run) for run in found.value], given.output), nl=False)
+        put_rows("runs", [vars(run) for run in found.value], given.output)
         remark(*found.problems)
         return
     first, *select = rest or ["latest"]
@@ -200,7 +199,7 @@ def plot(
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
     from pairbench.report.axis_chart import SUFFIXES, axis_chart, chart_rows, crossover_sentences
-    from pairbench.report.render import render_rows, to_json
+    from pairbench.report.render import to_json
     from pairbench.workflow.lookup import stored_points
 
     _check_picture(target, SUFFIXES)
@@ -210,7 +209,7 @@ def plot(
     if given.output == "json":
         put(to_json({"x": chart.x, "y": chart.quantity, "chart": chart, "crossovers": crossovers}), nl=False)
     else:
-        put(render_rows(f"{chart.title}: {chart.y}", rows, given.output), nl=False)
+        put_rows(f"{chart.title}: {chart.y}", rows, given.output)
         for sentence in crossovers:
             put(sentence)
     remark(*reading.problems)
@@ -242,7 +241,6 @@ def accept(
     Example: pairbench accept 'suites/norm.py::rms_norm*-fused-eager' --reason 'exact softmax, see #12'
     """
     from pairbench.features.levels import accept_level
-    from pairbench.report.render import render_rows
 
     stored = accept_level(given.config, series, reason=reason, run=run_id, wanted=given.wanted)
     rows = []
@@ -250,7 +248,7 @@ def accept(
         p50_us = None if one.p50_ns is None else round(one.p50_ns / 1e3, 3)
         row = {"series": one.series.name, "device": one.series.device_name, "p50_us": p50_us}
         rows.append({**row, "run": one.run_id, "file": path})
-    put(render_rows("accepted", rows, given.output), nl=False)
+    put_rows("accepted", rows, given.output)
     remark(*stored.problems)
 
 
