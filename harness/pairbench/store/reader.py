@@ -59,7 +59,6 @@ TREND_COLUMNS = (
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
 
-_RUN = "run_id"
 _THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
 
 
@@ -190,12 +189,12 @@ def _read(
         tidy(place, files.files)
     asked = list(columns) if columns is not None else [*fields_of(dataset), *PARTITIONS.names]
     compacted = any(file.is_compacted for file in files.files)
-    names = list(dict.fromkeys([*asked, _RUN])) if compacted else asked
+    names = list(dict.fromkeys([*asked, "run_id"])) if compacted else asked
     tables, problems = _scan(place, dataset, files, names, where or {})
     table = pa.concat_tables([_schema(dataset, names).empty_table(), *tables.values()])
     if compacted:
         # Compacted rows lie by device model and month, and runs of other device models fall in between.
-        table = table.take(pa.array(np.argsort(ranks(table.column(_RUN)), kind="stable"))).select(asked)
+        table = table.take(pa.array(np.argsort(ranks(table.column("run_id")), kind="stable"))).select(asked)
     return table, problems
 
 
@@ -267,7 +266,7 @@ class WholeStore:
         tables, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
         whole = pa.concat_tables([_schema("records", self._names).empty_table(), *tables.values()])
         self._table = whole.unify_dictionaries().combine_chunks()
-        self._age = ranks(self._table.column(_RUN)) if any(file.is_compacted for file in tables) else None
+        self._age = ranks(self._table.column("run_id")) if any(file.is_compacted for file in tables) else None
         """The rank of each row's run, where rows are not in that order: runs of other device models fall between compacted ones."""
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
@@ -311,7 +310,7 @@ def read_series(
     place = StoreLocation.of(store)
     wanted = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in where.items()}  # type: ignore[arg-type]
     wanted = with_old_names(wanted, place.moved)
-    names = [name for name in fields_of("records") if name in columns or name in wanted or name == _RUN]
+    names = [name for name in fields_of("records") if name in columns or name in wanted or name == "run_id"]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
     return _records(place, files, lambda file: NarrowFile(file).columns(names, wanted, place.moved))
@@ -337,11 +336,11 @@ def _records(
     place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Columns]
 ) -> Reading[tuple[Record, ...]]:
     by_file, problems = read_each(place, "records", files, read, threads=_NARROW_THREADS)
-    several = [columns for columns in by_file.values() if columns[_RUN]]
+    several = [columns for columns in by_file.values() if columns["run_id"]]
     if not several:
         return Reading((), problems)
     whole = {name: list(itertools.chain.from_iterable(one[name] for one in several)) for name in several[0]}
-    run_ids = whole[_RUN]
+    run_ids = whole["run_id"]
     if any(file.is_compacted for file in by_file) and any(map(operator.gt, run_ids, run_ids[1:])):
         # Compacted rows lie by device model and month, and runs of other device models fall in between.
         order = sorted(range(len(run_ids)), key=run_ids.__getitem__)
