@@ -295,7 +295,6 @@ class Chosen:
     runs: dict[str, dict[str, int]]
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
-    """A sentence for each compacted file that cannot be read."""
 
 
 def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:

@@ -72,7 +72,6 @@ def _footer(view: memoryview) -> int:
 LARGEST = 2**30
 """The most bytes of a file, and of its columns once they are decoded. A run of 60,000 records has some 100 MB, with 9 million samples."""
 LARGEST_DOCUMENT = 2**26
-"""The most bytes of a small JSON file."""
 MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
 """The most rows of a file of each dataset. A record takes some kilobytes once it is a row."""
 

@@ -30,7 +30,6 @@ from pairbench.store.opened import BROKEN, OpenedFile, doubled, problem_of
 from pairbench.store.schema import SCHEMA_VERSION, TEXT
 
 SUITE = "suite"
-"""The column that holds a suite's name."""
 
 
 def with_old_names(where: Mapping[str, object], moved: Mapping[str, str]) -> dict[str, Any]:

@@ -42,7 +42,6 @@ PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
 """The columns that the folders name; no file has them."""
 
 ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
-"""Row type of each dataset, by the name of its folder."""
 _HINTS: dict[Any, dict[str, Any]] = {row_type: typing.get_type_hints(row_type) for row_type in ROW_TYPES.values()}
 """The types of the columns; finding them takes longer than reading a small file."""
 

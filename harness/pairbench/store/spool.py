@@ -38,7 +38,6 @@ class Waiting:
     store: str
     """The store that it was meant for, without credentials."""
     why: str
-    """The error of the store."""
 
     @property
     def files(self) -> list[Path]:

@@ -55,7 +55,6 @@ class Merged:
     """The bytes of the merged files; `now` has those of the new ones."""
     now: int
     problems: tuple[str, ...]
-    """A sentence for each file that cannot be read, and stays."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ from pairbench.model.operator import Operator
 from pairbench.suite.modules import NAMESPACE, load_module
 
 _MOVED = "moved.toml"
-"""Name of the file, in a folder of suites, that has the new names of suites that were moved."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -48,7 +48,6 @@ class ReferenceRuns:
 
     side: Side
     heads: tuple[IndexedRun, ...]
-    """The runs of the records, newest first."""
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
     note: str | None = None
@@ -223,7 +222,6 @@ class ComparedRuns:
 
     comparison: Comparison
     note: str | None = None
-    """Why there was nothing to compare with."""
     newer: tuple[str, ...] = ()
     """A sentence for each run that is newer than the judged one and could not be judged itself."""
 

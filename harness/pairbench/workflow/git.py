@@ -228,7 +228,6 @@ class Worktrees:
 
     repository: Path
     folder: Path
-    """The folder of the worktrees, and of scratch files."""
 
     def add(self, name: str, asked: str) -> Checkout:
         """Return the files of a commit in a folder of their own."""

@@ -27,7 +27,6 @@ class Narrowed:
     """The operators that differ from a commit's, the untouched ones measured as a control, and those left out."""
 
     ref: str
-    """The commit as the user named it."""
     sha: str
     changed: dict[OperatorKey, str]
     """The difference of each changed operator."""
@@ -146,7 +145,6 @@ class Scope:
     """The requests of several runs, by device model."""
 
     requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
-    """The request of each run, by device model."""
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
     """Device, suite, mode and tier of everything in runs without a stored request."""
     broken: frozenset[tuple[str, str]] = frozenset()

@@ -34,7 +34,6 @@ class Recorder:
     controls: dict[_Case, list[Outcome]] = field(default_factory=dict)
     """The final outcomes of each case's baseline, one for each mode."""
     sampled: set[tuple[object, ...]] = field(default_factory=set)
-    """The entries and rounds with stored samples."""
 
     def keep(self, outcomes: list[Outcome]) -> list[Record]:
         """Store some outcomes of one case that are final, and return their rows."""

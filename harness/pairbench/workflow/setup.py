@@ -200,7 +200,6 @@ class Chosen:
     implementations: tuple[str, ...] = ()
     """Names or globs, empty for all; the baseline is taken anyway."""
     narrowed: Narrowed | None = None
-    """The restriction by `--changed-since`."""
 
     def operators(self) -> tuple["OperatorDescription", ...]:
         """Return the selected operators, each with its selected cases."""
