@@ -28,9 +28,7 @@ def ab(
     ] = None,
     store: Annotated[
         str | None,
-        Option(
-            help="Folder or URL of a store of its own, to keep both sides' records and raw samples. Default: none is kept."
-        ),
+        Option(help="A store of its own, to keep both sides' records and raw samples. Default: none is kept."),
     ] = None,
     strict: Annotated[
         bool, Option("--strict", help="Fail, with 3, also where something is undecided or cannot be compared.")

@@ -104,10 +104,7 @@ def import_(
         ),
     ] = None,
     device_name: Annotated[
-        str | None,
-        Option(
-            help="Model of the GPU that the benchmarks ran on, which these files do not record. Default: the CPU they name."
-        ),
+        str | None, Option(help="Model of the GPU, which these files do not record. Default: the CPU that they name.")
     ] = None,
 ) -> int | None:
     """Import results of pytest-benchmark or asv. Each file becomes a run that trend, compare and dashboard show.

@@ -98,8 +98,7 @@ def run(
     ] = None,
     scheduler: Annotated[str, Option(metavar="ADDRESS", help="As for `fleet worker`.")] = "tcp://127.0.0.1:8786",
     commit: Annotated[
-        list[str] | None,
-        Option(metavar="REV", help="Measure a commit, branch or tag; repeatable. Default: HEAD."),
+        list[str] | None, Option(metavar="REV", help="Measure a commit, branch or tag; repeatable. Default: HEAD.")
     ] = None,
     devices: Annotated[
         list[str] | None,
@@ -111,10 +110,7 @@ def run(
     ] = None,
     patience: Annotated[
         float,
-        Option(
-            metavar="SECONDS",
-            help="How long to wait for a device that no host has, and for a scheduler that is gone.",
-        ),
+        Option(metavar="SECONDS", help="How long to wait for a device that no host has, or a scheduler that is gone."),
     ] = 600.0,
     certificates: Certificates = None,
     insecure: Insecure = False,

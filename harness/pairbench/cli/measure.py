@@ -76,11 +76,7 @@ def list_(given: Given) -> int | None:
 def verify(
     given: Given,
     impostors: Annotated[
-        bool,
-        Option(
-            "--impostors",
-            help="Audit the tolerances too: every impostor (a deliberately wrong implementation) must be rejected.",
-        ),
+        bool, Option("--impostors", help="Audit tolerances too: each impostor, wrong on purpose, must be rejected.")
     ] = False,
 ) -> int | None:
     """Verify every variant against its baseline, and time nothing. Edge cases are included.
@@ -124,11 +120,7 @@ def try_(
     ] = False,
     watch: Annotated[
         bool,
-        Option(
-            "--watch",
-            "-w",
-            help="Try again whenever a file changes that a suite is made of, until Ctrl-C. With --format json a document a line.",
-        ),
+        Option("--watch", "-w", help="Try again whenever a file of the suites changes, until Ctrl-C; JSON by lines."),
     ] = False,
 ) -> int | None:
     """Take a quick look at what is being edited: right or wrong first, then one round of timing.

@@ -180,8 +180,7 @@ def plot(
         bool | None, Option("--log/--linear", help="Scale of both axes. Default: by how far values spread.")
     ] = None,
     target: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg or .html file, too."),
+        Path | None, Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg or .html file, too.")
     ] = None,
     run_id: Annotated[
         str | None,
@@ -256,8 +255,7 @@ def accept(
 def results(
     given: Given,
     tiers: Annotated[
-        list[str] | None,
-        Option("--tier", help="smoke, real or headline; repeatable. Default: real and headline."),
+        list[str] | None, Option("--tier", help="smoke, real or headline; repeatable. Default: real and headline.")
     ] = None,
     target: Annotated[
         Path | None, Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.")
@@ -323,10 +321,7 @@ def dashboard(
     last: Annotated[int | None, Option(min=1, help="Take the newest N runs. Default: all.")] = None,
     repository: Annotated[
         str | None,
-        Option(
-            metavar="URL",
-            help="The repository on the web, for links to commits and sources. Default: the checkout's origin.",
-        ),
+        Option(metavar="URL", help="The repository on the web, for links into it. Default: the checkout's origin."),
     ] = None,
     address: Annotated[
         str | None, Option(metavar="URL", help="Where the site will be on the web, for the links in its feed.")
@@ -343,11 +338,7 @@ def dashboard(
     ] = None,
     serve: Annotated[bool, Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")] = False,
     live: Annotated[
-        bool,
-        Option(
-            "--live",
-            help="Then show it while runs write to the store: built again after each case, with what is measured now; until Ctrl-C.",
-        ),
+        bool, Option("--live", help="Then show it with runs under way, built again after each case, until Ctrl-C.")
     ] = False,
     port: Annotated[int, Option(min=0, max=65535, help="Of --serve and --live; 0 takes a free one.")] = 8000,
 ) -> None:
