@@ -7,10 +7,6 @@ sorted by case, so that one series over all runs is in one row group. The footer
 each, and the cases of each group. Beside the checksum of the whole file it has one for the footer and for each group:
 
     groups | "pairbench:groups:", 4 bytes for each group, 4 bytes for these and the footer | the whole file's checksum | footer
-
-Whatever happens to a process that compacts, and whatever is copied into a store, a run may be in several files of a folder: its own, and
-compacted ones. It is read from the file that has most rows of it, for rows are only ever added; of equal ones from the compacted file with
-most runs.
 """
 
 import hashlib
@@ -303,7 +299,7 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
     if not compacted:
         return Chosen(files=tuple(files), runs={})
     runs, problems = _runs_of(place, compacted, _index(place))
-    # The best first.
+    # Of files with the same run the one with most rows, for rows are only ever added; of equal ones the compacted one with most runs.
     best: dict[tuple[str, str], tuple[int, str]] = {}
     for path in sorted(runs, key=lambda path: (-len(runs[path]), path)):
         folder = path.rpartition("/")[0]

@@ -1,9 +1,4 @@
-"""Upkeep of a store: merges the records of old runs into fewer files, checks every file, and removes the raw samples of old runs.
-
-A merged file is written, has been read back and holds every row, before the first of the files that it replaces is deleted; until then, and
-for ever if the process is killed, each run is read from one of them (`compacted.choose`). Two that compact at once, or a store that is
-copied into another, leave at most files too many, which the next one removes.
-"""
+"""Upkeep of a store: merges the records of old runs into fewer files, checks every file, and removes the raw samples of old runs."""
 
 import datetime as dt
 import functools
