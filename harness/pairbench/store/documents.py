@@ -109,12 +109,13 @@ def _value(hint: Any, content: Any, name: str) -> Any:
     return _checked(content, hint, name)
 
 
-_WORDS = {str: "a text", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
+_WORDS: dict[Any, str] = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
+_WORDS[bool] = "true or false"
 
 
 def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
-        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {_WORDS.get(wanted, 'a number')}")  # type: ignore[arg-type]
+        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {_WORDS.get(wanted, 'a number')}")
     return content
 
 

@@ -177,8 +177,8 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     names = named[["suite", "operator", "case", "device_name", "device_kind"]].drop_duplicates()
     rows_of_names = list(names.itertuples(index=False, name=None))
     devices = wanted.devices({device: kind for *_, device, kind in rows_of_names})
-    there = [names for *names, device, _ in rows_of_names if device in devices]
-    cases = {case for suite, operator, case in there if wanted.selects(suite, operator, case)}
+    on_devices = [names for *names, device, _ in rows_of_names if device in devices]
+    cases = {case for suite, operator, case in on_devices if wanted.selects(suite, operator, case)}
     newest = named[named["case"].isin(cases)].drop_duplicates(subset=list(COLUMNS), keep="last")
     run_of = {Series(**{name: row[name] for name in COLUMNS}): row["run_id"] for row in newest.to_dict("records")}
     if not run_of:

@@ -134,8 +134,9 @@ class Requested:
                 return None
             select = tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"])
             suites = frozenset(moved.get(suite, suite) for suite in stored["suites"])
-            names = {name: frozenset(stored.get(name, ())) for name in ("implementations", "tiers", "modes")}
-            return cls(select=select, suites=suites, **names)
+            tiers, modes = frozenset(stored["tiers"]), frozenset(stored["modes"])
+            names = frozenset(stored.get("implementations", ()))
+            return cls(select=select, suites=suites, tiers=tiers, modes=modes, implementations=names)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
