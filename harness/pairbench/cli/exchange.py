@@ -124,10 +124,11 @@ def import_(
         tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
     )
     rows: list[dict[str, Any]] = import_runs(given.config.store, wanted)
-    left_out, reasons, shown = Counter[str](), defaultdict[str, list[str]](list), []
+    left_out, reasons = Counter[str](), defaultdict[str, list[str]](list)
+    shown: list[dict[str, Any]] = []
     for row in rows:
-        values = Counter(row.get("left_out", {}))
-        left_out += values
+        values = Counter[str](row.get("left_out", {}))
+        left_out.update(values)
         # A table counts what was left out; names and reasons are on stderr.
         counted = {**row, "commit": (row.get("commit") or "")[:10], "left_out": values.total()}
         shown.append({name: value for name, value in counted.items() if name != "reason"})
