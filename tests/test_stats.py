@@ -1,7 +1,7 @@
 """The statistics against NumPy, SciPy, a slow reference and simulated truth."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import scipy.special
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from pairbench import stats
 
@@ -16,6 +17,10 @@ latencies = st.floats(1.0, 1e9)
 rounds_of_latencies = st.lists(st.lists(latencies, min_size=1, max_size=12), min_size=1, max_size=5)
 enough_latencies = rounds_of_latencies.filter(lambda rounds: len(rounds) > 1 or len(rounds[0]) >= 6)
 cheap = settings(max_examples=40, deadline=None)
+
+
+def latency_interval(rounds: Sequence[ArrayLike], q: float, **options: int) -> stats.Interval:
+    return stats.latency_intervals(rounds, (q,), **options)[0]
 
 
 def slow_bootstrap(
@@ -61,25 +66,25 @@ def test_draws_take_whole_rounds_and_then_blocks() -> None:
 @cheap
 @given(enough_latencies, st.sampled_from([50.0, 95.0]))
 def test_estimate_is_the_pooled_percentile_and_lies_inside(rounds: list[list[float]], q: float) -> None:
-    interval = stats.latency_interval(rounds, q, resamples=50)
+    interval = latency_interval(rounds, q, resamples=50)
     assert interval.estimate == pytest.approx(np.percentile(np.concatenate(rounds), q))
     assert interval.low <= interval.estimate <= interval.high
 
 
 def test_one_round_of_too_few_samples_has_no_interval() -> None:
     for values in ([7.0], [7.0, 8.0, 9.0, 10.0, 11.0]):
-        latency, speedup = stats.latency_interval([values], 50), stats.speedup_interval([values], [values])
+        latency, speedup = latency_interval([values], 50), stats.speedup_interval([values], [values])
         assert (latency.estimate, speedup.estimate) == (np.median(values), 1.0)
         assert all(math.isnan(end) for end in (*latency[1:], *speedup[1:]))
-    assert stats.latency_interval([[7.0, 8.0, 9.0, 10.0, 11.0, 12.0]], 50).high <= 12
-    assert stats.latency_interval([[7.0], [8.0]], 50).high > 8, "two rounds tell how far rounds spread"
+    assert latency_interval([[7.0, 8.0, 9.0, 10.0, 11.0, 12.0]], 50).high <= 12
+    assert latency_interval([[7.0], [8.0]], 50).high > 8, "two rounds tell how far rounds spread"
 
 
 @cheap
 @given(enough_latencies, st.sampled_from([1e-3, 1e3]))
 def test_interval_scales_with_its_values(rounds: list[list[float]], factor: float) -> None:
-    plain = stats.latency_interval(rounds, 50, resamples=50)
-    scaled = stats.latency_interval([[value * factor for value in values] for values in rounds], 50, resamples=50)
+    plain = latency_interval(rounds, 50, resamples=50)
+    scaled = latency_interval([[value * factor for value in values] for values in rounds], 50, resamples=50)
     assert scaled == pytest.approx([end * factor for end in plain], rel=1e-9)
 
 
@@ -109,21 +114,21 @@ def test_speedup_of_a_constant_factor_is_that_factor(rounds: list[list[float]], 
 
 def test_order_within_a_round_does_not_matter_to_the_estimate() -> None:
     values = np.random.default_rng(0).normal(100, 3, (3, 50))
-    forward = stats.latency_interval(list(values), 50)
-    backward = stats.latency_interval(list(values[:, ::-1]), 50)
+    forward = latency_interval(list(values), 50)
+    backward = latency_interval(list(values[:, ::-1]), 50)
     assert forward.estimate == backward.estimate
     assert forward == pytest.approx(backward, rel=0.005)
 
 
 def test_a_seed_gives_one_answer() -> None:
     values = [np.random.default_rng(0).normal(100, 3, 50)]
-    assert stats.latency_interval(values, 50, seed=4) == stats.latency_interval(values, 50, seed=4)
-    assert stats.latency_interval(values, 50, seed=4) != stats.latency_interval(values, 50, seed=5)
+    assert latency_interval(values, 50, seed=4) == latency_interval(values, 50, seed=4)
+    assert latency_interval(values, 50, seed=4) != latency_interval(values, 50, seed=5)
 
 
 def test_one_round_agrees_with_scipys_bootstrap() -> None:
     values = np.random.default_rng(0).normal(100, 3, 200)
-    ours = stats.latency_interval([values], 50, resamples=4000)
+    ours = latency_interval([values], 50, resamples=4000)
     theirs = scipy.stats.bootstrap(
         (values,), np.median, method="percentile", n_resamples=4000, rng=np.random.default_rng(1)
     ).confidence_interval
@@ -133,7 +138,7 @@ def test_one_round_agrees_with_scipys_bootstrap() -> None:
 def test_a_spread_between_rounds_gives_at_least_students_interval() -> None:
     rounds = [[100.0] * 20, [102.0] * 20, [104.0] * 20]
     student = scipy.stats.t.interval(0.95, 2, loc=math.log(102), scale=np.std(np.log([100, 102, 104]), ddof=1) / 3**0.5)
-    interval = stats.latency_interval(rounds, 50)
+    interval = latency_interval(rounds, 50)
     assert (interval.low, interval.high) == pytest.approx(tuple(np.exp(student)), rel=1e-3)
 
 
@@ -147,7 +152,7 @@ def test_intervals_hold_the_truth(count: int, between: float) -> None:
         common, own = generator.normal(0, between, (2, count, 1))
         baseline = 200 * np.exp(common + generator.normal(0, 0.01, (count, 40)))
         variant = 100 * np.exp(common + own + generator.normal(0, 0.01, (count, 40)))
-        _, low, high = stats.latency_interval(list(baseline), 50, resamples=200, seed=seed)
+        _, low, high = latency_interval(list(baseline), 50, resamples=200, seed=seed)
         hits["latency"] += low <= 200 <= high
         _, low, high = stats.speedup_interval(list(baseline), list(variant), resamples=200, seed=seed)
         hits["speedup"] += low <= 2 <= high
@@ -160,7 +165,7 @@ def test_what_slows_a_whole_round_cancels_in_the_speedup() -> None:
     variant = rounds / 2 * generator.normal(1, 0.001, rounds.shape)
     speedup = stats.speedup_interval(list(rounds), list(variant))
     assert speedup.high - speedup.low < 0.01
-    latency = stats.latency_interval(list(rounds), 50)
+    latency = latency_interval(list(rounds), 50)
     assert latency.high / latency.low > 1.3
 
 
@@ -204,7 +209,7 @@ def test_outliers_are_labelled_beyond_three_interquartile_ranges() -> None:
 )
 def test_what_is_no_latency_is_refused(rounds: list[list[float]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        stats.latency_interval(rounds, 50)
+        latency_interval(rounds, 50)
 
 
 def test_sides_of_unequal_length_are_refused() -> None:
@@ -221,7 +226,6 @@ def test_the_rank_of_the_medians_interval_is_scipys() -> None:
 
 def test_nothing_seen_is_the_rule_of_three() -> None:
     assert stats.upper_bound(0, 3000) == pytest.approx(3 / 3000, rel=0.01)
-    assert stats.upper_bound(0, 3000, confidence=0.99) > stats.upper_bound(0, 3000)
 
 
 @pytest.mark.parametrize("tries", [0, 1, 7])

@@ -47,10 +47,8 @@ class Config:
 
 
 def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:
-    """Return the configuration for a folder.
-
-    `options` are those of the command line, named as in the file; None for options that are not given. They win over the file.
-    """
+    """Return the configuration for a folder."""
+    # `options` are those of the command line, named as in the file; None for options that are not given. They win over the file.
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
     suites, store = _texts(chosen, "suites", "files and folders"), chosen.pop("store", "results")
@@ -105,20 +103,15 @@ def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
     return start, {}
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-"""Seconds of each unit of a budget."""
-
-
 def _seconds(budget: object) -> float | None:
     """Return a length of time such as 10m in seconds; None for `none`, which overrides the file's budget."""
     if budget == "none":
         return None
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh])", budget) if isinstance(budget, str) else None
-    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    parts = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh])", budget) if isinstance(budget, str) else None
+    seconds = float(parts[1]) * {"s": 1, "m": 60, "h": 3600}[parts[2]] if parts else 0.0
     if not seconds:
-        raise ConfigError(
-            f"setting 'budget' is {budget!r}, expected a length of time such as '90s', '10m' or '1h', or 'none'"
-        )
+        expected = "a length of time such as '90s', '10m' or '1h', or 'none'"
+        raise ConfigError(f"setting 'budget' is {budget!r}, expected {expected}")
     return seconds
 
 
@@ -133,21 +126,15 @@ def _checked(name: str, value: Any) -> Any:
         return _checked_choices(name.removesuffix("s"), value, TIERS if name == "tiers" else MODES)
     if name == "timer":
         return _checked_choices(name, value, TIMERS)[0]
-    default = known[name]
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        raise ConfigError(f"setting {name!r} is {value!r}, expected true or false")
-    wanted = int if isinstance(default, int) else float
-    if isinstance(value, bool) or not isinstance(value, int | float) or (wanted is int and not isinstance(value, int)):
-        raise ConfigError(
-            f"setting {name!r} is {value!r}, expected {'a whole number' if wanted is int else 'a number'}"
-        )
+    kind: type = type(known[name])
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, int if kind is int else int | float):
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ConfigError(f"setting {name!r} is {value!r}, expected {expected}")
     if not math.isfinite(value):
         raise ConfigError(f"setting {name!r} is {value!r}, expected a finite number")
-    if value < (0 if name == "seed" else 1 if wanted is int else 0) or (wanted is float and value == 0):
+    if value < (kind is int and name != "seed") or (kind is float and value == 0):
         raise ConfigError(f"setting {name!r} is {value!r}, expected more than 0")
-    return wanted(value)
+    return kind(value)
 
 
 def _checked_choices(name: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:

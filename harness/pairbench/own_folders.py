@@ -43,10 +43,8 @@ def temporary_folder() -> Path:
 
 
 def make_own(base: Path, *names: str) -> Path:
-    """Make a folder below a base folder, and return it; nobody else can write to the folders on the way.
-
-    Raises OSError where that cannot be, or where one of them is a link or somebody else's.
-    """
+    """Make a folder below a base folder, and return it; nobody else can write to the folders on the way."""
+    # Raises OSError where that cannot be, or where one of them is a link or somebody else's.
     base.parent.mkdir(parents=True, exist_ok=True)
     folder = base
     for name in ("", *names):
@@ -74,10 +72,8 @@ def check_own(folder: Path) -> None:
 
 @contextlib.contextmanager
 def held_folder(base: Path | None = None, prefix: str = _HELD) -> Iterator[Path]:
-    """Make and hold a temporary folder that only this user can read; it is removed at the end.
-
-    `sweep_folders` removes folders with the same prefix that nobody holds.
-    """
+    """Make and hold a temporary folder that only this user can read; it is removed at the end."""
+    # `sweep_folders` removes folders with the same prefix that nobody holds.
     folder, descriptor = _make_held(base or Path(tempfile.gettempdir()), prefix)
     try:
         yield folder
@@ -108,10 +104,8 @@ def _make_held(base: Path, prefix: str) -> tuple[Path, int]:
 
 
 def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
-    """Remove the temporary folders that nobody holds: the processes that made them were killed.
-
-    Links are not followed, and folders of other users, or on a file system without locks, are left alone.
-    """
+    """Remove the temporary folders that nobody holds: the processes that made them were killed."""
+    # Links are not followed, and folders of other users, or on a file system without locks, are left alone.
     with contextlib.suppress(OSError):
         for folder in (base or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
             with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,11 +41,8 @@ class Selection:
 
     def takes_name(self, suite: str, operator: str | None, case: str | None) -> bool:
         """Return whether a case is selected, given the names that records have."""
-        if (
-            self.suite is not None
-            and suite != self.suite
-            and not (self.suite.endswith("/") and suite.startswith(self.suite))
-        ):
+        is_inside = self.suite is not None and self.suite.endswith("/") and suite.startswith(self.suite)
+        if self.suite not in (None, suite) and not is_inside:
             return False
         return self.pattern is None or any(_matches(name, self.pattern) for name in (operator, case) if name)
 
@@ -60,11 +58,9 @@ def parse_selection(text: str) -> Selection:
 
 
 def narrow(selections: Iterable[Selection]) -> tuple[Selection, ...]:
-    """Return selections in which names without a file are confined to the files that are named as a whole.
-
-    `a.py 'conv*'` selects operators like `conv*` in a.py, neither all of a.py nor operators elsewhere. `a.py::conv` stands for itself,
-    and where no whole file is named a name is looked for everywhere.
-    """
+    """Return selections in which names without a file are confined to the files that are named as a whole."""
+    # `a.py 'conv*'` selects operators like `conv*` in a.py, neither all of a.py nor operators elsewhere. `a.py::conv` stands for itself,
+    # and where no whole file is named a name is looked for everywhere.
     selections = tuple(selections)
     files = [one for one in selections if one.pattern is None]
     names = [one for one in selections if one.suite is None]
@@ -135,26 +131,20 @@ ANY = Wanted()
 
 @dataclass(frozen=True, kw_only=True)
 class Subset:
-    """The cases and implementations of the loaded suites to take."""
+    """The cases and implementations of the loaded suites to take, all where nothing is named; edge cases for verification only."""
 
     selections: tuple[Selection, ...] = ()
-    """The SELECT arguments; empty for everything."""
     implementations: tuple[str, ...] = ()
-    """Names or globs of the implementations that are taken with the baseline; empty for all."""
     edge: bool = False
-    """Whether edge cases are taken too, as verification does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Equipment:
-    """A device and the other equipment of its machine that implementations need."""
+    """The device that a plan is for, the number of GPUs of its model, and whether Triton is installed."""
 
     device: Device
-    """The device that a plan is for."""
     gpus: int = 1
-    """Number of GPUs of the device's model that an implementation can use."""
     triton: bool = True
-    """Whether Triton is installed."""
 
 
 def make_plan(
@@ -195,9 +185,9 @@ def check_selections(
     """Check that each SELECT argument takes a case, or could take one if a suite had not failed to load."""
     failed = {suite.suite for suite in broken}
     # An argument that is looked for in several files is several selections.
-    by_text: dict[str, list[Selection]] = {}
+    by_text: dict[str, list[Selection]] = defaultdict(list)
     for selection in selections:
-        by_text.setdefault(selection.text, []).append(selection)
+        by_text[selection.text].append(selection)
     for text, meant in by_text.items():
         taken = any(one.takes(operator, case) for one in meant for operator in operators for case in operator.cases)
         if not taken and not any(one.suite in failed for one in meant):
@@ -225,10 +215,8 @@ def equipped(device: Device, devices: tuple[Device, ...], cases: Iterable[Planne
 
 
 def left_to(plan: Plan, leader: Device) -> Plan:
-    """Return a plan without entries that use several GPUs: the leader, a GPU of the same model, measures them for all.
-
-    Otherwise every session would hold every GPU, and none could run beside another.
-    """
+    """Return a plan without entries that use several GPUs: the leader, a GPU of the same model, measures them for all."""
+    # Otherwise every session would hold every GPU, and none could run beside another.
     reason = f"uses several GPUs, and is measured on {leader.selector}, which takes the others along"
 
     def left(planned: PlannedCase) -> PlannedCase:
@@ -260,21 +248,16 @@ def one_of_each(
     cases: Sequence[PlannedCase], selections: Sequence[Selection], device: Device
 ) -> tuple[PlannedCase, ...]:
     """Return the cases that are selected by their keys, and a typical one of each other operator."""
-    by_operator: dict[tuple[str, str], list[PlannedCase]] = {}
+    by_operator: dict[tuple[str, str], list[PlannedCase]] = defaultdict(list)
     for planned in cases:
-        by_operator.setdefault((planned.operator.suite, planned.operator.name), []).append(planned)
+        by_operator[planned.operator.suite, planned.operator.name].append(planned)
     taken: list[PlannedCase] = []
-    for of_operator in by_operator.values():
-        named = [planned for planned in of_operator if any(_names_case(one, planned) for one in selections)]
+    for (suite, operator), of_operator in by_operator.items():
+        # A selection that takes the whole operator names none of its cases.
+        naming = [one for one in selections if one.pattern is not None and not one.takes_name(suite, operator, None)]
+        named = [item for item in of_operator if any(one.takes_name(suite, None, item.case.key) for one in naming)]
         taken += named or [typical(of_operator, device)]
     return tuple(taken)
-
-
-def _names_case(selection: Selection, planned: PlannedCase) -> bool:
-    """Return whether a selection names a case rather than its whole operator."""
-    suite, operator, key = planned.operator.suite, planned.operator.name, planned.case.key
-    whole = selection.pattern is None or selection.takes_name(suite, operator, None)
-    return not whole and selection.takes_name(suite, None, key)
 
 
 def _wanted(
@@ -308,11 +291,7 @@ def check_implementations(implementations: Iterable[str], operators: Iterable[Op
 
 
 def _planned(
-    operator: OperatorDescription,
-    case: Case,
-    names: tuple[str, ...],
-    equipment: Equipment,
-    modes: tuple[str, ...],
+    operator: OperatorDescription, case: Case, names: tuple[str, ...], equipment: Equipment, modes: tuple[str, ...]
 ) -> PlannedCase:
     device = equipment.device
     entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
@@ -330,19 +309,15 @@ def _planned(
 def _unmet(implementation: ImplementationDescription, equipment: Equipment) -> str | None:
     device, gpus = equipment.device, equipment.gpus
     for need in implementation.needs:
-        if need == "triton":
-            if not equipment.triton:
-                return "needs Triton, which is not installed"
-        elif need in ("cpu", "cuda"):
-            if device.kind != need:
-                return f"needs {'a CPU' if need == 'cpu' else 'a CUDA device'}; this is {device.selector}"
-        elif need.startswith("gpus:"):
-            if device.kind != "cuda" or gpus < implementation.gpus:
-                return f"needs {implementation.gpus} GPUs; here are {gpus if device.kind == 'cuda' else 0}"
-        elif need.startswith("sm_"):
-            have = 0 if device.capability is None else device.capability[0] * 10 + device.capability[1]
-            if have < int(need.removeprefix("sm_")):
-                return f"needs {need} or newer; this is {f'sm_{have}' if have else device.selector}"
+        if need == "triton" and not equipment.triton:
+            return "needs Triton, which is not installed"
+        if need in ("cpu", "cuda") and device.kind != need:
+            return f"needs {'a CPU' if need == 'cpu' else 'a CUDA device'}; this is {device.selector}"
+        if need.startswith("gpus:") and (device.kind != "cuda" or gpus < implementation.gpus):
+            return f"needs {implementation.gpus} GPUs; here are {gpus if device.kind == 'cuda' else 0}"
+        have = 0 if device.capability is None else device.capability[0] * 10 + device.capability[1]
+        if need.startswith("sm_") and have < int(need.removeprefix("sm_")):
+            return f"needs {need} or newer; this is {f'sm_{have}' if have else device.selector}"
     return None
 
 

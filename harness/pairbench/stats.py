@@ -49,11 +49,7 @@ class Interval(NamedTuple):
 
 
 def percentile(values: ArrayLike, q: float) -> float:
-    """Return the q-th percentile, q from 0 to 100, by linear interpolation.
-
-    Raises:
-        ValueError: the values are no list of at least one number.
-    """
+    """Return the q-th percentile, q from 0 to 100, by linear interpolation; ValueError where there is no value."""
     return percentiles(values, (q,))[0]
 
 
@@ -68,35 +64,16 @@ def quick(values: Sequence[float]) -> float:
 
 
 def lower_mean(values: ArrayLike) -> float:
-    """Return the mean of the lower half of some values, the middle one of an odd number among them.
-
-    Raises:
-        ValueError: the values are no list of at least one number.
-    """
+    """Return the mean of the lower half of some values, the middle one of an odd number among them."""
     ordered = np.sort(_checked(values))
     return float(ordered[: (len(ordered) + 1) // 2].mean())
-
-
-def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 1000, seed: int = 0) -> Interval:
-    """Return a percentile of the pooled samples of all rounds, with its 95 % interval; see `latency_intervals`."""
-    (interval,) = latency_intervals(rounds, (q,), resamples=resamples, seed=seed)
-    return interval
 
 
 def latency_intervals(
     rounds: Sequence[ArrayLike], several: Sequence[float], *, resamples: int = 1000, seed: int = 0
 ) -> tuple[Interval, ...]:
-    """Return percentiles of the pooled samples of all rounds, with their 95 % intervals, in the samples' unit.
-
-    Args:
-        rounds: for each round its samples, a list of positive numbers; rounds may differ in length.
-        several: the percentiles, each from 0 to 100; a second one costs hardly more than the first.
-        resamples: of the bootstrap.
-        seed: of its random numbers.
-
-    Raises:
-        ValueError: there is no round, a round is empty, or a sample is not positive and finite.
-    """
+    """Return percentiles, each from 0 to 100, of the pooled samples of all rounds, with their 95 % intervals, in the samples' unit."""
+    # Rounds may differ in length; none may be empty, and samples are positive and finite: else there is a ValueError.
     pooled = _Pool([_positive(values) for values in rounds])
     estimates = percentiles(pooled.values, several)
     drawn = np.concatenate([pooled.percentiles(draw, several) for draw in _draws(pooled.lengths, resamples, seed)], 1)
@@ -107,14 +84,9 @@ def latency_intervals(
 def speedup_interval(
     baseline_rounds: Sequence[ArrayLike], variant_rounds: Sequence[ArrayLike], *, resamples: int = 1000, seed: int = 0
 ) -> Interval:
-    """Return the pooled median of the baseline over that of the variant, with its interval.
-
-    Samples at the same index in both were taken in the same block, and are drawn together: what slows a whole block or
-    a whole round cancels.
-
-    Raises:
-        ValueError: the rounds of both differ in length, or as `latency_interval` does.
-    """
+    """Return the pooled median of the baseline over that of the variant, with its interval."""
+    # Samples at the same index in both were taken in the same block, and are drawn together: what slows a whole block or
+    # a whole round cancels.
     baseline = _Pool([_positive(values) for values in baseline_rounds])
     variant = _Pool([_positive(values) for values in variant_rounds])
     if baseline.lengths.tolist() != variant.lengths.tolist():
@@ -131,10 +103,8 @@ def speedup_interval(
 
 
 def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
-    """Return the ratio of two independent estimates; its ends are NaN where those of one are not known.
-
-    In log units the ends of independent intervals add like standard deviations.
-    """
+    """Return the ratio of two independent estimates; its ends are NaN where those of one are not known."""
+    # In log units the ends of independent intervals add like standard deviations.
     ratio = numerator.estimate / denominator.estimate
     if not (numerator.low > 0 and denominator.low > 0):
         return Interval(ratio, float("nan"), float("nan"))
@@ -144,10 +114,8 @@ def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
 
 
 def rounds_interval(logs: ArrayLike) -> Interval:
-    """Return the mean of some rounds' logarithms as a ratio or latency, with Student's 95 % interval.
-
-    It speaks for the spread between rounds alone; the ends are NaN for fewer than two.
-    """
+    """Return the mean of some rounds' logarithms as a ratio or latency, with Student's 95 % interval."""
+    # It speaks for the spread between rounds alone; the ends are NaN for fewer than two.
     values = _checked(logs)
     middle = float(values.mean())
     if len(values) < 2:
@@ -157,11 +125,9 @@ def rounds_interval(logs: ArrayLike) -> Interval:
 
 
 def paired_halfwidth(log_ratios: ArrayLike) -> float:
-    """Return how far the 95 % interval of the median reaches to its wider side; infinite for fewer than 8 values.
-
-    From order statistics (the sign test turned round), so it assumes no distribution and costs microseconds: it decides
-    between two blocks whether to go on. It speaks for one round only.
-    """
+    """Return how far the 95 % interval of the median reaches to its wider side; infinite for fewer than 8 values."""
+    # From order statistics (the sign test turned round), so it assumes no distribution and costs microseconds: it decides
+    # between two blocks whether to go on. It speaks for one round only.
     values = np.asarray(log_ratios, dtype=np.float64)
     if len(values) < 8:
         return float("inf")
@@ -171,26 +137,18 @@ def paired_halfwidth(log_ratios: ArrayLike) -> float:
     return float(max(median - ordered[rank], ordered[len(values) - 1 - rank] - median))
 
 
-def upper_bound(seen: int, tries: int, *, confidence: float = 0.95) -> float:
-    """Return the largest rate that a count of events does not contradict (Clopper and Pearson 1934, one-sided).
-
-    Args:
-        seen: The number of events.
-        tries: The number of times that they could have happened; taken as independent.
-        confidence: With which the true rate is below.
-    """
+def upper_bound(seen: int, tries: int) -> float:
+    """Return the largest rate that so many events in so many independent tries do not contradict (Clopper and Pearson 1934, one-sided)."""
     from scipy import special
 
     if not 0 <= seen <= tries:
         raise ValueError(f"seen {seen} times in {tries} tries, expected 0 to {tries}")
-    return 1.0 if seen == tries else float(special.betaincinv(seen + 1, tries - seen, confidence))
+    return 1.0 if seen == tries else float(special.betaincinv(seen + 1, tries - seen, _CONFIDENCE))
 
 
 def outliers(values: ArrayLike) -> NDArray[np.bool_]:
-    """Return for each value whether it lies more than three interquartile ranges beyond the quartiles, as a bool array.
-
-    A label only: nothing is dropped.
-    """
+    """Return for each value whether it lies more than three interquartile ranges beyond the quartiles, as a bool array."""
+    # A label only: nothing is dropped.
     array = np.asarray(values, dtype=np.float64)
     if not len(array):
         return np.zeros(0, dtype=bool)
@@ -260,17 +218,13 @@ def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -
         return Interval(estimate, float("nan"), float("nan"))
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail])
-    reach = 1.0
-    if len(of_rounds) > 1:
-        reach = np.exp(_reach(np.log(of_rounds)))
+    reach = np.exp(_reach(np.log(of_rounds))) if len(of_rounds) > 1 else 1.0
     return Interval(estimate, float(min(low, estimate / reach)), float(max(high, estimate * reach)))
 
 
 def _reach(logs: Floats) -> float:
     """Return how far Student's 95 % interval of the mean reaches to either side."""
-    from scipy import (
-        special,  # takes a third of a second to import, which a caller of other functions need not wait for
-    )
+    from scipy import special  # takes a third of a second to import, which callers of other functions need not wait for
 
     error = np.std(logs, ddof=1) / np.sqrt(len(logs))
     return float(special.stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2) * error)
@@ -278,10 +232,8 @@ def _reach(logs: Floats) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _median_rank(size: int) -> int:
-    """Return the rank from either end whose order statistics enclose the median with at least 95 %.
-
-    Counted exactly: SciPy has the function, and a worker that times needs nothing else of it, which takes half a second to import.
-    """
+    """Return the rank from either end whose order statistics enclose the median with at least 95 %."""
+    # Counted exactly: SciPy has the function, and a worker that times needs nothing else of it, which takes half a second to import.
     allowed = (1 - Fraction(str(_CONFIDENCE))) / 2 * 2**size
     rank, ways, below = 0, 1, 1
     while below <= allowed:

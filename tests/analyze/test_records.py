@@ -23,7 +23,7 @@ from pairbench.model.outcome import (
 )
 from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription
 from pairbench.model.record import KernelCount, Record
-from pairbench.stats import latency_interval, speedup_interval
+from pairbench.stats import latency_intervals, speedup_interval
 from tests.builders import described
 
 RUN = Run(
@@ -131,7 +131,7 @@ def test_each_latency_has_intervals_and_rounds(pair: tuple[Record, Record]) -> N
     for name, rounds in (("device", DEVICE), ("call", QUICK), ("host", hosts)):
         for q in (50, 95):
             # Of the host it is the round in which it was quickest.
-            expected = latency_interval(rounds if name != "host" else [min(rounds, key=np.median)], q)
+            (expected,) = latency_intervals(rounds if name != "host" else [min(rounds, key=np.median)], (q,))
             ends = [getattr(fast, f"{name}_p{q}_ns{end}") for end in ("", "_low", "_high")]
             assert ends == pytest.approx(list(expected))
             of_rounds = [np.percentile(values, q) for values in rounds]

@@ -62,9 +62,9 @@ def test_the_reference_runs_have_the_same_series_before_and_after_the_move() -> 
     old = "suites/conv.py"
     for name in (series.name, series.name.replace(series.suite, old)):  # whoever knows the old name finds it as well
         assert find_series(location, name).value == series
-    runs = {record.run_id for record in read_history(location, series).value}
+    runs = {record.run_id for record in read_history(location, series)[0].value}
     before, after = (
-        {record.run_id for record in read_history(str(folder), replace(series, suite=suite)).value}
+        {record.run_id for record in read_history(str(folder), replace(series, suite=suite))[0].value}
         for suite in (old, series.suite)
     )
     assert runs == before | after and len(before) >= 4 and len(after) >= 1

@@ -48,7 +48,7 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     return environment_of(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
 
-OWN_OPTIONS = (
+OWN_OPTIONS = [
     "--mode",
     "compile",
     "--mode",
@@ -61,7 +61,7 @@ OWN_OPTIONS = (
     "here",
     "--format",
     "markdown",
-)
+]
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
@@ -76,12 +76,8 @@ FRESH = "fine"
 @pytest.fixture(scope="session")
 def tried() -> set[str]:
     """Return the names of the suites that the shared runs go through."""
-    return {
-        Path(argument.partition("::")[0]).stem
-        for arguments in RUNS.values()
-        for argument in arguments
-        if ".py" in argument
-    }
+    arguments = (argument for arguments in RUNS.values() for argument in arguments if ".py" in argument)
+    return {Path(argument.partition("::")[0]).stem for argument in arguments}
 
 
 def free_memory() -> int:

@@ -39,14 +39,8 @@ class Again:
     calls: list[dict[str, Any]] = field(default_factory=list)
 
     def __call__(self, request: Request, *, confirms: str | None = None) -> DoneRun:
-        self.calls.append(
-            {
-                "modes": request.context.settings.modes,
-                "chosen": request.chosen,
-                "devices": request.devices,
-                "confirms": confirms,
-            }
-        )
+        call = {"modes": request.context.settings.modes, "chosen": request.chosen}
+        self.calls.append({**call, "devices": request.devices, "confirms": confirms})
         write_runs(self.store, self.records)
         return DoneRun(run_id=self.records[0].run_id, records=list(self.records), interrupted=self.interrupted)
 
@@ -64,13 +58,8 @@ class Bench:
         )
         survey = Survey(devices=(GPU, CPU), operators=(), broken=(BrokenSuite(suite="x.py", reason="x"),))
         config = Config(root=self.store, store=str(self.store))
-        request = Request(
-            config=config,
-            context=context,
-            chosen=Chosen(survey=survey, selections=()),
-            devices=(GPU, CPU),
-            progress=PlainProgress(),
-        )
+        chosen, progress = Chosen(survey=survey, selections=()), PlainProgress()
+        request = Request(config=config, context=context, chosen=chosen, devices=(GPU, CPU), progress=progress)
         return confirm_run(request, done.run_id)
 
 

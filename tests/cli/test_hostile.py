@@ -155,16 +155,6 @@ def test_beside_broken_files_the_good_are_measured(broken: dict[str, Any], broke
 
 def test_every_suite_is_tried(suites: Path, tried: set[str]) -> None:
     """Each file of tests/suites is in a run of these tests, or of those that need a GPU, look into calls, train or overwrite inputs."""
-    elsewhere = {
-        "gpu_assert",
-        "gpu_illegal",
-        "gpu_oom",
-        "itself",
-        "exam",
-        "planted",
-        "modules",
-        "training",
-        "consuming",
-        "kinds",
-    }
+    elsewhere = {"gpu_assert", "gpu_illegal", "gpu_oom", "itself", "exam", "planted", "modules"}
+    elsewhere |= {"training", "consuming", "kinds"}
     assert {path.stem for path in suites.glob("*.py")} == (tried | elsewhere | {"slow"}) - {"my_ops"}

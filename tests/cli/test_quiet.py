@@ -12,12 +12,8 @@ from pairbench.store.documents import write_calibration
 from pairbench.workflow.comparer import Comparer
 from tests.builders import CASES, make_run, run_id_of, write_runs
 
-CPU: dict[str, Any] = {
-    "device_kind": "cpu",
-    "device_name": "a CPU",
-    "device_uuid": None,
-    "launch_status": "not_applicable",
-}
+CPU: dict[str, Any] = {"device_kind": "cpu", "device_name": "a CPU", "device_uuid": None}
+CPU["launch_status"] = "not_applicable"
 SLOWER = {f"{CASES[0]}-fused": 1.2}
 
 

@@ -13,18 +13,8 @@ from tests.commands import call
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
     folder: Path = tmp_path_factory.mktemp("reset")
-    done = call(
-        folder,
-        settle(folder),
-        "run",
-        str(SUITES / "reset" / "appends.py"),
-        "--device",
-        "cpu",
-        "--rounds",
-        "2",
-        "--format",
-        "json",
-    )
+    words = ["--device", "cpu", "--rounds", "2", "--format", "json"]
+    done = call(folder, settle(folder), "run", str(SUITES / "reset" / "appends.py"), *words)
     return {(row["operator"], row["implementation"]): row for row in json.loads(done.stdout)["records"]}
 
 

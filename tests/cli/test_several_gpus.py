@@ -106,18 +106,9 @@ def test_sessions_that_share_a_gpu_take_turns_and_all_of_them_come_through(conte
 
 def test_foreign_processes_are_named_with_the_gpu_that_they_are_on() -> None:
     observed = {"foreign_processes": [7], "foreign_processes_beside": {"cuda:1": [], "cuda:2": [8, 9]}}
-    environment = Environment(
-        device=GPUS[0],
-        driver=None,
-        cuda=None,
-        cudnn=None,
-        torch="",
-        triton=None,
-        python="",
-        hostname="",
-        cpu="",
-        rest={"observed": observed},
-    )
+    unknown: dict[str, Any] = dict.fromkeys(("driver", "cuda", "cudnn", "triton"))
+    versions = {**unknown, "torch": "", "python": "", "hostname": "", "cpu": ""}
+    environment = Environment(device=GPUS[0], rest={"observed": observed}, **versions)
     said: list[str] = []
     HostWatch(GPUS[0], said.append).begin(environment)
     assert [line for line in said if "cores are busy" not in line] == [

@@ -154,4 +154,4 @@ def test_a_series_that_is_only_in_old_runs_is_found(tmp_path: Path) -> None:
     write_runs(tmp_path, *runs)
     found = find_series(str(tmp_path), f"{CASES[0]}-fused")
     assert found.value.name == NAME
-    assert len(read_history(str(tmp_path), found.value).value) == 4
+    assert len(read_history(str(tmp_path), found.value)[0].value) == 4

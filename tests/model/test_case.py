@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import AxisValue, Case, format_value, grid, make_case
+from pairbench.model.case import AxisValue, Case, declaring, format_value, grid, make_case
 
 names = st.text(string.ascii_lowercase + "_", min_size=1, max_size=8)
 words = st.text(min_size=1).filter(str.isprintable)
@@ -71,7 +71,7 @@ def test_a_tuple_reads_back_from_its_key(value: tuple[int, ...]) -> None:
     ids=str,
 )
 def test_a_point_that_a_key_cannot_hold_is_refused(point: Any, words: str) -> None:
-    with pytest.raises(DeclarationError, match=f"operator 'op': .*{re.escape(words)}"):
+    with pytest.raises(DeclarationError, match=f"operator 'op': .*{re.escape(words)}"), declaring("operator 'op'"):
         make_case("op", point, "smoke")
 
 

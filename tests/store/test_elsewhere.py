@@ -170,7 +170,7 @@ def test_what_is_held_is_bounded_and_forgotten_as_it_is_replaced(monkeypatch: py
     for name in ("a", "b", "c"):
         held.put(name, pa.py_buffer(b"12345"))
     assert held.get("a") is None and held.get("b") is not None and held.get("c") is not None
-    held.forget("c")
+    held.put("c", None)
     assert held.get("c") is None
 
 

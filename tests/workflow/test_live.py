@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from pairbench import own_folders
 from pairbench.model.environment import Device
 from pairbench.workflow import progress as live
-from pairbench.workflow.progress import PlainProgress, live_runs, published
+from pairbench.workflow.progress import PlainProgress, PublishedProgress, live_runs
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 
@@ -23,7 +24,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_says_how_far_it_is_and_what_it_does() -> None:
-    with published(PlainProgress(), "20260101T000000-aaaa", "/store") as progress:
+    with closing(PublishedProgress(PlainProgress(), "20260101T000000-aaaa", "/store")) as progress:
         progress.expect(CPU, 6)
         progress.step(CPU, "verify", "silu[n=1]")
         progress.stepped(CPU)
@@ -38,9 +39,9 @@ def test_a_run_says_how_far_it_is_and_what_it_does() -> None:
 
 def test_a_run_that_was_killed_is_none(tmp_path: Path, own: Path) -> None:
     code = (
-        "import pathlib, sys, time; from pairbench.workflow import progress as live; from pairbench.workflow.progress import PlainProgress\n"
+        "import contextlib, pathlib, sys, time; from pairbench.workflow import progress as live; from pairbench.workflow.progress import PlainProgress\n"
         "live.temporary_folder = lambda: pathlib.Path(sys.argv[1])\n"
-        "with live.published(PlainProgress(), 'run', '/store'):\n    print('there', flush=True); time.sleep(60)"
+        "with contextlib.closing(live.PublishedProgress(PlainProgress(), 'run', '/store')):\n    print('there', flush=True); time.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(own)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None and child.stdout.readline() == "there\n"
@@ -55,17 +56,18 @@ def test_a_run_that_was_killed_is_none(tmp_path: Path, own: Path) -> None:
 def test_the_next_run_removes_what_a_killed_one_left(own: Path) -> None:
     child = os.fork()
     if not child:
-        with published(PlainProgress(), "killed", "/store"):
+        with closing(PublishedProgress(PlainProgress(), "killed", "/store")):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert [file.name.partition("-")[0] for file in (own / "live").iterdir()] == ["killed"]
-    with published(PlainProgress(), "first", "/store"), published(PlainProgress(), "second", "/store"):
+    first, second = (PublishedProgress(PlainProgress(), name, "/store") for name in ("first", "second"))
+    with closing(first), closing(second):
         assert [run.run_id for run in live_runs("/store")] == ["first", "second"]
         assert {file.name.partition("-")[0] for file in (own / "live").iterdir()} == {"first", "second"}
 
 
 def test_a_file_that_is_none_of_ours_is_left_alone(own: Path) -> None:
-    with published(PlainProgress(), "run", "/store") as progress:
+    with closing(PublishedProgress(PlainProgress(), "run", "/store")) as progress:
         progress.expect(CPU, 1)
         (file,) = (own / "live").iterdir()
         os.truncate(file, 3)
@@ -76,7 +78,7 @@ def test_a_file_that_is_none_of_ours_is_left_alone(own: Path) -> None:
 
 def test_without_a_place_of_its_own_the_run_goes_on(own: Path) -> None:
     own.write_text("a file")
-    with published(PlainProgress(), "run", "/store") as progress:
+    with closing(PublishedProgress(PlainProgress(), "run", "/store")) as progress:
         progress.expect(CPU, 1)
         progress.stepped(CPU)
     assert live_runs("/store") == ()
@@ -86,7 +88,7 @@ def test_a_step_is_told_by_one_write_to_a_small_file_that_stays_open(monkeypatch
     written: list[int] = []
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, content, at: written.append(write(file, content, at)))
-    with published(PlainProgress(), "run", "/store") as progress, monkeypatch.context() as patch:
+    with closing(PublishedProgress(PlainProgress(), "run", "/store")) as progress, monkeypatch.context() as patch:
         for name in ("open", "fsync"):
             patch.setattr(os, name, lambda *_: pytest.fail("each step waits for the disk"))
         written.clear()

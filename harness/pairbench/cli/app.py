@@ -53,11 +53,10 @@ def _root(
     """Hold the options that come before a verb."""
 
 
-_IN_ORDER_OF_USE = (
+for verb in (  # in the order of use
     *(doctor, list_, verify, try_, run, show, compare, ab, bisect, trend, backfill, plot, accept, dashboard, results),
     *(calibrate, breakdown, diverge, import_, export, recipe),
-)
-for verb in _IN_ORDER_OF_USE:
+):
     # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")
     app.command(verb.__name__.rstrip("_"), help=text)(verb)

@@ -28,9 +28,7 @@ def ab(
     ] = None,
     store: Annotated[
         str | None,
-        Option(
-            help="Folder or URL of a store of its own, to keep both sides' records and raw samples. Default: none is kept."
-        ),
+        Option(help="A store of its own, to keep both sides' records and raw samples. Default: none is kept."),
     ] = None,
     strict: Annotated[
         bool, Option("--strict", help="Fail, with 3, also where something is undecided or cannot be compared.")
@@ -106,6 +104,7 @@ def bisect(
 
     Example: pairbench bisect 'suites/norm.py::rms_norm*4096*' -i triton --good v1.2 --bad main --device cuda:0
     """
+    from pairbench.analyze.compare.exact import METRICS
     from pairbench.features.ab.arguments import read_arguments
     from pairbench.features.bisect.search import SearchOptions, bisect_commits, render_bisection
     from pairbench.model.comparison import policy_of
@@ -114,32 +113,19 @@ def bisect(
     # What git knows by the name of a case is no commit here.
     arguments = read_arguments(given.config, good, [bad, select], (implementation,) if implementation else ())
     if arguments.head is None:
-        raise UsageError(
-            f"--bad {bad!r} is no commit, branch or tag of {arguments.repository}; `git log` lists what there is"
-        )
-    asked = SearchOptions(
-        arguments=arguments,
-        device=given.device,
-        implementation=implementation,
-        metric=_column(metric),
-        most=most,
-        policy=policy,
+        nothing = f"--bad {bad!r} is no commit, branch or tag of {arguments.repository}"
+        raise UsageError(f"{nothing}; `git log` lists what there is")
+    short = {name.removesuffix("_per_call"): name for name in METRICS}
+    metric = short.get(metric, metric)
+    if metric not in ("auto", "latency", *METRICS):
+        raise UsageError(f"--metric {metric!r} is unknown, expected auto, latency or one of {', '.join(short)}")
+    name, device = implementation, given.device
+    options = SearchOptions(
+        arguments=arguments, device=device, implementation=name, metric=metric, most=most, policy=policy
     )
-    found = bisect_commits(given.config, asked)
+    found = bisect_commits(given.config, options)
     put(render_bisection(found, given.output), nl=False)
     return found.exit_code
-
-
-def _column(metric: str) -> str:
-    """Return the column that holds a count, under its own name or without `_per_call`; auto and latency as they are."""
-    from pairbench.analyze.compare.exact import METRICS
-
-    if metric in ("auto", "latency"):
-        return metric
-    short = {name.removesuffix("_per_call"): name for name in METRICS}
-    if metric in METRICS or metric in short:
-        return short.get(metric, metric)
-    raise UsageError(f"--metric {metric!r} is unknown, expected auto, latency or one of {', '.join(short)}")
 
 
 @verb("range_ select every tags steps catalogue implementation device tier mode rounds tf32 timeout store output")
@@ -184,7 +170,6 @@ def backfill(
         left = done.commits - len(done.filled) - len(done.skipped)
         remark(f"interrupted with {left} commits to go; the same command goes on from here")
     if done.not_in_store:
-        remark(
-            f"the store took no more: {done.not_in_store}; `pairbench store push` sends what is kept, the same command goes on"
-        )
+        go_on = "`pairbench store push` sends what is kept, the same command goes on"
+        remark(f"the store took no more: {done.not_in_store}; {go_on}")
     return done.exit_code

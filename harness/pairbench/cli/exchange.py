@@ -1,6 +1,6 @@
 """The verbs that carry files in and out: `import`, `export` and `recipe`."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put, write
+from pairbench.cli.say import put, put_rows, write
 from pairbench.errors import UsageError
 
 
@@ -48,9 +48,8 @@ def export(
     from pairbench.features.exchange.export import benchmarks_of, csv_of, pick_runs
 
     if form is None:
-        raise UsageError(
-            f"export takes a form: {' or '.join(Form)}, as in `pairbench export csv latest --output run.csv`"
-        )
+        example = "`pairbench export csv latest --output run.csv`"
+        raise UsageError(f"export takes a form: {' or '.join(Form)}, as in {example}")
     runs = pick_runs(given.config, run)
     remark(*runs.problems)
     text, not_measured = (csv_of(runs.records), ()) if form is Form.CSV else benchmarks_of(runs)
@@ -105,10 +104,7 @@ def import_(
         ),
     ] = None,
     device_name: Annotated[
-        str | None,
-        Option(
-            help="Model of the GPU that the benchmarks ran on, which these files do not record. Default: the CPU they name."
-        ),
+        str | None, Option(help="Model of the GPU, which these files do not record. Default: the CPU that they name.")
     ] = None,
 ) -> int | None:
     """Import results of pytest-benchmark or asv. Each file becomes a run that trend, compare and dashboard show.
@@ -123,26 +119,22 @@ def import_(
     Example: pairbench import pytest-benchmark .benchmarks/*/*.json --implementation backend:torch
     """
     from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
-    from pairbench.report.render import render_rows
 
-    rows: list[dict[str, Any]] = import_runs(
-        given.config.store,
-        WantedImport(tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name),
+    wanted = WantedImport(
+        tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
     )
-    left_out: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = import_runs(given.config.store, wanted)
+    left_out, reasons = Counter[str](), defaultdict[str, list[str]](list)
+    shown: list[dict[str, Any]] = []
     for row in rows:
-        left_out.update(row.get("left_out", {}))
-    # A table counts what was left out; names and reasons are on stderr.
-    counted = [
-        {**row, "commit": (row.get("commit") or "")[:10], "left_out": sum(row.get("left_out", {}).values())}
-        for row in rows
-    ]
-    shown = [{name: value for name, value in row.items() if name != "reason"} for row in counted]
-    put(render_rows("imports", rows if given.output == "json" else shown, given.output), nl=False)
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
+        values = Counter[str](row.get("left_out", {}))
+        left_out.update(values)
+        # A table counts what was left out; names and reasons are on stderr.
+        counted = {**row, "commit": (row.get("commit") or "")[:10], "left_out": values.total()}
+        shown.append({name: value for name, value in counted.items() if name != "reason"})
         if row["outcome"] == NOT_IMPORTED:
-            reasons.setdefault(row["reason"].replace(row["source"], ""), []).append(row["reason"])
+            reasons[row["reason"].replace(row["source"], "")].append(row["reason"])
+    put_rows("imports", rows if given.output == "json" else shown, given.output)
     # What is wrong with a whole history is told once.
     remark(*(f"{first}{f' (and so are {len(more)} more files)' if more else ''}" for first, *more in reasons.values()))
     if left_out:
@@ -165,7 +157,6 @@ def recipe(
     Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
     """
     from pairbench.integrations import recipes
-    from pairbench.report.render import render_rows
     from pairbench.workflow.setup import FORMATS
 
     if output not in FORMATS:
@@ -185,4 +176,4 @@ def recipe(
         names = ", ".join(one.name for one in known)
         raise UsageError(f"--output {str(file)!r} needs the name of a recipe, one of {names}")
     rows = [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in known]
-    put(render_rows("recipes", rows, output), nl=False)
+    put_rows("recipes", rows, output)

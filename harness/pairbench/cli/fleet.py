@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put
+from pairbench.cli.say import put, put_rows
 
 fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -98,8 +98,7 @@ def run(
     ] = None,
     scheduler: Annotated[str, Option(metavar="ADDRESS", help="As for `fleet worker`.")] = "tcp://127.0.0.1:8786",
     commit: Annotated[
-        list[str] | None,
-        Option(metavar="REV", help="Measure a commit, branch or tag; repeatable. Default: HEAD."),
+        list[str] | None, Option(metavar="REV", help="Measure a commit, branch or tag; repeatable. Default: HEAD.")
     ] = None,
     devices: Annotated[
         list[str] | None,
@@ -111,10 +110,7 @@ def run(
     ] = None,
     patience: Annotated[
         float,
-        Option(
-            metavar="SECONDS",
-            help="How long to wait for a device that no host has, and for a scheduler that is gone.",
-        ),
+        Option(metavar="SECONDS", help="How long to wait for a device that no host has, or a scheduler that is gone."),
     ] = 600.0,
     certificates: Certificates = None,
     insecure: Insecure = False,
@@ -127,13 +123,8 @@ def run(
     """
     from pairbench.features.fleet.command import Wanted, render_fleet, run_fleet, units_of
 
-    wanted = Wanted(
-        commits=tuple(commit or ()),
-        devices=tuple(devices or ()),
-        tier=given.tier,
-        mode=given.mode,
-        rounds=given.rounds,
-    )
+    commits, models = tuple(commit or ()), tuple(devices or ())
+    wanted = Wanted(commits=commits, devices=models, tier=given.tier, mode=given.mode, rounds=given.rounds)
     done = run_fleet(
         given.config,
         lambda: units_of(given.config, select or [], wanted),
@@ -158,6 +149,5 @@ def certificates(
     Example: pairbench fleet certificates certificates
     """
     from pairbench.features.fleet.dask import make_certificates
-    from pairbench.report.render import render_rows
 
-    put(render_rows("certificates", make_certificates(folder, days=days), given.output), nl=False)
+    put_rows("certificates", make_certificates(folder, days=days), given.output)

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put, report_problems, say
+from pairbench.cli.say import put, put_rows, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
+from pairbench.workflow.progress import StatusListener
 from pairbench.workflow.setup import ask, choose, open_context, open_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pairbench.features.attempt.attempts import Attempt, Tried
-    from pairbench.model.plan import BrokenSuite
     from pairbench.workflow.confirm import Confirmed
     from pairbench.workflow.record import DoneRun
-    from pairbench.workflow.requested import Narrowed
+    from pairbench.workflow.setup import Chosen
 
 # A second's worth of importing, done while workers load torch.
 _MEANWHILE = ("pairbench.workflow.record", "pyarrow.parquet", "scipy.special")
@@ -40,10 +38,9 @@ def doctor(given: Given) -> None:
 
     Example: pairbench doctor --device all
     """
-    from pairbench.report.render import render_rows
     from pairbench.workflow.machine import examine
 
-    put(render_rows("doctor", examine(given.config, given.device), given.output), nl=False)
+    put_rows("doctor", examine(given.config, given.device), given.output)
 
 
 @verb("select catalogue implementation stored_tier output")
@@ -53,36 +50,25 @@ def list_(given: Given) -> int | None:
     Example: pairbench list suites/depthwise.py
     """
     from pairbench.plan import taken
-    from pairbench.report.render import render_rows
 
     with open_context(given.config, describes=True) as context:
         chosen = choose(given.config, context, given.select)
-    rows = [
-        {
-            "suite": operator.suite,
-            "case": case.key,
-            "tier": case.tier,
-            "implementations": [*names],
-            "impostors": [item.name for item in operator.impostors],
-            "source": operator.source,
-        }
-        for operator in chosen.operators()
-        if (names := taken(operator, given.implementation))
-        for case in operator.cases
-        if given.wanted.takes(None, None, case.tier)
-    ]
+    rows = []
+    for operator in chosen.operators():
+        names = [*taken(operator, given.implementation)]
+        for case in operator.cases if names else ():
+            if given.wanted.takes(None, None, case.tier):
+                row = {"suite": operator.suite, "case": case.key, "tier": case.tier, "implementations": names}
+                impostors = [item.name for item in operator.impostors]
+                rows.append({**row, "impostors": impostors, "source": operator.source})
     broken = chosen.survey.broken
     remark(*(suite.reason for suite in broken))
-    asked = [
-        *given.select,
-        *(f"-i {name}" for name in given.implementation),
-        *(f"--tier {name}" for name in given.wanted.tiers),
-    ]
+    asked = [*given.select, *(f"-i {name}" for name in given.implementation)]
+    asked += [f"--tier {name}" for name in given.wanted.tiers]
     if not rows and asked and not broken:
-        raise SelectionError(
-            f"{' '.join(asked)!r} selects nothing; `pairbench list` without arguments shows everything"
-        )
-    put(render_rows("cases", rows, given.output), nl=False)
+        nothing = f"{' '.join(asked)!r} selects nothing"
+        raise SelectionError(f"{nothing}; `pairbench list` without arguments shows everything")
+    put_rows("cases", rows, given.output)
     return 2 if broken else 0
 
 
@@ -90,11 +76,7 @@ def list_(given: Given) -> int | None:
 def verify(
     given: Given,
     impostors: Annotated[
-        bool,
-        Option(
-            "--impostors",
-            help="Audit the tolerances too: every impostor (a deliberately wrong implementation) must be rejected.",
-        ),
+        bool, Option("--impostors", help="Audit tolerances too: each impostor, wrong on purpose, must be rejected.")
     ] = False,
 ) -> int | None:
     """Verify every variant against its baseline, and time nothing. Edge cases are included.
@@ -103,7 +85,7 @@ def verify(
 
     Example: pairbench verify suites/conv.py --impostors
     """
-    from pairbench.report.render import render_rows, to_json
+    from pairbench.report.render import to_json
     from pairbench.report.rows import MEANINGS
     from pairbench.workflow.devices import verify_devices
 
@@ -116,11 +98,11 @@ def verify(
         put(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
     else:
         shown = [{name: value for name, value in row.items() if name not in _DETAILS} for row in rows]
-        put(render_rows("verifications", shown, given.output), nl=False)
+        put_rows("verifications", shown, given.output)
         if any(row["oracle_ratio"] is not None for row in shown):
             put(f"oracle_ratio: {MEANINGS['oracle ratio']}")
         if impostors:
-            put(render_rows("impostors", verified.impostor_summary(), given.output), nl=False)
+            put_rows("impostors", verified.impostor_summary(), given.output)
         put(verified.statuses())
     return 2 if broken else 130 if request.context.interrupted.is_set() else int(verified.bad)
 
@@ -138,11 +120,7 @@ def try_(
     ] = False,
     watch: Annotated[
         bool,
-        Option(
-            "--watch",
-            "-w",
-            help="Try again whenever a file changes that a suite is made of, until Ctrl-C. With --format json a document a line.",
-        ),
+        Option("--watch", "-w", help="Try again whenever a file of the suites changes, until Ctrl-C; JSON by lines."),
     ] = False,
 ) -> int | None:
     """Take a quick look at what is being edited: right or wrong first, then one round of timing.
@@ -158,11 +136,10 @@ def try_(
         # Only now, for it takes half a second, and the server that loads torch is under way.
         from pairbench.features.attempt.attempts import Attempts, WantedTry, try_on_changes
 
-        wanted = WantedTry(
-            select=tuple(given.select), implementations=given.implementation, device=given.device, every_case=all_cases
-        )
+        select, names = tuple(given.select), given.implementation
+        wanted = WantedTry(select=select, implementations=names, device=given.device, every_case=all_cases)
         page = _TryPage(given.output, watched=watch)
-        stack.callback(page.line.clear)
+        stack.callback(page.clear)
         attempts = Attempts(given.config, context, wanted, page)
         stack.callback(attempts.close)
         if watch:
@@ -174,29 +151,17 @@ def try_(
         return attempt.exit_code
 
 
-class _TryPage:
+class _TryPage(StatusListener):
     """Prints tries: tables to stdout, progress to stderr."""
 
     def __init__(self, output: str, *, watched: bool) -> None:
-        from pairbench.workflow.progress import StatusLine
-
-        self.line = StatusLine()
+        super().__init__()
         self._output, self._watched, self._finished = output, watched, 0
-
-    def doing(self, what: str) -> None:
-        self.line.say(what)
-
-    def notify(self, text: str) -> None:
-        self.line.clear()
-        say(text)
 
     def begin(self, changed: tuple[Path, ...]) -> None:
         names = ", ".join(sorted({file.name for file in changed}))
-        self.notify(
-            f"{time.strftime('%H:%M:%S')} {names} changed"
-            if names
-            else "pairbench: trying once, and again after every change; Ctrl-C ends it"
-        )
+        first = "pairbench: trying once, and again after every change; Ctrl-C ends it"
+        self.notify(f"{time.strftime('%H:%M:%S')} {names} changed" if names else first)
 
     def failed(self, error: PairbenchError) -> None:
         self.notify(f"pairbench: {error}")
@@ -204,7 +169,7 @@ class _TryPage:
     def case(self, tried: "tuple[Tried, ...]") -> None:
         from pairbench.features.attempt.words import case_lines
 
-        self.line.clear()
+        self.clear()
         if self._output == "table":
             put("\n".join(case_lines(tried)))
 
@@ -213,7 +178,7 @@ class _TryPage:
         from pairbench.features.attempt.words import LABEL, as_markdown, as_plain, closing_lines
         from pairbench.report.render import to_json
 
-        self.line.clear()
+        self.clear()
         for suite in attempt.broken:
             self.notify(f"pairbench: {suite.reason}")
         if self._output == "json":
@@ -268,9 +233,8 @@ def run(
     """
     began = _process_began()
     if no_store and (given.store or confirm or skip_existing):
-        raise UsageError(
-            "--no-store keeps nothing and reads nothing: it goes with none of --store, --confirm, --skip-existing"
-        )
+        alone = "it goes with none of --store, --confirm, --skip-existing"
+        raise UsageError(f"--no-store keeps nothing and reads nothing: {alone}")
     confirmed, config = None, given.config
     with contextlib.ExitStack() as stack:
         if no_store:
@@ -282,7 +246,6 @@ def run(
             from pairbench.features.since import changed_since as narrowed_to_changed
 
             request = narrowed_to_changed(request, changed_since)
-        narrowed = request.chosen.narrowed
         from pairbench.workflow.record import record_run
 
         done = record_run(request, skip_existing=skip_existing, began=began)
@@ -298,7 +261,7 @@ def run(
             began += time.monotonic() - paused  # the time of a run is not that of measuring suspects again
     # Whatever went wrong, what was measured is shown first.
     store = None if no_store else config.shown_store
-    _show_run(done, confirmed, narrowed, request.chosen.survey.broken, output=given.output, store=store, began=began)
+    _show_run(done, confirmed, request.chosen, output=given.output, store=store, began=began)
     remark(*(suite.reason for suite in request.chosen.survey.broken))
     if done.kept and confirm:
         remark("nothing was judged, for the run is not in the store as a whole")
@@ -320,27 +283,20 @@ def _process_began() -> float:
 
 
 def _show_run(
-    done: "DoneRun",
-    confirmed: "Confirmed | None",
-    narrowed: "Narrowed | None",
-    broken: "Sequence[BrokenSuite]",
-    *,
-    output: str,
-    store: str | None,
-    began: float,
+    done: "DoneRun", confirmed: "Confirmed | None", chosen: "Chosen", *, output: str, store: str | None, began: float
 ) -> None:
     from pairbench.model.comparison import GateOutcome
     from pairbench.report.render import to_json
-    from pairbench.report.rows import answer, believed, precision_remark, render
+    from pairbench.report.rows import answer, believed, expanded, ordered, precision_remark, render
 
     text = "" if output == "json" else render(believed(done.records), output)
-    done.wall_s = time.monotonic() - began
+    done.wall_s, narrowed = time.monotonic() - began, chosen.narrowed
     if output == "json":
         document = {
             "run_id": done.run_id,
             "store": store,
             "summary": done.summary(),
-            "records": done.plain_records(),
+            "records": [expanded(record) for record in ordered(done.records)],
             "notes": precision_remark(done.records),
             **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
@@ -355,8 +311,8 @@ def _show_run(
     worse = [f"{one.series.name}: {one.reason}" for one in changes if one.outcome == GateOutcome.REGRESSION]
     if confirmed:
         put(f"\n{confirmed.render(output)}", nl=False)
-    lines = [*done.closing_lines(store), *answer(done.records, [*worse, *(suite.reason for suite in broken)])]
-    put("\n" + "\n".join(lines))
+    worse += [suite.reason for suite in chosen.survey.broken]
+    put("\n" + "\n".join([*done.closing_lines(store), *answer(done.records, worse)]))
 
 
 @verb("select catalogue implementation runs device tier mode rounds tf32 timeout store output")

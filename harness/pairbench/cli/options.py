@@ -16,116 +16,83 @@ from pairbench.workflow.setup import stored_select
 
 Texts = list[str] | None
 
+
+def _option(kind: Any, description: str, *names: str, metavar: str | None = None) -> Any:
+    return Annotated[kind, Option(*names, help=description, metavar=metavar)]
+
+
+def _argument(kind: Any, metavar: str, description: str) -> Any:
+    return Annotated[kind, Argument(metavar=metavar, help=description)]
+
+
+_I, _D = ("--implementation", "-i"), ("--device", "-d")
 SHARED: dict[str, Any] = {
-    "select": Annotated[
+    "select": _argument(
         Texts,
-        Argument(
-            metavar="[SELECT]...",
-            help="What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add up. A "
-            "name beside a file or folder is looked for in that one only: ops.py 'silu*'. Default: all suites of the settings, else all in this "
-            "folder and below.",
-        ),
-    ],
-    "operator": Annotated[
-        str,
-        Argument(
-            metavar="OPERATOR", help="An operator, file::operator, a suite file that declares one, or a whole case key."
-        ),
-    ],
-    "case": Annotated[
+        "[SELECT]...",
+        "What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add up. A "
+        "name beside a file or folder is looked for in that one only: ops.py 'silu*'. Default: all suites of the settings, else all in this "
+        "folder and below.",
+    ),
+    "operator": _argument(
+        str, "OPERATOR", "An operator, file::operator, a suite file that declares one, or a whole case key."
+    ),
+    "case": _option(
         str | None,
-        Option(
-            help="A case key, some of its axes as dtype=float32,rows=4, or a glob. Default: the first real case on a GPU, the first "
-            "smoke case on a CPU."
-        ),
-    ],
-    "catalogue": Annotated[
-        bool, Option("--catalogue", help="Take the pairs that come with pairbench where SELECT names no file.")
-    ],
-    "implementation": Annotated[
-        Texts,
-        Option(
-            "--implementation",
-            "-i",
-            help="A variant, or a glob of variants, to take beside the baseline; repeatable. Default: all.",
-        ),
-    ],
-    "device": Annotated[
-        str,
-        Option(
-            "--device",
-            "-d",
-            help="auto (the first GPU, else the CPU), cpu, cuda:N, or all (every GPU at the same time).",
-        ),
-    ],
-    "tier": Annotated[
-        Texts, Option(help="smoke, real, headline, edge or all; repeatable. Default: smoke on a CPU, all on a GPU.")
-    ],
-    "mode": Annotated[Texts, Option(help="eager, compile, graph or all; repeatable. Default: eager.")],
-    "rounds": Annotated[
-        int | None, Option(help="How many times every case is timed, each in a fresh process. Default: 3.")
-    ],
-    "timer": Annotated[
-        str | None, Option(help="auto, or do_bench for Triton's own function (never compared with auto).")
-    ],
-    "tf32": Annotated[
+        "A case key, some of its axes as dtype=float32,rows=4, or a glob. Default: the first real case on a GPU, the first "
+        "smoke case on a CPU.",
+    ),
+    "catalogue": _option(bool, "Take the pairs that come with pairbench where SELECT names no file.", "--catalogue"),
+    "implementation": _option(
+        Texts, "A variant, or a glob of variants, to take beside the baseline; repeatable. Default: all.", *_I
+    ),
+    "device": _option(
+        str, "auto (the first GPU, else the CPU), cpu, cuda:N, or all (every GPU at the same time).", *_D
+    ),
+    "tier": _option(Texts, "smoke, real, headline, edge or all; repeatable. Default: smoke on a CPU, all on a GPU."),
+    "mode": _option(Texts, "eager, compile, graph or all; repeatable. Default: eager."),
+    "rounds": _option(int | None, "How many times every case is timed, each in a fresh process. Default: 3."),
+    "timer": _option(str | None, "auto, or do_bench for Triton's own function (never compared with auto)."),
+    "tf32": _option(
         bool | None,
-        Option(
-            "--tf32/--no-tf32",
-            help="Let float32 products and convolutions use TF32, baseline and variants alike, and judge them by its ten bits; an axis "
-            "`tf32` of a case goes before. Default: --no-tf32.",
-        ),
-    ],
-    "timeout": Annotated[float | None, Option(help="Seconds for one implementation in one stage. Default: 300.")],
-    "budget": Annotated[
+        "Let float32 products and convolutions use TF32, baseline and variants alike, and judge them by its ten bits; an axis "
+        "`tf32` of a case goes before. Default: --no-tf32.",
+        "--tf32/--no-tf32",
+    ),
+    "timeout": _option(float | None, "Seconds for one implementation in one stage. Default: 300."),
+    "budget": _option(
         str | None,
-        Option(
-            metavar="TIME",
-            help="Wall time of the command: 90s, 10m, 1h, or none. Cases that were never measured come first, then the oldest; as many "
-            "as fit are measured in full, the others are skipped as out of budget. What is left goes to further rounds of the cases with the "
-            "widest intervals. A case that has begun is finished, so expect some seconds more; what --confirm measures again "
-            "comes on top.",
-        ),
-    ],
-    "store": Annotated[str | None, Option(help="Folder or URL (s3://, gs://) of the results. Default: results.")],
-    "names": Annotated[Texts, Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.")],
-    "stored_select": Annotated[
+        "Wall time of the command: 90s, 10m, 1h, or none. Cases that were never measured come first, then the oldest; as many "
+        "as fit are measured in full, the others are skipped as out of budget. What is left goes to further rounds of the cases with the "
+        "widest intervals. A case that has begun is finished, so expect some seconds more; what --confirm measures again "
+        "comes on top.",
+        metavar="TIME",
+    ),
+    "store": _option(str | None, "Folder or URL (s3://, gs://) of the results. Default: results."),
+    "names": _option(Texts, "An operator, a glob, or a case key; repeatable.", "--select", "-s"),
+    "stored_select": _argument(
         Texts,
-        Argument(
-            metavar="[SELECT]...",
-            help="What to take of the store: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add "
-            "up. Default: everything.",
-        ),
-    ],
-    "stored_implementation": Annotated[
+        "[SELECT]...",
+        "What to take of the store: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add "
+        "up. Default: everything.",
+    ),
+    "stored_implementation": _option(
         Texts,
-        Option(
-            "--implementation",
-            "-i",
-            help="A variant, or a glob of variants, of what is stored; repeatable. Tables and charts of pairs keep the baseline beside it. "
-            "Default: all.",
-        ),
-    ],
-    "stored_mode": Annotated[
-        Texts, Option("--mode", help="eager, compile, graph or all; repeatable. Default: all that are stored.")
-    ],
-    "stored_tier": Annotated[
-        Texts, Option("--tier", help="smoke, real, headline, edge or all; repeatable. Default: all.")
-    ],
-    "stored_device": Annotated[
+        "A variant, or a glob of variants, of what is stored; repeatable. Tables and charts of pairs keep the baseline beside it. "
+        "Default: all.",
+        *_I,
+    ),
+    "stored_mode": _option(Texts, "eager, compile, graph or all; repeatable. Default: all that are stored.", "--mode"),
+    "stored_tier": _option(Texts, "smoke, real, headline, edge or all; repeatable. Default: all.", "--tier"),
+    "stored_device": _option(
         str | None,
-        Option(
-            "--device",
-            "-d",
-            "--device-name",
-            help="Where it was measured: all, cpu, cuda (any GPU), a device model, or a part of its name. Default: all.",
-        ),
-    ],
-    "min_effect": Annotated[
-        float | None,
-        Option(metavar="PERCENT", help="Smallest change of a latency that counts, in percent. Default: 2."),
-    ],
-    "output": Annotated[str, Option("--format", "-f", help="table, markdown or json.")],
+        "Where it was measured: all, cpu, cuda (any GPU), a device model, or a part of its name. Default: all.",
+        *(*_D, "--device-name"),
+    ),
+    "min_effect": _option(
+        float | None, "Smallest change of a latency that counts, in percent. Default: 2.", metavar="PERCENT"
+    ),
+    "output": _option(str, "table, markdown or json.", "--format", "-f"),
 }
 """The type and the declaration of each shared option, by the name of its value."""
 
@@ -174,17 +141,18 @@ def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], C
             or inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=SHARED.get(name))
             for name in takes.split()
         }
-        defaults = {name: parameter.default for name, parameter in parameters.items()}
+        signature = inspect.Signature([*parameters.values()], __validate_parameters__=False)
 
         @functools.wraps(function)
         def run(*positional: Any, **by_name: Any) -> None:
+            defaults = {name: parameter.default for name, parameter in parameters.items()}
             values = {**defaults, **dict(zip(parameters, positional, strict=False)), **by_name}
             given = _given(values, own, settings)
             if code := function(given, **{name: value for name, value in values.items() if name in own}):
                 raise typer.Exit(code)
 
         # What Typer reads; options without a default may stand behind others.
-        run.__signature__ = inspect.Signature([*parameters.values()], __validate_parameters__=False)  # type: ignore[attr-defined]
+        run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
         return run
 
@@ -203,11 +171,8 @@ def _given(values: dict[str, Any], own: Container[str], settings: dict[str, Any]
         tiers=config.settings.tiers if "tier" in stored else (),
         device=values.get("stored_device"),
     )
-    shared = {
-        item.name: values[item.name]
-        for item in fields(Given)
-        if item.name not in own and values.get(item.name) is not None
-    }
+    taken = [item.name for item in fields(Given) if item.name not in own and values.get(item.name) is not None]
+    shared: dict[str, Any] = {name: values[name] for name in taken}
     shared |= {name: tuple(shared[name]) for name in ("implementation", "tier", "mode") if name in shared}
     return Given(config=config, wanted=wanted, **shared)
 

@@ -5,6 +5,7 @@ What the verbs that judge print besides the table.
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,33 +21,26 @@ printed: list[bool] = []
 
 
 def put(text: object = "", *, nl: bool = True) -> None:
-    """Print on stdout what was asked for.
-
-    Args:
-        text: Some lines.
-        nl: Whether a line break follows.
-    """
+    """Print on stdout what was asked for; `nl` says whether a line break follows."""
     printed.append(True)
     colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     typer.echo(safe(str(text), colored=colored), nl=nl)
 
 
-def say(text: str, *, nl: bool = True) -> None:
-    """Print on stderr what is worth knowing besides.
+def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str) -> None:
+    """Print rows as a table, Markdown or JSON."""
+    from pairbench.report.render import render_rows
 
-    Args:
-        text: A sentence, or several lines.
-        nl: Whether a line break follows.
-    """
+    put(render_rows(title, rows, output), nl=False)
+
+
+def say(text: str, *, nl: bool = True) -> None:
+    """Print on stderr what is worth knowing besides; `nl` says whether a line break follows."""
     typer.echo(safe(text), err=True, nl=nl)
 
 
 def configure(output: str = "table", **options: Any) -> Config:
-    """Return the configuration of this command, and warn of credentials in the store's URL. See `workflow.setup.configure`.
-
-    Raises:
-        UsageError: a setting, an option or the output format is wrong.
-    """
+    """Return the configuration of this command, and warn of credentials in the store's URL. See `workflow.setup.configure`."""
     config = configure_quietly(output, **options)
     if config.store != config.shown_store:
         say(
@@ -57,17 +51,7 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 def write(target: Path, content: str | bytes, *, make_folder: bool = False, option: str = "--output") -> None:
-    """Write a file that a user asks for with `--output` or another option.
-
-    Args:
-        target: The file.
-        content: All of it.
-        make_folder: Whether to make the folder where there is none.
-        option: The option that names the file.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a file that a user asks for with `--output` or another option, and make its folder if asked."""
     try:
         if make_folder:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,12 +69,8 @@ if TYPE_CHECKING:
 
 def report_problems(compared: "ComparedRuns") -> None:
     """Print on stderr what could not be read or compared, and on GitHub what a reviewer needs to see."""
-    for problem in compared.comparison.problems:
+    for problem in (*compared.comparison.problems, *compared.newer, *([compared.note] if compared.note else [])):
         say(f"pairbench: {problem}")
-    for problem in compared.newer:
-        say(f"pairbench: {problem}")
-    if compared.note:
-        say(f"pairbench: {compared.note}")
     annotate_github(compared.comparison)
 
 

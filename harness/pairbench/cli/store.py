@@ -6,7 +6,7 @@ import typer
 from typer import Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put
+from pairbench.cli.say import put, put_rows
 from pairbench.errors import UsageError
 
 store_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -31,14 +31,13 @@ def push(given: Given) -> int | None:
     Example: pairbench store push --store s3://bucket/results
     """
     from pairbench.features.upkeep import WAITS, push_waiting
-    from pairbench.report.render import render_rows
 
     rows = push_waiting(given.config, given=given.store is not None)
     if not rows and given.output != "json":
         put("Nothing waits to be published")
         return 0
     shown = [{name: row[name] for name in row if name != "reason"} for row in rows]
-    put(render_rows("pushed", rows if given.output == "json" else shown, given.output), nl=False)
+    put_rows("pushed", rows if given.output == "json" else shown, given.output)
     remark(*(row["reason"] for row in rows if "reason" in row))
     return 4 if any(row["outcome"] == WAITS for row in rows) else 0
 
@@ -60,7 +59,6 @@ def compact(
     Example: pairbench store compact --store s3://bucket/results
     """
     from pairbench.features.upkeep import compact_store
-    from pairbench.report.render import render_rows
 
     rows, damaged = [], False
     for done in compact_store(given.config, keep=keep):
@@ -71,7 +69,7 @@ def compact(
             sizes = {"files_fewer": done.files, "bytes_before": done.size, "bytes": done.now}
             rows.append({"folder": done.folder, "runs": done.runs, **sizes})
     if rows or given.output == "json":
-        put(render_rows("compacted", rows, given.output), nl=False)
+        put_rows("compacted", rows, given.output)
     else:
         put("Nothing is left to compact")
     return int(damaged)
@@ -88,12 +86,11 @@ def check(given: Given) -> int | None:
     Example: pairbench store check --store results
     """
     from pairbench.features.upkeep import check_store
-    from pairbench.report.render import render_rows
     from pairbench.store.upkeep import DAMAGED
 
     checked, rows = check_store(given.config)
     if rows or given.output == "json":
-        put(render_rows("found", rows, given.output), nl=False)
+        put_rows("found", rows, given.output)
     damaged = sum(row["what"] == DAMAGED for row in rows)
     remark(
         f"store {given.config.shown_store!r}: {checked.files:,} files of {_megabytes(checked.size)} read, "
@@ -120,14 +117,13 @@ def prune(
     Example: pairbench store prune --samples --older 90d --yes
     """
     from pairbench.features.upkeep import prune_store
-    from pairbench.report.render import render_rows
 
     if not samples:
         raise UsageError("store prune was not told what to remove, expected --samples; records are never removed")
     found, left = prune_store(given.config, older=older, sure=yes)
     rows = [{"folder": folder.folder, "files": len(folder.files), "bytes": folder.size} for folder in found]
     if rows or given.output == "json":
-        put(render_rows("old samples", rows, given.output), nl=False)
+        put_rows("old samples", rows, given.output)
     count, size = sum(len(folder.files) for folder in found), sum(folder.size for folder in found)
     files = f"{count:,} files of samples, {_megabytes(size)},"
     if left:

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 from typer import Argument, Option
 
 from pairbench.cli.options import Given, remark, verb
-from pairbench.cli.say import put, report_problems, write
+from pairbench.cli.say import put, put_rows, report_problems, write
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
+from pairbench.model.case import TIERS
 from pairbench.workflow.setup import store_of, stored_select
 
 _SERIES = "One implementation of a case in a mode, like suites/conv.py::conv1d[taps=4]-triton-eager; or a glob"
@@ -18,9 +19,6 @@ _SIDE = (
     "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
     "a parquet file, or another store."
 )
-_PICTURES = (".svg", ".png")
-_TIERS = ("smoke", "real", "headline")
-"""The tiers that are timed, and so have results."""
 
 
 @verb("rest names list_runs stored_implementation stored_device stored_tier stored_mode store output")
@@ -39,14 +37,13 @@ def show(
 
     Example: pairbench show latest 'depthwise*' -i triton --format markdown
     """
-    from pairbench.report.render import render_rows
     from pairbench.report.rows import render
     from pairbench.store.reader import read_run, runs
 
     location = store_of(given.config)
     if list_runs:
         found = runs(location)
-        put(render_rows("runs", [vars(run) for run in found.value], given.output), nl=False)
+        put_rows("runs", [vars(run) for run in found.value], given.output)
         remark(*found.problems)
         return
     first, *select = rest or ["latest"]
@@ -138,19 +135,12 @@ def trend(
     from pairbench.report.trend import render_trend
     from pairbench.workflow.lookup import read_trend
 
-    _check_picture(picture, _PICTURES)
+    _check_picture(picture, (".svg", ".png"))
     if picture is not None and not picture.parent.is_dir():
-        raise UsageError(
-            f"--output {str(picture)!r}: there is no folder {str(picture.parent)!r}; make it, or name another"
-        )
+        nowhere = f"there is no folder {str(picture.parent)!r}"
+        raise UsageError(f"--output {str(picture)!r}: {nowhere}; make it, or name another")
     with collector_at_rest():
-        reading = read_trend(
-            store_of(given.config),
-            series,
-            timer=timer_,
-            last=last,
-            wanted=given.wanted,
-        )
+        reading = read_trend(store_of(given.config), series, timer=timer_, last=last, wanted=given.wanted)
     found = reading.value
     put(render_trend(found, given.output), nl=False)
     remark(*reading.problems)
@@ -167,7 +157,7 @@ def trend(
 
 def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
     if file is not None and file.suffix.lower() not in suffixes:
-        expected = " or ".join((", ".join(suffixes[:-1]), suffixes[-1]))
+        expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
 
 
@@ -190,8 +180,7 @@ def plot(
         bool | None, Option("--log/--linear", help="Scale of both axes. Default: by how far values spread.")
     ] = None,
     target: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg or .html file, too."),
+        Path | None, Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg or .html file, too.")
     ] = None,
     run_id: Annotated[
         str | None,
@@ -209,7 +198,7 @@ def plot(
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
     from pairbench.report.axis_chart import SUFFIXES, axis_chart, chart_rows, crossover_sentences
-    from pairbench.report.render import render_rows, to_json
+    from pairbench.report.render import to_json
     from pairbench.workflow.lookup import stored_points
 
     _check_picture(target, SUFFIXES)
@@ -219,7 +208,7 @@ def plot(
     if given.output == "json":
         put(to_json({"x": chart.x, "y": chart.quantity, "chart": chart, "crossovers": crossovers}), nl=False)
     else:
-        put(render_rows(f"{chart.title}: {chart.y}", rows, given.output), nl=False)
+        put_rows(f"{chart.title}: {chart.y}", rows, given.output)
         for sentence in crossovers:
             put(sentence)
     remark(*reading.problems)
@@ -251,20 +240,14 @@ def accept(
     Example: pairbench accept 'suites/norm.py::rms_norm*-fused-eager' --reason 'exact softmax, see #12'
     """
     from pairbench.features.levels import accept_level
-    from pairbench.report.render import render_rows
 
     stored = accept_level(given.config, series, reason=reason, run=run_id, wanted=given.wanted)
-    rows = [
-        {
-            "series": one.series.name,
-            "device": one.series.device_name,
-            "p50_us": None if one.p50_ns is None else round(one.p50_ns / 1e3, 3),
-            "run": one.run_id,
-            "file": path,
-        }
-        for one, path in stored.acceptances
-    ]
-    put(render_rows("accepted", rows, given.output), nl=False)
+    rows = []
+    for one, path in stored.acceptances:
+        p50_us = None if one.p50_ns is None else round(one.p50_ns / 1e3, 3)
+        row = {"series": one.series.name, "device": one.series.device_name, "p50_us": p50_us}
+        rows.append({**row, "run": one.run_id, "file": path})
+    put_rows("accepted", rows, given.output)
     remark(*stored.problems)
 
 
@@ -272,8 +255,7 @@ def accept(
 def results(
     given: Given,
     tiers: Annotated[
-        list[str] | None,
-        Option("--tier", help="smoke, real or headline; repeatable. Default: real and headline."),
+        list[str] | None, Option("--tier", help="smoke, real or headline; repeatable. Default: real and headline.")
     ] = None,
     target: Annotated[
         Path | None, Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.")
@@ -303,14 +285,13 @@ def results(
     from pairbench.features.results.page import operator_pages, results_page, stored_results
 
     for tier in tiers or ():
-        if tier not in _TIERS:
-            raise UsageError(f"--tier {tier!r} is unknown, expected one of {', '.join(_TIERS)}")
+        if tier not in TIERS[1:]:  # those that are timed, and so have results
+            raise UsageError(f"--tier {tier!r} is unknown, expected one of {', '.join(TIERS[1:])}")
     taken = tuple(tiers or ("real", "headline"))
     found = stored_results(given.config, given.select, taken)
     options = [*(f"--tier {name}" for name in tiers or ()), *([f"--store {given.store}"] if given.store else [])]
-    command = " ".join(["pairbench results", *given.select, *options, "--format markdown"])
-    command += " --pages FOLDER" if pages else ""
-    summary = pages is not None
+    options += ["--format markdown", *(["--pages FOLDER"] if pages else [])]
+    command, summary = " ".join(["pairbench results", *given.select, *options]), pages is not None
     page = results_page(found.measured, found.unmeasured, given.output, command=command, tiers=taken, summary=summary)
     if pages:
         for name, text in operator_pages(found.measured, command=command).items():
@@ -340,10 +321,7 @@ def dashboard(
     last: Annotated[int | None, Option(min=1, help="Take the newest N runs. Default: all.")] = None,
     repository: Annotated[
         str | None,
-        Option(
-            metavar="URL",
-            help="The repository on the web, for links to commits and sources. Default: the checkout's origin.",
-        ),
+        Option(metavar="URL", help="The repository on the web, for links into it. Default: the checkout's origin."),
     ] = None,
     address: Annotated[
         str | None, Option(metavar="URL", help="Where the site will be on the web, for the links in its feed.")
@@ -360,11 +338,7 @@ def dashboard(
     ] = None,
     serve: Annotated[bool, Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")] = False,
     live: Annotated[
-        bool,
-        Option(
-            "--live",
-            help="Then show it while runs write to the store: built again after each case, with what is measured now; until Ctrl-C.",
-        ),
+        bool, Option("--live", help="Then show it with runs under way, built again after each case, until Ctrl-C.")
     ] = False,
     port: Annotated[int, Option(min=0, max=65535, help="Of --serve and --live; 0 takes a free one.")] = 8000,
 ) -> None:
@@ -384,13 +358,9 @@ def dashboard(
         if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
             raise UsageError(f"{name} {url!r} is no address, expected one like https://example.org/team/operators")
     place = folder if folder is not None else given.config.root / "dashboards" / "site"
+    named = ("--store", given.config.shown_store) if given.store is not None else ()
     options = SiteOptions(
-        folder=place,
-        repository=repository,
-        address=address,
-        last=last,
-        figures=figures,
-        store_options=("--store", given.config.shown_store) if given.store is not None else (),
+        folder=place, repository=repository, address=address, last=last, figures=figures, store_options=named
     )
     seen = fingerprint(store_of(given.config)) if live else None  # what is written from here on is built again
     with collector_at_rest():

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,35 +41,25 @@ def with_cases(operator: Operator, cases: Cases | None) -> Operator:
 def add_operator(source: SourceText, operator: Operator) -> None:
     """Add the declaration of an operator, and all definitions that it uses, to the text of a suite."""
     what = f"operator {operator.name!r}"
-    tiers: dict[str, list[dict[str, Any]]] = {}
+    tiers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for case in operator.cases:
-        tiers.setdefault(case.tier, []).append(dict(case.axes))
-    callables = {
-        "inputs": operator.inputs,
-        "oracle": operator.oracle,
-        "cost": operator.cost,
-        "reset": operator.reset,
-    }
+        tiers[case.tier].append(dict(case.axes))
+    declared = vars(operator)
+    sent = [name for name in ("inputs", "oracle", "cost", "reset") if declared[name]]
+    sent += ["tolerance"] * (operator.tolerance != Tolerance())
+    sent += ["gradient_tolerance"] * (operator.gradient_tolerance is not None) + ["claims"] * bool(operator.claims)
+    plain = ("constants", "state", "gradients", "batched", "accepts_constant", "source", "owner")
     arguments = {
         "baseline": _variant(source, operator.baseline, f"the baseline of {what}"),
         "variants": _variants(source, operator.variants, f"of {what}", "variant"),
         "impostors": operator.impostors and _variants(source, operator.impostors, f"of {what}", "impostor"),
-        "cases": repr(tiers),
-        **{name: source.expression(value, f"{name}= of {what}") for name, value in callables.items() if value},
-        "tolerance": operator.tolerance != Tolerance()
-        and source.expression(operator.tolerance, f"tolerance= of {what}"),
-        "gradient_tolerance": operator.gradient_tolerance is not None
-        and source.expression(operator.gradient_tolerance, f"gradient_tolerance= of {what}"),
-        "claims": operator.claims and source.expression(operator.claims, f"claims= of {what}"),
-        **{
-            name: repr(value)
-            for name in ("constants", "state", "gradients", "batched", "accepts_constant", "source", "owner")
-            if (value := getattr(operator, name))
-        },
+        "cases": repr(dict(tiers)),
+        **{name: source.expression(declared[name], f"{name}= of {what}") for name in sent},
+        **{name: repr(declared[name]) for name in plain if declared[name]},
     }
     lines = "".join(f"    {name}={value},\n" for name, value in arguments.items() if value)
-    declared = f"{source.imported('pairbench')}.Operator(\n    {operator.name!r},\n{lines})"
-    source.add(f"{source.free_name('_operator')} = {declared}")
+    call = f"{source.imported('pairbench')}.Operator(\n    {operator.name!r},\n{lines})"
+    source.add(f"{source.free_name('_operator')} = {call}")
 
 
 def _variants(source: SourceText, variants: Mapping[str, Variant], of: str, what: str) -> str:
@@ -78,14 +69,11 @@ def _variants(source: SourceText, variants: Mapping[str, Variant], of: str, what
 
 def _variant(source: SourceText, variant: Variant, what: str) -> str:
     function = source.expression(variant.function, what)
-    more = {
-        "prepare": variant.prepare and source.expression(variant.prepare, f"prepare= of {what}"),
-        "valid": variant.valid and source.expression(variant.valid, f"valid= of {what}"),
-        "needs": variant.needs and repr(variant.needs),
-        "builds_on": variant.builds_on and repr(variant.builds_on),
-        "consumes": variant.consumes and repr(variant.consumes),
-    }
-    given = "".join(f", {name}={text}" for name, text in more.items() if text)
+    set_here = {name: value for name, value in vars(variant).items() if value and name != "function"}
+    given = "".join(
+        f", {name}={source.expression(value, f'{name}= of {what}') if callable(value) else repr(value)}"
+        for name, value in set_here.items()
+    )
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
 
 
@@ -117,15 +105,10 @@ def refuse_in_worker(what: str) -> None:
 
 @contextlib.contextmanager
 def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = False, **options: Any) -> Iterator[Opened]:
-    """Yield the settings and SELECT arguments of some targets; suites that have to be written for them are held until the end.
-
-    `cases` replaces the cases of operators, and `options` are settings by their names on the command line.
-    """
-    given: list[Any]
-    if isinstance(targets, Iterable) and not isinstance(targets, str | os.PathLike | Operator):
-        given = list(targets)
-    else:
-        given = [] if targets is None else [targets]
+    """Yield the settings and SELECT arguments of some targets; suites that have to be written for them are held until the end."""
+    # `cases` replaces the cases of operators, and `options` are settings by their names on the command line.
+    several = isinstance(targets, Iterable) and not isinstance(targets, str | os.PathLike | Operator)
+    given: list[Any] = list(targets) if several else [] if targets is None else [targets]  # type: ignore[arg-type]
     for target in given:
         if not isinstance(target, str | os.PathLike | Operator):
             raise UsageError(
@@ -158,19 +141,13 @@ def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = Fal
 @contextlib.contextmanager
 def written_suite(text: str, config: Config) -> Iterator[tuple[Config, Path]]:
     """Write a suite into a temporary folder, and yield the settings under which records name it without the folder, and its file."""
+    main = vars(sys.modules["__main__"])
+    script = main.get("__file__")
+    name = Path(script).stem if isinstance(script, str) and "site-packages" not in script else "shell"
     with held_folder() as folder:
-        file = folder.resolve() / f"{_name_of_main()}.py"
+        file = folder.resolve() / f"{'notebook' if isinstance(main.get('In'), list) else name}.py"
         file.write_text(text, encoding="utf-8")
         yield replace(config, written=folder), file
-
-
-def _name_of_main() -> str:
-    """Return the name of this process's suite in records: that of its script, else `notebook` or `shell`."""
-    main = vars(sys.modules["__main__"])
-    if isinstance(main.get("In"), list):
-        return "notebook"
-    file = main.get("__file__")
-    return Path(file).stem if isinstance(file, str) and "site-packages" not in file else "shell"
 
 
 def file_of(operator: Operator) -> Path | None:
@@ -182,8 +159,7 @@ def file_of(operator: Operator) -> Path | None:
             continue
         if any(one is operator for one in list(vars(module).values())):
             files.append((name != getattr(operator.inputs, "__module__", None), file))
-    found = [Path(file) for _, file in sorted(files) if file.endswith(".py")]
-    return found[0] if found else None
+    return next((Path(file) for _, file in sorted(files) if file.endswith(".py")), None)
 
 
 Arguments = Any
@@ -221,10 +197,8 @@ def open_functions(
     gradients: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[tuple[Opened, str]]:
-    """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments.
-
-    The suite that is written for it is held until the end; `options` are settings by their names on the command line.
-    """
+    """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments."""
+    # The suite that is written for it is held until the end; `options` are settings by their names on the command line.
     if not isinstance(functions, Mapping) or len(functions) < 2:
         raise UsageError(
             f"functions is {functions!r:.80}, expected two and more by name, the plain one first: {{'plain': f, 'mine': g}}"
@@ -232,19 +206,14 @@ def open_functions(
     first, *others = functions
     own = getattr(function_of(functions[first]) or functions[first], "__name__", "")
     called = name or (own if re.fullmatch(r"[A-Za-z]\w*", own) else first)
+    variants = {key: functions[key] for key in others}
     declare = functools.partial(
-        Operator,
-        called,
-        baseline=functions[first],
-        variants={key: functions[key] for key in others},
-        tolerance=tolerance,
-        gradients=gradients,
+        Operator, called, baseline=functions[first], variants=variants, tolerance=tolerance, gradients=gradients
     )
     if callable(args) and not isinstance(args, Mapping | Sequence) and not _is_tensor(args):
         if cases is None:
-            raise UsageError(
-                "args is a function inputs(make, ...), so cases= has to say with which axes: cases=grid(n=[1024])"
-            )
+            which = "cases= has to say with which axes: cases=grid(n=[1024])"
+            raise UsageError(f"args is a function inputs(make, ...), so {which}")
         with open_targets(declare(inputs=args, cases=cases), cases=None, **options) as opened:
             yield opened, "auto"
         return
@@ -260,23 +229,18 @@ def open_functions(
     given = "" if tolerance is None else f"    tolerance={source.expression(declared.tolerance, 'tolerance=')},\n"
     given += f"    gradients={declared.gradients!r},\n" if declared.gradients else ""
     source.add(_SUITE.format(file=_VALUES, **names))
-    variants_text = ", ".join(f"{key!r}: {calls[key]}" for key in others)
+    named = ", ".join(f"{key!r}: {calls[key]}" for key in others)
     source.add(
         f"{source.free_name('_operator')} = {source.imported('pairbench')}.Operator(\n    {called!r},\n    baseline={calls[first]},\n"
-        f"    variants={{{variants_text}}},\n    inputs=_inputs,\n    cases=[{axes!r}],\n{given})"
+        f"    variants={{{named}}},\n    inputs=_inputs,\n    cases=[{axes!r}],\n{given})"
     )
     with written_suite(source.text(), configure(**options)) as (config, file):
         _save(values, file.with_name(_VALUES))
         yield Opened(config=config, select=[f"{file}::{called}"], text=source.text()), _device_of(values)
 
 
-def _torch() -> Any:
-    """Return torch if this process has loaded it, as it has where there are tensors."""
-    return sys.modules.get("torch")
-
-
 def _is_tensor(value: Any) -> bool:
-    torch = _torch()
+    torch = sys.modules.get("torch")  # loaded where there are tensors
     return torch is not None and isinstance(value, torch.Tensor)
 
 
@@ -297,12 +261,9 @@ def _by_name(functions: Mapping[str, Callable[..., Any]], args: Any) -> dict[str
 
 
 def _check(what: str, value: Any) -> None:
-    if isinstance(value, dict):
-        for key, item in value.items():
+    if isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             _check(f"{what}[{key!r}]", item)
-    elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            _check(f"{what}[{place}]", item)
     elif not _is_tensor(value) and literal_of(value) is None:
         raise UsageError(
             f"{what} is a {type(value).__qualname__}, expected tensors, numbers, words, and lists, tuples or dicts of these; "
@@ -363,17 +324,14 @@ def _device_of(values: Mapping[str, Any]) -> str:
 def _tensors(value: Any) -> Iterator[Any]:
     if _is_tensor(value):
         yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors(item)
 
 
 def _save(values: Mapping[str, Any], file: Path) -> None:
     """Write the arguments to a file, each tensor without the rest of its storage."""
-    torch = _torch()
+    torch = importlib.import_module("torch")
 
     def copied(value: Any) -> Any:
         if _is_tensor(value):
@@ -387,5 +345,4 @@ def _save(values: Mapping[str, Any], file: Path) -> None:
             return {key: copied(item) for key, item in value.items()}
         return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
 
-    torch = torch or importlib.import_module("torch")
     torch.save({name: copied(value) for name, value in values.items()}, file)

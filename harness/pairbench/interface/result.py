@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pairbench.errors import SelectionError, UsageError
 from pairbench.model.latency import p50_of, speedup_of
@@ -34,9 +34,9 @@ def with_axes(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Return a frame with a column for each axis of its cases; an axis that has the name of another column is left out."""
     axes = [json.loads(text) if isinstance(text, str) else {} for text in frame["axes"]]
     names = dict.fromkeys(name for case in axes for name in case if name not in frame.columns)
-    values = {name: [case.get(name) for case in axes] for name in names}
-    tuples = {name: [tuple(one) if isinstance(one, list) else one for one in column] for name, column in values.items()}
-    return frame.assign(**tuples)
+    for case in axes:
+        case.update({name: tuple(value) for name, value in case.items() if isinstance(value, list)})
+    return frame.assign(**{name: [case.get(name) for case in axes] for name in names})
 
 
 def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
@@ -103,7 +103,12 @@ class Result:
             known = p50_of(before) if before is not None else None
             if record.status == Status.MEASURED and now and (known is None or now.estimate < known.estimate):
                 fastest[key] = record
-        return pd.DataFrame([_best_row(record) for record in fastest.values()], columns=[*_BEST, *_FIGURES])
+        rows = []
+        for record in fastest.values():
+            p50, speedup = p50_of(record), speedup_of(record) or (None, None, None)
+            row = {name: getattr(record, name) for name in _BEST} | {"p50_us": p50.estimate / 1e3 if p50 else None}
+            rows.append(row | dict(zip(_SPEEDUP, speedup, strict=True)))
+        return pd.DataFrame(rows, columns=[*_BEST, "p50_us", *_SPEEDUP])
 
     def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
         """Draw one line an implementation along an axis of the cases, with 95 % intervals, and mark where lines cross the baseline's.
@@ -142,16 +147,12 @@ class Result:
 
         if not self.records:
             raise UsageError("this run has no records, so there is nothing to save")
-        place = store_of(configure(store=None if store is None else str(store)))
+        place, month = store_of(configure(store=None if store is None else str(store))), self.records[0].started_at[:7]
         for name, kind in {(one.device_name, one.device_kind) for one in self.records}:
-            write_run(
-                place,
-                run_id=self.run_id,
-                device_slug=device_slug(name, kind),
-                month=self.records[0].started_at[:7],
-                records=[one for one in self.records if one.device_name == name],
-                samples=[one for one in self.raw_samples if one.device_name == name],
-            )
+            names = {"run_id": self.run_id, "device_slug": device_slug(name, kind), "month": month}
+            records = [one for one in self.records if one.device_name == name]
+            samples = [one for one in self.raw_samples if one.device_name == name]
+            write_run(place, **names, records=records, samples=samples)
 
     def __str__(self) -> str:
         from pairbench.report.rows import render
@@ -160,10 +161,9 @@ class Result:
         return "\n".join([table.rstrip(), *self.lines])
 
     def __repr__(self) -> str:
-        counts = ", ".join(
-            f"{number} {status}" for status, number in Counter(record.status for record in self.records).items()
-        )
-        return f"<pairbench.Result {self.run_id or 'without records'}: {counts or 'nothing'}>"
+        counts = Counter(record.status for record in self.records)
+        shown = ", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing"
+        return f"<pairbench.Result {self.run_id or 'without records'}: {shown}>"
 
     def _repr_html_(self) -> str:
         """Return the table, and the chart where there is an axis to draw along."""
@@ -185,12 +185,4 @@ class Result:
 
 
 _BEST = ("operator", "case", "mode", "device_name", "implementation")
-_FIGURES = ("p50_us", "speedup", "speedup_low", "speedup_high")
-
-
-def _best_row(record: Record) -> dict[str, Any]:
-    p50, speedup = p50_of(record), speedup_of(record)
-    return {
-        **{name: getattr(record, name) for name in _BEST},
-        **dict(zip(_FIGURES, (p50.estimate / 1e3 if p50 else None, *(speedup or (None, None, None))), strict=True)),
-    }
+_SPEEDUP = ("speedup", "speedup_low", "speedup_high")

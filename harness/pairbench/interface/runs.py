@@ -226,9 +226,8 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
         source=opened.text,
     )
     if done.error is not None:
-        raise IncompleteRunError(
-            f"{done.error}; what was measured until then is this error's `result`", result
-        ) from done.error
+        problem = f"{done.error}; what was measured until then is this error's `result`"
+        raise IncompleteRunError(problem, result) from done.error
     if done.kept is not None:
         raise IncompleteRunError(f"{'; '.join(done.kept.lines())}; this error's `result` has all of it", result)
     return result
@@ -245,10 +244,8 @@ def _kept(store: str | Path | None) -> Iterator[str]:
 
 
 def _options(**options: Any) -> dict[str, Any]:
-    for name in ("tier", "mode"):
-        if options.get(name) is not None:
-            options[name] = list(_words(options[name]))
-    return options
+    words = {name: list(_words(options[name])) for name in ("tier", "mode") if options.get(name) is not None}
+    return options | words
 
 
 def _words(words: Words) -> tuple[str, ...]:

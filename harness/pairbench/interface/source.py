@@ -74,10 +74,8 @@ class SourceText:
         return module
 
     def expression(self, value: Any, what: str) -> str:
-        """Return an expression for a value, and add the definitions and imports that it needs.
-
-        `what` names the value in messages, as `variant 'mine'` does.
-        """
+        """Return an expression for a value, and add the definitions and imports that it needs."""
+        # `what` names the value in messages, as `variant 'mine'` does.
         if (literal := literal_of(value)) is not None:
             return self._with_torch(literal)
         if isinstance(value, types.ModuleType):
@@ -86,17 +84,16 @@ class SourceText:
             return self._global(name, what)
         if isinstance(value, functools.partial):
             return self._partial(value, what)
-        if isinstance(value, tuple | list | dict):
-            return self._container(value, what)
+        if isinstance(value, dict):
+            pairs = (f"{self.expression(key, what)}: {self.expression(item, what)}" for key, item in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(value, tuple | list):
+            items = "".join(f"{self.expression(item, what)}, " for item in value)
+            return f"({items})" if isinstance(value, tuple) else f"[{items}]"
         if is_dataclass(value) and not isinstance(value, type):
             kind = self.expression(type(value), what)
-            differing = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-            defaults = {one.name: one.default for one in fields(value)}
-            given = (
-                f"{name}={self.expression(item, what)}"
-                for name, item in differing.items()
-                if item is not defaults[name]
-            )
+            values = [(field.name, getattr(value, field.name), field.default) for field in fields(value) if field.init]
+            given = (f"{name}={self.expression(item, what)}" for name, item, usual in values if item is not usual)
             return f"{kind}({', '.join(given)})"
         if (place := _importable(value)) is not None:
             return f"{self.imported(place[0])}.{place[1]}"
@@ -111,13 +108,6 @@ class SourceText:
             self.imported("torch")
         return literal
 
-    def _container(self, value: "tuple[Any, ...] | list[Any] | dict[Any, Any]", what: str) -> str:
-        if isinstance(value, dict):
-            pairs = (f"{self.expression(key, what)}: {self.expression(item, what)}" for key, item in value.items())
-            return f"{{{', '.join(pairs)}}}"
-        items = "".join(f"{self.expression(item, what)}, " for item in value)
-        return f"({items})" if isinstance(value, tuple) else f"[{items}]"
-
     def _partial(self, value: "functools.partial[Any]", what: str) -> str:
         parts = [self.expression(value.func, what), *(self.expression(item, what) for item in value.args)]
         parts += [f"{name}={self.expression(item, what)}" for name, item in value.keywords.items()]
@@ -126,7 +116,7 @@ class SourceText:
     def _find_again(self, module: str) -> None:
         """Have the other process look for a module where this one has found it, unless it is installed."""
         file = getattr(sys.modules.get(module), "__file__", None)
-        if file and not _is_installed(Path(file)):
+        if file and not _is_installed(Path(file).resolve()):
             folders = (Path(path).resolve() for path in sys.path)
             self._paths = [str(folder) for folder in folders if folder.is_dir() and not _is_installed(folder)]
 
@@ -216,8 +206,10 @@ class SourceText:
                 self._global(name, what)
 
 
+@functools.cache
 def _is_installed(path: Path) -> bool:
-    return any(path.resolve().is_relative_to(place) for place in _installed())
+    folders = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
+    return any(path.is_relative_to(Path(folder).resolve()) for folder in folders)
 
 
 def _cells(function: types.FunctionType, what: str) -> Iterator[tuple[str, Any]]:
@@ -339,23 +331,18 @@ def _offers(module: types.ModuleType, name: str, value: Any) -> bool:
 def _definition_of(value: Any) -> str | None:
     """Return the text that defines a function or class at the top level of its module, decorators included; None where there is none."""
     if isinstance(value, type):
-        return _class_text(value)
-    function = function_of(value)
-    if function is None:
+        for method in filter(None, map(function_of, vars(value).values())):
+            source, line = _source(method.__code__.co_filename, method.__globals__), method.__code__.co_firstlineno
+            for node in _parsed(source).body:
+                is_named = isinstance(node, ast.ClassDef) and node.name == value.__name__
+                if is_named and node.lineno <= line <= _last(node):
+                    return _text_of(node, source)
+    if isinstance(value, type) or (function := function_of(value)) is None:
         return None
-    node, text = _find_function(function)
+    definition, text = _find_function(function)
     # A function that a call has wrapped, as torch.compile(f) does, is not the one that the definition of `f` gives.
-    whole = value is function or bool(getattr(node, "decorator_list", []))
-    return text if isinstance(node, ast.stmt) and node.col_offset == 0 and whole else None
-
-
-def _class_text(value: type) -> str | None:
-    for method in filter(None, map(function_of, vars(value).values())):
-        file, line = method.__code__.co_filename, method.__code__.co_firstlineno
-        for node in _tree(file, method.__globals__).body:
-            if isinstance(node, ast.ClassDef) and node.name == value.__name__ and node.lineno <= line <= _last(node):
-                return _text_of(node, _source(file, method.__globals__))
-    return None
+    whole = value is function or bool(getattr(definition, "decorator_list", []))
+    return text if isinstance(definition, ast.stmt) and definition.col_offset == 0 and whole else None
 
 
 def _find_function(function: types.FunctionType) -> tuple[ast.AST | None, str]:
@@ -363,7 +350,7 @@ def _find_function(function: types.FunctionType) -> tuple[ast.AST | None, str]:
     code = function.__code__
     source = _source(code.co_filename, function.__globals__)
     found: ast.AST | None = None
-    for node in ast.walk(_tree(code.co_filename, function.__globals__)):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
             here = node.lineno == code.co_firstlineno and _holds(node.body, code)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
@@ -407,16 +394,13 @@ def _source(file: str, namespace: dict[str, Any]) -> str:
     return "".join(linecache.getlines(file, namespace))
 
 
-def _tree(file: str, namespace: dict[str, Any]) -> ast.Module:
-    return _parsed(_source(file, namespace)) or ast.Module(body=[], type_ignores=[])
-
-
 @functools.lru_cache(maxsize=64)
-def _parsed(source: str) -> ast.Module | None:
+def _parsed(source: str) -> ast.Module:
+    """Return the tree of a source; an empty one where that has a syntax error."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError):
-        return None
+        return ast.Module(body=[], type_ignores=[])
 
 
 def _has_future(function: types.FunctionType | None) -> bool:
@@ -426,26 +410,19 @@ def _has_future(function: types.FunctionType | None) -> bool:
 
 def _used_names(text: str) -> set[str]:
     """Return the global names that a piece of text uses, without builtins."""
-    found: set[str] = set()
-
-    def visit(table: symtable.SymbolTable) -> None:
+    names: set[str] = set()
+    tables = [symtable.symtable(text, "<sent>", "exec")]
+    for table in tables:  # which grows
         top = table.get_type() == "module"
-        found.update(one.get_name() for one in table.get_symbols() if one.is_global() or (top and one.is_referenced()))
-        for inner in table.get_children():
-            visit(inner)
-
-    visit(symtable.symtable(text, "<sent>", "exec"))
-    return found - set(vars(builtins))
+        names.update(one.get_name() for one in table.get_symbols() if one.is_global() or (top and one.is_referenced()))
+        tables += table.get_children()
+    return names - set(vars(builtins))
 
 
 def _statement_of(name: str, home: dict[str, Any]) -> str | None:
     """Return the last statement of a notebook, shell or script that assigns a name; None where there is none."""
-    for source in _texts(home):
-        tree = _parsed(source)
-        for node in reversed(tree.body if tree else []):
-            if name in _bound(node):
-                return _text_of(node, source)
-    return None
+    statements = ((node, source) for source in _texts(home) for node in reversed(_parsed(source).body))
+    return next((_text_of(node, source) for node, source in statements if name in _bound(node)), None)
 
 
 def _bound(node: ast.stmt) -> set[str]:
@@ -465,9 +442,3 @@ def _texts(home: dict[str, Any]) -> Iterator[str]:
         yield "".join(linecache.getlines(name))
     if isinstance(file := home.get("__file__"), str):
         yield _source(file, home)
-
-
-@functools.cache
-def _installed() -> tuple[Path, ...]:
-    paths = sysconfig.get_paths()
-    return tuple(Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))

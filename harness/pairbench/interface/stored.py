@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pairbench.config import Config
     from pairbench.features.attempt.attempts import Attempt
     from pairbench.model.comparison import Comparison
+    from pairbench.stats import Interval
 
 
 class Shown:
@@ -120,9 +121,7 @@ class Verdicts(Shown):
                 "verdict": one.verdict.value if one and one.verdict else None,
                 "reference": one.reference if one else None,
                 "current": one.current if one else None,
-                "change": one.change.estimate if one and one.change else None,
-                "change_low": one.change.low if one and one.change else None,
-                "change_high": one.change.high if one and one.change else None,
+                **_with_ends("change", one.change if one else None),
                 "reason": one.reason if one else change.reason,
             }
             for change in self.comparison.changes
@@ -134,6 +133,11 @@ class Verdicts(Shown):
         from pairbench.report.comparison import render_comparison
 
         return "\n".join([render_comparison(self.comparison, "table").rstrip(), *self.notes])
+
+
+def _with_ends(name: str, interval: "Interval | None") -> dict[str, float | None]:
+    ends = interval or (None, None, None)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
 _RUN = ("run_id", "started_at", "commit", "branch", "status")
@@ -153,17 +157,10 @@ class SeriesTrend(Shown):
         """One row a run, oldest first: its commit, median with its interval in ns, and the speedup over the baseline."""
         import pandas as pd
 
-        rows = [
-            {
-                **{name: getattr(point.record, name) for name in _RUN},
-                "p50_ns": point.p50.estimate if point.p50 else None,
-                "p50_ns_low": point.p50.low if point.p50 else None,
-                "p50_ns_high": point.p50.high if point.p50 else None,
-                "p95_ns": point.p95_ns,
-                "speedup": point.speedup,
-            }
-            for point in self.trend.points
-        ]
+        rows = []
+        for point in self.trend.points:
+            run = {name: getattr(point.record, name) for name in _RUN}
+            rows.append({**run, **_with_ends("p50_ns", point.p50), "p95_ns": point.p95_ns, "speedup": point.speedup})
         return pd.DataFrame(rows)
 
     def plot(self) -> "Figure":
@@ -312,10 +309,9 @@ def ab(
     rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]
     kept = None if store is None else open_store(config, configure())
     names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
+    policy = policy_of(min_effect, name="min_effect")
     try:
-        found = compare_commits(
-            config, read_arguments(config, base, rest, names), device, policy_of(min_effect, name="min_effect")
-        )
+        found = compare_commits(config, read_arguments(config, base, rest, names), device, policy)
     except InterruptedRunError:
         raise KeyboardInterrupt from None
     verdicts = Verdicts(comparison=found.comparison, notes=found.broken)

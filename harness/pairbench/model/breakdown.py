@@ -16,7 +16,6 @@ class ModuleCalls:
     """Qualified name, from the argument that holds the module: `model.blocks.0.self_attn`."""
     class_name: str
     calls: int
-    """How often one call of the implementation calls the module."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +27,11 @@ class WorkTotal:
     ops: tuple[str, ...]
     """ATen operators from the one that Python called to the innermost one; empty for Python itself and for custom kernels."""
     kernel: str | None = None
-    """Name of the kernel; None on a CPU."""
     spot: int | None = None
     """The line that caused the work, as an index of the breakdown's `spots`; None where that is not known."""
     known: bool = True
     """Whether it is known what launched the work; otherwise `module` and `ops` are empty."""
     count: int
-    """Number of kernels, or of operators on a CPU."""
     launches: int = 0
     """Number of kernels that the host launched one by one; kernels inside a graph do not count."""
     ns: float
@@ -48,7 +45,6 @@ class SourceLine:
     """Kind of work: `cast`, `copy`, `cache` (a write into the operator's state), `transfer` (between devices), or `sync`."""
     op: str
     detail: str
-    """What changes, such as `float32 -> bfloat16`; empty where nothing does."""
     file: str
     """The file's path relative to the suite's folder where it is below it, else without folders of this machine."""
     line: int
@@ -57,10 +53,8 @@ class SourceLine:
     called_from: str = ""
     """File and line of the call where the line is in a function that several lines call; else empty."""
     modules: tuple[str, ...]
-    """Names of the modules that were running, in order."""
     count: int
     bytes: int
-    """Bytes that the line writes in one call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +88,6 @@ class Breakdown:
     calls: int
     """Number of calls that were recorded; the breakdown is that of the quickest."""
     modules: tuple[ModuleCalls, ...]
-    """The modules that were called, in the order of their first call."""
     pieces: tuple[WorkTotal, ...]
     spots: tuple[SourceLine, ...]
     graph_launches: int = 0
@@ -113,7 +106,6 @@ class NoBreakdown:
     entry: Entry
     reason: str
     bad: bool
-    """Whether that is a failure; False where a breakdown is not applicable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,4 +133,3 @@ class KeptBreakdown:
     operator: str
     case: str
     parts: tuple[Breakdown, ...]
-    """The breakdowns of the implementations that could be broken down."""

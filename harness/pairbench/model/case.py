@@ -1,12 +1,13 @@
 """Cases: points of an operator's axes, and their keys; in training also the directions of calls and the paths of gradients."""
 
+import contextlib
 import functools
 import inspect
 import itertools
 import math
 import re
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -26,12 +27,12 @@ def grid(**axes: Iterable[AxisValue]) -> list[dict[str, AxisValue]]:
     Raises:
         DeclarationError: an axis is empty, or is a lone string or number instead of a list.
     """
+    columns = {}
     for axis, values in axes.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise DeclarationError(f"grid: axis {axis!r} is {values!r}, expected a list of values: {axis}=[{values!r}]")
-    columns = {axis: list(values) for axis, values in axes.items()}
-    for axis, values in columns.items():
-        if not values:
+        columns[axis] = list(values)
+        if not columns[axis]:
             raise DeclarationError(f"grid: axis {axis!r} has no values, so there would be no case at all")
     return [dict(zip(columns, point, strict=True)) for point in itertools.product(*columns.values())]
 
@@ -74,25 +75,32 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 
 def format_value(value: AxisValue) -> str:
     """Return an axis value as a case key holds it: tuples as `3x1x1`, and of texts other characters than A-Z a-z 0-9 _ . + - as in a URL."""
-    return (
-        "x".join(map(str, value))
-        if isinstance(value, tuple)
-        else urllib.parse.quote(str(value), safe="+").replace("~", "%7E")
-    )
+    if isinstance(value, tuple):
+        return "x".join(map(str, value))
+    return urllib.parse.quote(str(value), safe="+").replace("~", "%7E")
+
+
+@contextlib.contextmanager
+def declaring(whose: str) -> Iterator[None]:
+    """Name in errors whose declaration they are of."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise DeclarationError(f"{whose}: {error}") from None
 
 
 def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
     """Check one declared point and return it as a case."""
     if not isinstance(point, Mapping):
-        raise DeclarationError(f"operator {operator!r}: case {point!r} is no mapping, expected dict(axis=value, ...)")
-    axes = tuple((axis, _checked(operator, axis, point[axis])) for axis in sorted(point))
+        raise DeclarationError(f"case {point!r} is no mapping, expected dict(axis=value, ...)")
+    axes = tuple((axis, _checked(axis, point[axis])) for axis in sorted(point))
     return Case(operator=operator, axes=axes, tier=tier)
 
 
-def _checked(operator: str, axis: str, value: object) -> AxisValue:
+def _checked(axis: str, value: object) -> AxisValue:
     if axis == "tf32" and not isinstance(value, bool):
         raise DeclarationError(
-            f"operator {operator!r}: axis 'tf32' has the value {value!r}, expected True or False: whether float32 products and "
+            f"axis 'tf32' has the value {value!r}, expected True or False: whether float32 products and "
             "convolutions may use TF32 in the case; rename an axis that means something else"
         )
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
@@ -104,11 +112,11 @@ def _checked(operator: str, axis: str, value: object) -> AxisValue:
     if isinstance(value, list):
         shape = f", and a shape is a tuple: {tuple(value)!r:.80}" if all(type(item) is int for item in value) else ""
         raise DeclarationError(
-            f"operator {operator!r}: axis {axis!r} has the list {value!r:.80} as its value, and a case has one value of each axis; "
+            f"axis {axis!r} has the list {value!r:.80} as its value, and a case has one value of each axis; "
             f"grid({axis}=[...]) makes a case of every value{shape}"
         )
     raise DeclarationError(
-        f"operator {operator!r}: axis {axis!r} has the value {value!r}, expected a number, a bool, "
+        f"axis {axis!r} has the value {value!r}, expected a number, a bool, "
         "a text that can be printed, or a tuple of integers (it becomes part of the case's key)"
     )
 
@@ -120,7 +128,6 @@ OUTPUT_GRADIENTS = "output gradient"
 """Name of the outputs' gradients among a case's inputs, by the path of the output; it cannot be a parameter's."""
 SAVED = "saved tensors"
 """Name in `consumes` for the tensors that a forward saves for its backward beside the inputs."""
-_GRADIENT_OF = re.compile(r"(?:^|\.)gradient of (?P<name>.+)$")
 
 
 def gradient_path(name: str) -> str:
@@ -130,11 +137,11 @@ def gradient_path(name: str) -> str:
 
 def gradient_of(path: str) -> str | None:
     """Return the name of the input whose gradient has this path; None for an output."""
-    found = _GRADIENT_OF.search(path)
-    return found["name"] if found else None
+    match = re.search(r"(?:^|\.)gradient of (.+)$", path)
+    return match[1] if match else None
 
 
-def with_directions(operator: str, point: Any) -> list[Any]:
+def with_directions(point: Any) -> list[Any]:
     """Return a declared case in each direction, or as it is if it names one."""
     if not isinstance(point, Mapping):
         return [point]  # make_case refuses it
@@ -142,23 +149,21 @@ def with_directions(operator: str, point: Any) -> list[Any]:
         return [{**point, "direction": direction} for direction in DIRECTIONS]
     if point["direction"] not in DIRECTIONS:
         raise DeclarationError(
-            f"operator {operator!r}: direction is {point['direction']!r}, expected {', '.join(DIRECTIONS)}; "
+            f"direction is {point['direction']!r}, expected {', '.join(DIRECTIONS)}; "
             "gradients= adds this axis, so rename one of your own"
         )
     return [point]
 
 
-def check_gradients(
-    operator: str, gradients: tuple[str, ...], constants: tuple[str, ...], state: tuple[str, ...]
-) -> None:
+def check_gradients(gradients: tuple[str, ...], constants: tuple[str, ...], state: tuple[str, ...]) -> None:
     """Check that no input with a gradient is constant or state."""
     roots = {re.split(r"[.\[]", name, maxsplit=1)[0]: name for name in gradients}
     if both := set(roots) & set(constants):
         raise DeclarationError(
-            f"operator {operator!r}: {roots[min(both)]!r} has a gradient, so it changes with each step of training, and is declared as "
+            f"{roots[min(both)]!r} has a gradient, so it changes with each step of training, and is declared as "
             "constant, which stays; leave it out of constants="
         )
     if both := set(roots) & set(state):
         raise DeclarationError(
-            f"operator {operator!r}: {roots[min(both)]!r} has a gradient and is declared as state, which calls write over; expected one"
+            f"{roots[min(both)]!r} has a gradient and is declared as state, which calls write over; expected one"
         )

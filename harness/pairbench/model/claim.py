@@ -3,15 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import Case, make_case
+from pairbench.model.case import Case, declaring, make_case
 from pairbench.model.settings import MODES
 
 _WHOLE = ("launches", "syncs")
-_PAIRS = ("latency_ms", "peak_gib", *_WHOLE)
-QUANTITIES = ("speedup", *_PAIRS)
+QUANTITIES = ("speedup", "latency_ms", "peak_gib", *_WHOLE)
 """Quantities that a claim can be about; `speedup` is baseline over variant, all others are (baseline, variant)."""
 
 
@@ -66,8 +64,13 @@ class Claim:
                 f"Claim: cases is {self.cases!r}, expected a list of the operator's: [dict(axis=value)]"
             )
         _check_quantity(given[0], getattr(self, given[0]))
-        points = tuple(dict(make_case("a claim", _without_lists(point), "real").axes) for point in self.cases)
-        object.__setattr__(self, "cases", points)
+        points = []
+        for point in self.cases:
+            if isinstance(point, Mapping):  # a list is a shape here
+                point = {axis: tuple(value) if isinstance(value, list) else value for axis, value in point.items()}  # noqa: PLW2901
+            with declaring("operator 'a claim'"):
+                points.append(dict(make_case("a claim", point, "real").axes))
+        object.__setattr__(self, "cases", tuple(points))
 
     @property
     def quantity(self) -> str:
@@ -82,10 +85,8 @@ class Claim:
     @property
     def ratio(self) -> tuple[float, float]:
         """The least and the most of the published ratio, baseline over variant; infinite where the variant's value is 0."""
-        if isinstance(self.speedup, tuple):
-            return self.speedup
         if self.speedup is not None:
-            return self.speedup, self.speedup
+            return self.speedup if isinstance(self.speedup, tuple) else (self.speedup, self.speedup)
         before, after = self.pair or (math.nan, math.nan)
         ratio = before / after if after else math.inf
         return ratio, ratio
@@ -95,34 +96,26 @@ class Claim:
         return dict(case.axes) in self.cases
 
 
-def check_claims(
-    operator: str, claims: object, cases: Sequence[Case], implementations: Mapping[str, object]
-) -> tuple[Claim, ...]:
+def check_claims(claims: object, cases: Sequence[Case], implementations: Mapping[str, object]) -> tuple[Claim, ...]:
     """Return an operator's claims, checked against its cases and variants."""
     if isinstance(claims, str) or not isinstance(claims, Sequence):
-        raise DeclarationError(f"operator {operator!r}: claims is {claims!r}, expected a list of Claim(...)")
+        raise DeclarationError(f"claims is {claims!r}, expected a list of Claim(...)")
     timed = [dict(case.axes) for case in cases if case.tier != "edge"]
     for claim in claims:
         if not isinstance(claim, Claim):
-            raise DeclarationError(f"operator {operator!r}: {claim!r} is no claim, expected Claim(...)")
+            raise DeclarationError(f"{claim!r} is no claim, expected Claim(...)")
         for axes in claim.cases:
             if axes not in timed:
                 raise DeclarationError(
-                    f"operator {operator!r}: the claim of {claim.source} belongs to {axes!r}, which is none of the "
+                    f"the claim of {claim.source} belongs to {axes!r}, which is none of the "
                     "cases that are timed; name one with all of its axes, or none and say the shape"
                 )
         if claim.implementation is not None and claim.implementation not in implementations:
             raise DeclarationError(
-                f"operator {operator!r}: the claim of {claim.source} is about {claim.implementation!r}, expected one of "
+                f"the claim of {claim.source} is about {claim.implementation!r}, expected one of "
                 f"{', '.join(implementations)}"
             )
     return tuple(claims)
-
-
-def _without_lists(point: Any) -> Any:
-    if not isinstance(point, Mapping):
-        return point  # make_case refuses it
-    return {axis: tuple(value) if isinstance(value, list) else value for axis, value in point.items()}
 
 
 def _check_quantity(name: str, value: object) -> None:

@@ -13,7 +13,6 @@ class HistoryCommit:
 
     sha: str
     committed_at: str
-    """When it was committed, ISO 8601."""
     author: str
     subject: str
 
@@ -58,15 +57,12 @@ class Bisection:
     good: HistoryCommit
     bad: HistoryCommit
     commits: int
-    """The number of commits after the good end, up to the bad one."""
     ends: str
-    """What was found between the ends, as a sentence."""
     moved: bool
     """Whether there is a change between the ends, and so anything to look for."""
     change: Interval | None = None
     """The latency of the bad end over that of the good end; None for a count."""
     suspects: tuple[Suspect, ...] = ()
-    """The commits, the most probable first; empty where no change was found between the ends."""
     found: tuple[HistoryCommit, ...] = ()
     """The commit that it was; several where those before the last cannot be measured. Empty as long as nobody knows."""
     rounds: int = 0
@@ -76,7 +72,6 @@ class Bisection:
     skipped: tuple[Skipped, ...] = ()
     interrupted: bool = False
     parent: HistoryCommit | None = None
-    """The last commit before `found` that can be measured."""
     last: Comparison | None = None
     """`ab` of that parent and the commit that was found; None where there was none."""
 

@@ -27,21 +27,14 @@ class Acceptance:
     exact: Mapping[str, float] = field(default_factory=dict)
     """The accepted counts, `peak_bytes` and `margin`, by the column of the record."""
     run_id: str
-    """The run that had this level."""
     at: str
-    """When it was accepted: ISO 8601, UTC."""
     reason: str
 
     @property
     def latencies(self) -> dict[str, float]:
         """The accepted latencies in ns, by the column of the record."""
-        known = {
-            "call_p50_ns": self.p50_ns,
-            "call_p95_ns": self.p95_ns,
-            "device_p50_ns": self.device_p50_ns,
-            "device_p95_ns": self.device_p95_ns,
-            "host_p50_ns": self.host_p50_ns,
-        }
+        known = {"call_p50_ns": self.p50_ns, "call_p95_ns": self.p95_ns}
+        known |= {name: getattr(self, name) for name in ("device_p50_ns", "device_p95_ns", "host_p50_ns")}
         return {column: value for column, value in known.items() if value is not None}
 
 
@@ -50,18 +43,14 @@ class Policy:
     """The thresholds of a comparison. The defaults are those whose error rates `tests/lab/gate/README.md` publishes."""
 
     minimum_effect: float = 0.02
-    """The smallest relative change of a latency that must be caught; a series with a noise floor has at least twice
-    that floor."""
+    """The smallest relative change of a latency that must be caught; a series with a noise floor has at least twice that floor."""
     least_estimate: float = 0.75
-    """The part of the minimum effect that an estimate must reach. With 1, half of the changes of just that size are
-    missed."""
+    """The part of the minimum effect that an estimate must reach. With 1, half of the changes of just that size are missed."""
     false_discovery_rate: float = 0.005
-    """The rate of Benjamini-Hochberg over all latencies of a comparison. Where nothing changed it is the chance of
-    any alarm."""
+    """The rate of Benjamini-Hochberg over all latencies of a comparison. Where nothing changed it is the chance of any alarm."""
 
     most_prior_rounds: float = 20.0
-    """The most degrees of freedom that other series lend. With more, two outlying rounds of three could raise an
-    alarm."""
+    """The most degrees of freedom that other series lend. With more, two outlying rounds of three could raise an alarm."""
     least_spread: float = 0.0003
     """The least relative spread between rounds that is believed: three rounds may agree by chance to the last tick."""
     tick_ns: float = 32.0
@@ -79,8 +68,7 @@ class Policy:
     host_floor: float = 0.1
     """The largest noise floor of a host's own time, in log units, with which it counts as one that repeats and is judged."""
     host_relative_floor: float = 0.35
-    """The largest noise floor of the host's time relative to the baseline's, in log units, with which it counts as one that
-    repeats and is judged. Twice this floor is a factor of two."""
+    """The largest noise floor with which the host's time relative to the baseline's is judged. Twice this floor is a factor of two."""
     calibration_alarms: float = 0.01
     """The part of a calibration's judgements that may have been false alarms for its machine to count as quiet."""
 
@@ -148,16 +136,13 @@ class Floor:
     p50: float
     p95: float
     runs: int
-    """The number of runs that it was estimated from."""
     source: str
-    """Source of the floor: `history` or `calibration`."""
     latency: str = "call"
     """The latency that `p50` and `p95` are of: `device` or `call`."""
     host: float | None = None
     """How far the median host time moves, in log units; None where no calibration has looked at it."""
     host_relative: float | None = None
-    """How far the host's time moves relative to that of the baseline, in log units; None where no calibration has looked at it,
-    and for baselines."""
+    """How far the host's time moves relative to the baseline's; None as `host` is, and for baselines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,20 +150,17 @@ class Judgement:
     """The judgement of one metric of a series."""
 
     metric: str
-    """The column of the record that was judged."""
     outcome: GateOutcome
     verdict: Verdict | None = None
     """The verdict on a latency; None for exact metrics."""
     reference: float | str | None = None
     """The value of the reference runs: of a latency, in ns, the one that `show` prints of a run, and the median of several runs."""
     current: float | str | None = None
-    """The value of the current runs, by the same rule."""
     change: Interval | None = None
     """Current over reference with its 95 % interval, 1.02 for 2 % slower: of the geometric mean of the rounds of each side, or
     in `ab` of the ratios of rounds. It need not be the ratio of `current` and `reference`, which are medians of samples."""
     relative_to_baseline: bool = False
-    """Whether `change` is of the ratio to the baseline, round by round, as that of a variant's host time is. A round of the host is
-    then the mean of its lower half."""
+    """Whether `change` is of the ratio to the baseline by round, as that of a variant's host time: a round is then the mean of its lower half."""
     minimum_effect: float | None = None
     """The smallest relative change that counts in this series: 0.02 is 2 %."""
     floor: float | None = None
@@ -255,7 +237,6 @@ class Change:
     outcome: GateOutcome
     reason: str
     verdict: Verdict | None = None
-    """The verdict on the median latency; None where it was not judged."""
     attribution: Attribution | None = None
     judgements: tuple[Judgement, ...] = ()
     """The judgements of its metrics; the one that decided comes first."""
@@ -268,11 +249,8 @@ class Change:
     confirmed: bool | None = None
     """Whether a second measurement showed it again; None where there was none."""
     accepted: str | None = None
-    """The reason for which this level was accepted on purpose."""
     reference_runs: tuple[str, ...] = ()
-    """The runs that it was compared with, oldest first; of this series, all of the same source."""
     current_runs: tuple[str, ...] = ()
-    """The runs that were judged, oldest first."""
     left_out_runs: tuple[str, ...] = ()
     """The reference runs that were left out because they measured another source of this series than the newest of them."""
     across: Across | None = None
@@ -290,7 +268,6 @@ class Side:
     """One side of a comparison."""
 
     asked: str
-    """The user's name of this side, or the default."""
     runs: tuple[str, ...]
     commits: tuple[str, ...] = ()
 
@@ -305,7 +282,6 @@ class Calibration:
     environment_hash: str
     runs: tuple[str, ...]
     comparisons: int
-    """The number of pairs of runs that were compared as if one were the reference."""
     judged: int
     """The number of series that were judged in all these comparisons."""
     alarms: int
@@ -321,7 +297,6 @@ class Comparison:
     current: Side
     changes: tuple[Change, ...]
     problems: tuple[str, ...] = ()
-    """Sentences on files that could not be read, and on other faults of the store."""
     calibrations: tuple[Calibration, ...] = ()
     """The newest calibration of each device model that was compared."""
 
@@ -332,10 +307,10 @@ class Comparison:
 
     def exit_code(self, *, strict: bool = False) -> int:
         """Return the contract's exit code."""
-        found = self.outcomes
-        if found[GateOutcome.REGRESSION] or found[GateOutcome.FAILED]:
+        counts = self.outcomes
+        if counts[GateOutcome.REGRESSION] or counts[GateOutcome.FAILED]:
             return 1
-        open_ = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
+        undecided = sum(counts[kind] for kind in (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE))
         # A series that is skipped on both sides is unchanged without having been judged.
-        nothing = not found[GateOutcome.IMPROVEMENT] and all(change.verdict is None for change in self.changes)
-        return 3 if strict and (nothing or self.problems or any(found[outcome] for outcome in open_)) else 0
+        nothing = not counts[GateOutcome.IMPROVEMENT] and all(change.verdict is None for change in self.changes)
+        return 3 if strict and (nothing or self.problems or undecided) else 0

@@ -26,17 +26,13 @@ class Layer:
     module: str
     class_name: str
     call: int
-    """Number of the module's call, counted from 0."""
     dtypes: tuple[str, str]
-    """Dtypes of the baseline's and of the variant's output."""
     gap: Gap | None
     """Distance between the outputs; None where they cannot be compared."""
     incomparable: str | None = None
-    """Why the outputs cannot be compared; None where they can."""
     baseline_oracle: float | None = None
-    """Relative L2 error of the baseline's output against float64; None without an oracle."""
+    """Relative L2 error of the baseline's output against float64, as of the variant's below; None without an oracle."""
     variant_oracle: float | None = None
-    """Relative L2 error of the variant's output against float64; None without an oracle."""
     worse: bool = False
     """Whether the variant is clearly further from float64 than the baseline: more than twice as far, and half a spacing on top."""
     contained: bool = False
@@ -58,15 +54,11 @@ class Divergence:
     inputs: Gap | None = None
     """Distance of the inputs of the `first` module; None where there is no such module, or they cannot be compared."""
     only_baseline: tuple[str, ...] = ()
-    """Names of modules that only the baseline's tree has."""
     only_variant: tuple[str, ...] = ()
-    """Names of modules that only the variant's tree has."""
     uncalled: tuple[tuple[str, int, int], ...] = ()
     """Modules in both trees that are not called equally often: name, calls by the baseline, calls by the variant."""
     oracle_missing: str | None = None
-    """Why there is no float64 oracle; None where there is one."""
     output_mismatch: str | None = None
-    """What is wrong with the variant's outputs as a whole; None where they are within tolerance."""
 
     @property
     def first(self) -> Layer | None:

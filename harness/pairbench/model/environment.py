@@ -20,7 +20,6 @@ class Device:
     selector: str
     """Selector of the device: `cpu`, or `cuda:N` with N counted among the GPUs that this process may see."""
     kind: str
-    """Kind of device: `cpu` or `cuda`."""
     name: str
     uuid: str | None = None
     capability: tuple[int, int] | None = None
@@ -44,9 +43,7 @@ class Commit:
     branch: str | None
     dirty: bool
     subject: str | None = None
-    """First line of its message."""
     author: str | None = None
-    """Name of its author, as git has it."""
     number: int | None = None
     """Number of commits in its history, itself included; None in a shallow clone, whose history is cut."""
     pull_request: int | None = None
@@ -85,13 +82,11 @@ class Finding:
 
     name: str
     state: str
-    """State of the thing: `ok`, `limited`, `missing` or `unknown`."""
     detail: str
     advice: str | None = None
     """What to do, or what will be missing from records; None where nothing is."""
 
 
-_KEY = "load"
 _TOO_MUCH = {"cpu": 0.25, "cuda": 0.75}
 """Part of the host's cores that other work may take, by device kind. Calls on a CPU use all of them; a GPU needs a free one to be issued to."""
 
@@ -101,15 +96,12 @@ class HostLoad:
     """Other work on the host's processors and on the GPU while a run was made."""
 
     cores: int
-    """Processors of the host."""
     before: float | None
     """Processors that other work kept busy before anything was timed, on average; None where that is not known."""
     rounds: tuple[float | None, ...] = ()
-    """Processors that other work kept busy during each round of timing, in order."""
     performance_states: tuple[int, ...] = ()
     """NVML's performance states (P0 is the highest) that were seen while calls were timed."""
     foreign_processes: tuple[int, ...] = ()
-    """Other processes that computed on the GPU while calls were timed, by their ids."""
 
     @property
     def most(self) -> float | None:
@@ -125,7 +117,7 @@ class HostLoad:
 
     def put_in(self, environment: Environment) -> Environment:
         """Return the environment with this load among its observations, which are not hashed."""
-        observed = {**environment.rest.get("observed", {}), _KEY: {**vars(self)}}
+        observed = {**environment.rest.get("observed", {}), "load": {**vars(self)}}
         return replace(environment, rest={**environment.rest, "observed": observed})
 
 
@@ -133,7 +125,7 @@ class HostLoad:
 def load_of(environment: str | None) -> HostLoad | None:
     """Return the load in a record's `environment`; None for runs that did not store it."""
     try:
-        stored: dict[str, Any] = json.loads(environment or "{}").get("observed", {})[_KEY]
+        stored: dict[str, Any] = json.loads(environment or "{}").get("observed", {})["load"]
         lists = {name: tuple(stored[name]) for name in ("rounds", "performance_states", "foreign_processes")}
         return HostLoad(cores=int(stored["cores"]), before=stored["before"], **lists)
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -64,19 +64,15 @@ def result_of(record: Record) -> Latency:
 
 
 def sampled_as(record: Record, known: Container[str]) -> str:
-    """Return the name of the latency whose raw samples, if these are among the known ones, a record's result is derived from.
-
-    Where a replay was not believed, the device's latency is derived from samples of the stream.
-    """
+    """Return the name of the latency whose raw samples, if these are among the known ones, a record's result is derived from."""
+    # Where a replay was not believed, the device's latency is derived from samples of the stream.
     name = result_of(record).name
     return STREAM.name if name == DEVICE.name and record.device_timer == "spin" and STREAM.name in known else name
 
 
 def p50_of(record: Record, latency: Latency | None = None) -> Interval | None:
-    """Return a median in ns with its 95 % interval, that of the result if no latency is named; None where there is none.
-
-    The ends of the interval are NaN where they are not known.
-    """
+    """Return a median in ns with its 95 % interval, that of the result if no latency is named; None where there is none."""
+    # The ends of the interval are NaN where they are not known.
     return interval_of(record, (latency or result_of(record)).p50)
 
 
@@ -86,10 +82,8 @@ def p95_of(record: Record, latency: Latency | None = None) -> Interval | None:
 
 
 def speedup_of(record: Record | None) -> Interval | None:
-    """Return a record's speedup with its interval: of the device's latency where that is known, else of the call's.
-
-    None where it has none, and where it is withheld: see `environment.withheld`.
-    """
+    """Return a record's speedup with its interval: of the device's latency where that is known, else of the call's."""
+    # None where it has none, and where it is withheld: see `environment.withheld`.
     if record is None or withheld(record.device_kind, record.environment):
         return None
     of_device = interval_of(record, DEVICE.speedup) if record.device_kind != "cpu" else None
@@ -103,13 +97,12 @@ def speedup_is_of(record: Record) -> Latency:
 
 def interval_of(record: Record, column: str) -> Interval | None:
     """Return an estimate with the ends of its interval, NaN where they are not known; None where it is no positive number."""
-    # A site calls it millions of times.
     value, low, high = _with_ends(column)(record)
     if value is None or not 0 < value < math.inf:
         return None
     return Interval(value, math.nan if low is None else low, math.nan if high is None else high)
 
 
-@functools.cache
+@functools.cache  # a site calls it millions of times
 def _with_ends(column: str) -> Callable[[Record], tuple[float | None, float | None, float | None]]:
     return attrgetter(column, f"{column}_low", f"{column}_high")

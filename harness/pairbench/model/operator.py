@@ -18,6 +18,7 @@ from pairbench.model.case import (
     Case,
     Direction,
     check_gradients,
+    declaring,
     gradient_of,
     make_case,
     takes,
@@ -77,19 +78,17 @@ class Variant:
         builds_on: str = "",
         consumes: Sequence[str] = (),
     ) -> None:
-        for what, value in (("function", function), ("prepare", prepare), ("valid", valid)):
-            if not callable(value) and (value is not None or what == "function"):
-                raise DeclarationError(f"Variant: {what} is {value!r}, expected a function")
-        wanted = (needs,) if isinstance(needs, str) else tuple(needs)
-        for need in wanted:
-            if not _NEED.fullmatch(need):
-                raise DeclarationError(
-                    f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N"
-                )
-        fields: dict[str, object] = {"function": function, "prepare": prepare, "valid": valid, "needs": wanted}
-        fields |= {"builds_on": builds_on, "consumes": _names("Variant", "consumes", consumes)}
-        for name, field_value in fields.items():
-            object.__setattr__(self, name, field_value)
+        with declaring("Variant"):
+            for what, value in (("function", function), ("prepare", prepare), ("valid", valid)):
+                if not callable(value) and (value is not None or what == "function"):
+                    raise DeclarationError(f"{what} is {value!r}, expected a function")
+            wanted = (needs,) if isinstance(needs, str) else tuple(needs)
+            for need in wanted:
+                if not _NEED.fullmatch(need):
+                    raise DeclarationError(f"needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N")
+            consumed = _names("consumes", consumes)
+            vars(self).update(function=function, prepare=prepare, valid=valid)
+            vars(self).update(needs=wanted, builds_on=builds_on, consumes=consumed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,59 +177,52 @@ class Operator:
         owner: str = "",
         claims: Sequence[Claim] = (),
     ) -> None:
-        if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            raise DeclarationError(
-                f"operator {name!r}: expected a name of letters, digits and _ . -, starting with a letter"
+        with declaring(f"operator {name!r}"):
+            if not (isinstance(name, str) and _NAME.fullmatch(name)):
+                raise DeclarationError("expected a name of letters, digits and _ . -, starting with a letter")
+            for what, value in (("inputs", inputs), ("oracle", oracle), ("cost", cost)):
+                if not callable(value) and (value is not None or what == "inputs"):
+                    raise DeclarationError(f"{what} is {value!r}, expected a function")
+            if not isinstance(variants, Mapping) or not variants:
+                raise DeclarationError(f"variants is {variants!r}, expected at least one: {{'name': function}}")
+            plain = _implementation("baseline", baseline)
+            consumed = (*plain.consumes, *_names("consumes", consumes))
+            optimised = _steps(_implementations("variant", variants))
+            wrong = _implementations("impostor", impostors or {})
+            trained, kept = _names("gradients", gradients), _names("state", state)
+            if gradient_tolerance is not None and not trained:
+                raise DeclarationError("gradient_tolerance= is about gradients, but none are named: gradients=['x']")
+            points = _cases(name, inputs, cases, directed=bool(trained))
+            vars(self).update(name=name, inputs=inputs, oracle=oracle, cost=cost, direction=None, tf32=False)
+            vars(self).update(variants=optimised, impostors=wrong, gradients=trained, state=kept, cases=points)
+            vars(self).update(
+                baseline=replace(plain, consumes=tuple(dict.fromkeys(consumed))),
+                tolerance=_tolerance(tolerance),
+                constants=_names("constants", constants),
+                gradient_tolerance=None if gradient_tolerance is None else _tolerance(gradient_tolerance),
+                reset=_reset(reset, kept),
+                batched=_batched(batched, points),
+                accepts_constant=bool(accepts_constant),
+                source=str(source),
+                owner=_owner(owner),
+                claims=check_claims(claims, points, optimised),
             )
-        for what, value in (("inputs", inputs), ("oracle", oracle), ("cost", cost)):
-            if not callable(value) and (value is not None or what == "inputs"):
-                raise DeclarationError(f"operator {name!r}: {what} is {value!r}, expected a function")
-        if not isinstance(variants, Mapping) or not variants:
-            raise DeclarationError(
-                f"operator {name!r}: variants is {variants!r}, expected at least one: {{'name': function}}"
-            )
-        set_field = object.__setattr__
-        set_field(self, "name", name)
-        plain = _implementation(name, "baseline", baseline)
-        consumed = (*plain.consumes, *_names(f"operator {name!r}", "consumes", consumes))
-        set_field(self, "baseline", replace(plain, consumes=tuple(dict.fromkeys(consumed))))
-        set_field(self, "variants", _steps(name, _implementations(name, "variant", variants)))
-        set_field(self, "impostors", _implementations(name, "impostor", impostors or {}))
-        set_field(self, "inputs", inputs)
-        set_field(self, "gradients", _names(f"operator {name!r}", "gradients", gradients))
-        set_field(self, "cases", _cases(name, inputs, cases, directed=bool(self.gradients)))
-        set_field(self, "oracle", oracle)
-        set_field(self, "tolerance", _tolerance(name, tolerance))
-        set_field(self, "cost", cost)
-        set_field(self, "constants", _names(f"operator {name!r}", "constants", constants))
-        set_field(self, "state", _names(f"operator {name!r}", "state", state))
-        set_field(self, "gradient_tolerance", _gradient_tolerance(name, gradient_tolerance, self.gradients))
-        set_field(self, "direction", None)
-        set_field(self, "tf32", False)
-        set_field(self, "reset", _reset(name, reset, self.state))
-        set_field(self, "batched", _batched(name, batched, self.cases))
-        set_field(self, "accepts_constant", bool(accepts_constant))
-        set_field(self, "source", str(source))
-        set_field(self, "owner", _owner(name, owner))
-        set_field(self, "claims", check_claims(name, claims, self.cases, self.variants))
-        if both := set(self.constants) & set(self.state):
-            raise DeclarationError(
-                f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one"
-            )
-        if self.draws and self.state:
-            raise DeclarationError(
-                f"operator {name!r}: Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; "
-                "declare one or the other"
-            )
-        check_gradients(name, self.gradients, self.constants, self.state)
-        for key, variant in {**self.implementations, **self.impostors}.items():
-            _check_consumed(self, key, variant.consumes)
-        for key, variant in {"baseline": self.baseline, **self.variants}.items():
-            if variant.prepare is not None and not self.constants:
+            if both := set(self.constants) & set(self.state):
+                raise DeclarationError(f"input {min(both)!r} is declared as constant and as state, expected one")
+            if self.draws and self.state:
                 raise DeclarationError(
-                    f"operator {name!r}: {key!r} has prepare=, which takes the operator's constants, but there are none; "
-                    "name the inputs that stay the same from call to call: constants=['weight']"
+                    f"Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; "
+                    "declare one or the other"
                 )
+            check_gradients(self.gradients, self.constants, self.state)
+            for key, variant in {**self.implementations, **self.impostors}.items():
+                _check_consumed(self, key, variant.consumes)
+            for key, variant in {"baseline": self.baseline, **self.variants}.items():
+                if variant.prepare is not None and not self.constants:
+                    raise DeclarationError(
+                        f"{key!r} has prepare=, which takes the operator's constants, but there are none; "
+                        "name the inputs that stay the same from call to call: constants=['weight']"
+                    )
 
     @property
     def implementations(self) -> dict[str, Variant]:
@@ -258,14 +250,14 @@ class Operator:
 
     def at(self, case: Case, *, tf32: bool = False) -> "Operator":
         """Return the operator whose calls compute what a case asks for: in a direction, where it has gradients, and in a precision."""
-        here = self.towards(dict(case.axes)["direction"]) if self.gradients else copy.copy(self)  # type: ignore[arg-type]
-        object.__setattr__(here, "tf32", tf32)
+        here = self.towards(dict(case.axes)["direction"] if self.gradients else self.direction)  # type: ignore[arg-type]
+        vars(here).update(tf32=tf32)
         return here
 
-    def towards(self, direction: Direction) -> "Operator":
+    def towards(self, direction: Direction | None) -> "Operator":
         """Return the operator whose calls go in a direction."""
         directed = copy.copy(self)
-        object.__setattr__(directed, "direction", direction)
+        vars(directed).update(direction=direction)
         return directed
 
 
@@ -279,38 +271,34 @@ def _of_known_names(kind: type[_Kind], given: Mapping[str, object]) -> _Kind:
     return object.__new__(kind)
 
 
-def _batched(operator: str, axis: str | None, cases: tuple[Case, ...]) -> str | None:
+def _batched(axis: str | None, cases: tuple[Case, ...]) -> str | None:
     values = [dict(case.axes).get(axis or "") for case in cases]
     if axis is not None and not all(type(value) is int for value in values):
-        raise DeclarationError(
-            f"operator {operator!r}: batched is {axis!r}, expected the name of an axis of whole numbers"
-        )
+        raise DeclarationError(f"batched is {axis!r}, expected the name of an axis of whole numbers")
     return axis
 
 
-def _implementation(operator: str, what: str, value: Any) -> Variant:
-    if isinstance(value, Variant):
-        return value
-    if not callable(value):
-        raise DeclarationError(f"operator {operator!r}: {what} is {value!r}, expected a function or a Variant")
-    return Variant(value)
+def _implementation(what: str, value: Any) -> Variant:
+    if not (isinstance(value, Variant) or callable(value)):
+        raise DeclarationError(f"{what} is {value!r}, expected a function or a Variant")
+    return value if isinstance(value, Variant) else Variant(value)
 
 
-def _implementations(operator: str, what: str, values: Mapping[str, Any]) -> dict[str, Variant]:
+def _implementations(what: str, values: Mapping[str, Any]) -> dict[str, Variant]:
     if not isinstance(values, Mapping):
-        raise DeclarationError(f"operator {operator!r}: {what}s is {values!r}, expected {{'name': function}}")
+        raise DeclarationError(f"{what}s is {values!r}, expected {{'name': function}}")
     for name in values:
         if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == "baseline":
             raise DeclarationError(
-                f"operator {operator!r}: {what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
+                f"{what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
             )
-    made = {name: _implementation(operator, f"{what} {name!r}", value) for name, value in values.items()}
+    made = {name: _implementation(f"{what} {name!r}", value) for name, value in values.items()}
     for (first, one), (second, other) in itertools.combinations(made.items(), 2):
         if _is_same(one.function, other.function) and (
             one.prepare is other.prepare or _is_same(one.prepare, other.prepare)
         ):
             raise DeclarationError(
-                f"operator {operator!r}: {what}s {first!r} and {second!r} are the same function with the same values; functions that are made in "
+                f"{what}s {first!r} and {second!r} are the same function with the same values; functions that are made in "
                 "a loop see the last value of its variable when they are called: give each its own, as lambda x, *, n=n: ... does, or "
                 "functools.partial(f, n=n)"
             )
@@ -334,11 +322,11 @@ def _values_of(function: Any) -> list[object]:
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
-def _steps(operator: str, variants: dict[str, Variant]) -> dict[str, Variant]:
+def _steps(variants: dict[str, Variant]) -> dict[str, Variant]:
     for index, (name, variant) in enumerate(variants.items()):
         if variant.builds_on and variant.builds_on not in list(variants)[:index]:
             raise DeclarationError(
-                f"operator {operator!r}: variant {name!r} builds on {variant.builds_on!r}, expected the name of a variant before it"
+                f"variant {name!r} builds on {variant.builds_on!r}, expected the name of a variant before it"
             )
     return variants
 
@@ -347,46 +335,38 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: b
     tiers = cases if isinstance(cases, Mapping) else {"smoke": cases}
     for tier, points in tiers.items():
         if tier not in TIERS:
-            raise DeclarationError(
-                f"operator {operator!r}: tier {tier!r} is unknown, expected one of {', '.join(TIERS)}"
-            )
+            raise DeclarationError(f"tier {tier!r} is unknown, expected one of {', '.join(TIERS)}")
         if isinstance(points, Mapping) or not isinstance(points, Sequence):
-            raise DeclarationError(
-                f"operator {operator!r}: the {tier} cases are {points!r}, expected a list of dict(axis=value)"
-            )
+            raise DeclarationError(f"the {tier} cases are {points!r}, expected a list of dict(axis=value)")
     all_cases = tuple(
         make_case(operator, whole, tier)
         for tier, points in tiers.items()
         for point in points
-        for whole in (with_directions(operator, point) if directed else (point,))
+        for whole in (with_directions(point) if directed else (point,))
     )
     if not all_cases:
-        raise DeclarationError(
-            f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])"
-        )
+        raise DeclarationError("there are no cases, expected at least one: cases=grid(axis=[...])")
     added = {*(["direction"] if directed else []), *([] if takes(inputs, "tf32") else ["tf32"])}
-    _check_axes(operator, inputs, all_cases, added)
+    _check_axes(inputs, all_cases, added)
     seen: dict[str, str] = {}
     for case in all_cases:
         if case.key in seen:
             raise DeclarationError(
-                f"operator {operator!r}: case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); "
+                f"case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); "
                 "every case is one series, so keep one of them"
             )
         seen[case.key] = case.tier
     return all_cases
 
 
-def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[str]) -> None:
+def _check_axes(inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[str]) -> None:
     parameters = list(inspect.signature(inputs).parameters.values())
     if not parameters or parameters[0].kind not in (parameters[0].POSITIONAL_ONLY, parameters[0].POSITIONAL_OR_KEYWORD):
-        raise DeclarationError(
-            f"operator {operator!r}: inputs() takes no positional argument, expected inputs(make, axis, ...)"
-        )
+        raise DeclarationError("inputs() takes no positional argument, expected inputs(make, axis, ...)")
     axes = parameters[1:]
     if parameters[0].name in {axis for case in cases for axis, _ in case.axes}:
         raise DeclarationError(
-            f"operator {operator!r}: the first parameter of inputs() is the axis {parameters[0].name!r}, and it is given the maker of "
+            f"the first parameter of inputs() is the axis {parameters[0].name!r}, and it is given the maker of "
             "the tensors; expected inputs(make, axis, ...), with x = make.normal(...) inside"
         )
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in axes)
@@ -397,72 +377,50 @@ def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ..
         given = {axis for axis, _ in case.axes} - added
         if not takes_any and (unknown := sorted(given - known)):
             raise DeclarationError(
-                f"operator {operator!r}: case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; "
+                f"case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; "
                 "rename the axis or add the parameter"
             )
         if missing := sorted(required - given):
-            raise DeclarationError(
-                f"operator {operator!r}: case {case.key} has no value for the axis {missing[0]!r} of {wanted}"
-            )
+            raise DeclarationError(f"case {case.key} has no value for the axis {missing[0]!r} of {wanted}")
 
 
-def _tolerance(operator: str, value: Any) -> Tolerance | dict[str, Tolerance]:
-    if value is None:
-        return Tolerance()
-    if isinstance(value, Tolerance):
-        return value
+def _tolerance(value: Any) -> Tolerance | dict[str, Tolerance]:
+    if value is None or isinstance(value, Tolerance):
+        return value or Tolerance()
     if isinstance(value, Mapping) and all(isinstance(item, Tolerance) for item in value.values()):
         return dict(value)
-    raise DeclarationError(
-        f"operator {operator!r}: tolerance is {value!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype"
-    )
+    raise DeclarationError(f"tolerance is {value!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype")
 
 
-def _gradient_tolerance(
-    operator: str, value: Any, gradients: tuple[str, ...]
-) -> Tolerance | dict[str, Tolerance] | None:
-    if value is None:
-        return None
-    if not gradients:
-        raise DeclarationError(
-            f"operator {operator!r}: gradient_tolerance= is about gradients, but none are named: gradients=['x']"
-        )
-    return _tolerance(operator, value)
-
-
-def _reset(operator: str, value: Any, state: tuple[str, ...]) -> bool | Callable[..., object]:
+def _reset(value: Any, state: tuple[str, ...]) -> bool | Callable[..., object]:
     if not (isinstance(value, bool) or callable(value)):
         raise DeclarationError(
-            f"operator {operator!r}: reset is {value!r}, expected True to restore the state's values, or a function of the state"
+            f"reset is {value!r}, expected True to restore the state's values, or a function of the state"
         )
     if value and not state:
         raise DeclarationError(
-            f"operator {operator!r}: reset= puts state back, but there is none; name the inputs that a call changes: state=['cache']"
+            "reset= puts state back, but there is none; name the inputs that a call changes: state=['cache']"
         )
     return value if callable(value) else bool(value)
 
 
-def _owner(operator: str, value: Any) -> str:
+def _owner(value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > 100:
-        raise DeclarationError(
-            f"operator {operator!r}: owner is {value!r:.120}, expected a name on one line, such as '@team/kernels'"
-        )
+        raise DeclarationError(f"owner is {value!r:.120}, expected a name on one line, such as '@team/kernels'")
     return value
 
 
-def _names(owner: str, what: str, value: Any) -> tuple[str, ...]:
+def _names(what: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
-        raise DeclarationError(f"{owner}: {what} is {value!r}, expected a list of input names: [{value!r}]")
+        raise DeclarationError(f"{what} is {value!r}, expected a list of input names: [{value!r}]")
     return tuple(value)
 
 
 def _check_consumed(operator: Operator, key: str, consumes: tuple[str, ...]) -> None:
     for what, others in (("constant, which stays", operator.constants), ("state, which is judged", operator.state)):
         if both := set(consumes) & set(others):
-            raise DeclarationError(
-                f"operator {operator.name!r}: {key!r} consumes {min(both)!r}, which is declared as {what}; expected one of them"
-            )
+            raise DeclarationError(f"{key!r} consumes {min(both)!r}, which is declared as {what}; expected one of them")
     if (of_backward := {OUTPUT_GRADIENTS, SAVED} & set(consumes)) and not operator.gradients:
         raise DeclarationError(
-            f"operator {operator.name!r}: {key!r} consumes {min(of_backward)!r}, but there is no backward without gradients=['x']"
+            f"{key!r} consumes {min(of_backward)!r}, but there is no backward without gradients=['x']"
         )

@@ -48,11 +48,9 @@ class Compilation:
     """The compilations by torch.compile for the calls of one entry."""
 
     compilations: int
-    """Number of compilations of functions, or of parts of them."""
     recompilations: int
     """Number of these compilations that were made because earlier ones did not fit the inputs."""
     graph_breaks: int
-    """Number of graph breaks: points where compiled code goes back to Python."""
     notes: tuple[str, ...] = ()
     """Each graph break with its line and reason, and the reason of each recompilation."""
 
@@ -67,11 +65,8 @@ class Verification:
     correctness: Correctness | None = None
     first_call_ns: float | None = None
     uncapturable: str | None = None
-    """Why the call cannot be captured as a CUDA graph; None where it can be, or where that was not tried."""
     capturable: bool | None = None
-    """Whether the call can be captured as a CUDA graph; None where that was not tried."""
     compilation: Compilation | None = None
-    """The compilations of the call; None in other modes than compile."""
     reuses_output: bool | None = None
     """Whether a call returns memory that an earlier call has returned; None where that was not seen."""
     repeat_error: float | None = None
@@ -100,9 +95,7 @@ class Telemetry:
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
     performance_states: tuple[int, ...] = ()
-    """NVML's performance states that were seen; 0 is the highest."""
     foreign_processes: tuple[int, ...] = ()
-    """Ids of other processes that computed on the GPU at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,23 +131,14 @@ NOT_PROFILED = "the run was interrupted before this was profiled"
 OUT_OF_BUDGET = "out of budget"
 """The reason of entries for which a run had no budget left: they come first next time."""
 NOT_TRIED = "not tried: something before it is wrong"
-"""The reason of entries that `try` skips after the first wrong one."""
 NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing to compare it with"
-"""The reason of a baseline that was skipped."""
-
-
 SLOWED, SLOWED_NS = 1.5, 5e3
-"""Factor, and ns, by which quick calls of a baseline beside variants may take longer than slow ones where none was called: these run by themselves, in a
-process of its own."""
-
-
-_ENOUGH = 3
-"""Calls of either that tell how far they spread."""
+"""Factor, and ns, by which quick calls of a baseline beside variants may take longer than slow ones in a process where none was called."""
 
 
 def is_slowed(alone_ns: Sequence[float], beside_ns: Sequence[float]) -> bool:
     """Return whether calls beside variants take longer than those where none was called, by more than either spreads, and beyond what is allowed for."""
-    enough = min(len(alone_ns), len(beside_ns)) >= _ENOUGH
+    enough = min(len(alone_ns), len(beside_ns)) >= 3  # which tell how far they spread
     return enough and percentile(beside_ns, 25) > SLOWED * percentile(alone_ns, 75) + SLOWED_NS
 
 
@@ -166,13 +150,11 @@ class TimedRound:
     timer: str
     entries: tuple[EntrySamples, ...]
     throttled: tuple[bool, ...]
-    """Whether the GPU throttled, for each block."""
     remeasured: int
     """Number of throttled blocks that were measured again, and so are left out of the statistics."""
     stop_reason: str
     telemetry: Telemetry
     measuring_s: float
-    """Seconds spent inside timed calls and their flushes."""
     judging_s: float = 0.0
     """Seconds spent on making and placing other values for the inputs, and on judging outputs of timed calls."""
     alone_ns: tuple[float, ...] = ()
@@ -184,7 +166,6 @@ class Launches:
     """The launches of one call, or the reason why they are not known."""
 
     status: str
-    """Quality of the counts: `exact`, `unreliable`, `unavailable` or `not_applicable`."""
     reason: str | None = None
     launches: int | None = None
     kernels: int | None = None
@@ -210,7 +191,6 @@ class Profile:
     float32_precision: str | None = None
     """Precision of float32 products and convolutions, `ieee` or `tf32`; None where the call dispatches none."""
     reason: str | None = None
-    """Why one of these numbers is missing; None where all are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +211,6 @@ class Agreement(StrEnum):
     """How two sides' outputs for the same seeded inputs agree."""
 
     EQUAL = "equal"
-    """The outputs are equal to the bit."""
     WITHIN = "within"
     """The outputs differ in some bits, and are everywhere within the operator's tolerance."""
     DIFFERENT = "different"
@@ -247,4 +226,3 @@ class OutputsCompared:
     reason: str | None = None
     """Where and how far the outputs differ, or why that is not known; None where they agree."""
     correctness: Correctness | None = None
-    """Distances between the sides' outputs; None where they were not compared element by element."""

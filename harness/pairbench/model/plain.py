@@ -8,12 +8,10 @@ from typing import Any
 
 
 def plain(value: Any, *, canonical: bool = False) -> Any:
-    """Return a value as texts, numbers, booleans, None, lists and dictionaries.
-
-    Dataclasses and named tuples become objects, every other collection a list, NaN and infinities None. A mapping whose
-    keys are dataclasses becomes a list of objects with `key` and `value`. Other types become their text. With `canonical`, mappings are
-    sorted and NaN and infinities stay, so that equal values give equal text, and nothing is lost unnoticed.
-    """
+    """Return a value as texts, numbers, booleans, None, lists and dictionaries."""
+    # Dataclasses and named tuples become objects, every other collection a list, NaN and infinities None. A mapping whose
+    # keys are dataclasses becomes a list of objects with `key` and `value`. Other types become their text. With `canonical`, mappings are
+    # sorted and NaN and infinities stay, so that equal values give equal text, and nothing is lost unnoticed.
     inner = partial(plain, canonical=canonical)
     if isinstance(value, str):
         return whole_text(value)

@@ -30,12 +30,9 @@ class OperatorDescription:
     """An operator, without its code."""
 
     suite: str
-    """Name of the suite file in records."""
     path: str
-    """Path of the suite file on this machine."""
     name: str
     summary: str
-    """First line of the baseline's docstring."""
     source: str
     definition_hash: str
     implementations: tuple[ImplementationDescription, ...]
@@ -45,7 +42,6 @@ class OperatorDescription:
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
-    """Published figures about the operator."""
     code_digest: str = ""
     """Digest of all code of the suites that the operator reaches, methods of classes included, which hashes leave out; empty unless
     `--changed-since` asks for it."""

@@ -21,7 +21,6 @@ class KernelCount:
 
     name: str
     count: int
-    """How often one call runs the kernel."""
     total_ns: float
     """Time on the device per call in ns, all launches together; profiled, so an indication and never a latency."""
 

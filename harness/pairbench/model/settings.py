@@ -17,9 +17,7 @@ class Settings:
     tiers: tuple[str, ...] = ()
     """Tiers of the cases to run; empty for smoke on a CPU, and for all that are timed on a GPU."""
     rounds: int = 3
-    """Number of fresh worker processes that time every case."""
     timeout_s: float = 300.0
-    """Seconds that one implementation has in one stage."""
     timer: str = "auto"
     """How calls are timed: `auto` for one of OWN_TIMERS, `do_bench` for Triton's own function."""
     target: float = 0.005

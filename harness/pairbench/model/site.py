@@ -17,10 +17,7 @@ STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged"
 """States of a series, and of whatever holds several, the worst first."""
 LIVES = ("still there", "accepted", "recovered", "superseded", "noted")
 """What became of an event, what asks for attention first."""
-ATTENTION = (
-    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT),
-    GateOutcome.NEW,
-)
+ATTENTION = tuple(map(GateOutcome, ("failed", "regression", "undecided", "improvement", "new")))
 """Outcomes that an event can have, the worst first."""
 
 
@@ -38,15 +35,12 @@ class RunHead:
     branch: str | None
     dirty: bool
     confirms: str | None
-    """Id of the run whose suspects this run measured again; None for a run of its own."""
     environment_hash: str
     versions: Mapping[str, str]
     """Versions that are known, by name: driver, cuda, cudnn, torch, triton, python, cpu."""
     statuses: Mapping[str, int]
-    """Number of records that ended in each status."""
     timers: tuple[str, ...]
     subject: str | None = None
-    """First line of the commit's message."""
     author: str | None = None
     number: int | None = None
     """Number of commits in the commit's history."""
@@ -70,9 +64,8 @@ class OverviewRow:
     speedup: Interval | None
     """Geometric mean of that variant's speedups; its interval combines those of the cases as independent."""
     least: float | None
-    """Smallest speedup of that variant over the cases."""
+    """The smallest speedup of that variant over the cases; `most` is the largest."""
     most: float | None
-    """Largest speedup of that variant over the cases."""
     latency: str
     """The latency that the speedups are of: `device` or `call`; `device and call` where it is not the same in all cases."""
     host_bound: tuple[str, ...]
@@ -80,13 +73,11 @@ class OverviewRow:
     losing: tuple[str, ...]
     """Cases in which that variant is slower than the baseline: the upper end of its interval is below 1."""
     statuses: Mapping[str, int]
-    """Number of newest records of all implementations by status."""
     margin: float | None
     """The least part of the tolerance that any implementation has left."""
     launches_before: tuple[int, int] | None
-    """Fewest and most launches per call of the baseline over the cases; None where they are not known."""
+    """Fewest and most launches per call of the baseline over the cases, and of that variant below; None where they are not known."""
     launches_after: tuple[int, int] | None
-    """Fewest and most launches per call of that variant over the cases; None where they are not known."""
     spark: tuple[float | None, ...]
     """The variant's mean speedup in the newest runs, oldest first."""
     state: str
@@ -99,14 +90,12 @@ class SeriesStatus:
     """The gate's verdict on the newest run of a series, from the comparison with its reference."""
 
     state: str
-    """The state of the series, one of STATES."""
     change: Interval | None = None
     """Change of the median latency, current over reference; None where there is none to compare."""
     attribution: Attribution | None = None
     reason: str = ""
     confirmed: bool | None = None
     accepted: str | None = None
-    """The reason for which the level was accepted; None where it was not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +108,6 @@ class CountStep:
     after: float | str | None
     """`before` and `after` are values in the column's unit; None where nothing is known."""
     reason: str
-    """The change as a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,17 +124,12 @@ class Moved:
     before_ns: float | None
     after_ns: float | None
     control: float | None
-    """Change of the control's median latency, after over before; None where there is no control."""
     attribution: Attribution | None
     reason: str
     counts: tuple[CountStep, ...] = ()
-    """What is counted and took another value."""
     kernels: tuple[str, ...] = ()
-    """Differences between the lists of kernels, in words, one kernel each."""
     accepted: str | None = None
-    """The reason for which the new level was accepted; None where it was not."""
     life: str = LIVES[0]
-    """What became of it, one of LIVES."""
     ended: str | None = None
     """Id of the run with which it ended; None while it lasts."""
     history: tuple[float | None, ...] = ()
@@ -175,7 +158,6 @@ class Event:
     before: RunHead | None
     """The last run without the change; None where there is none."""
     after: RunHead
-    """The first run with the change."""
     moved: tuple[Moved, ...]
     """The series that changed, the largest change first."""
     era: tuple[str, ...]
@@ -183,7 +165,6 @@ class Event:
     outcome: GateOutcome
     """The event's outcome for a gate, of what lasts if anything does: regression, improvement, undecided or failed."""
     life: str = LIVES[0]
-    """State of the event on this device model, one of LIVES: the state of the series that needs attention first."""
     ended: str | None = None
     """Id of the run in which the last series of the event recovered; None while any series has not."""
     elsewhere: tuple["Event", ...] = ()
@@ -246,13 +227,10 @@ class RunVerdicts:
     """What judging a run beside an earlier one says."""
 
     reference: str
-    """Id of the earlier run: the newest one that measured enough of the same series."""
     changes: tuple[Change, ...]
     """What changed, the worst and then the largest first; what is the same or may be noise is not among it."""
     counts: Mapping[str, int]
-    """Number of series by outcome."""
     outcomes: Mapping[Series, str]
-    """Outcome of each series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,11 +243,9 @@ class SeriesFacts:
     dtype: str
     axes: Mapping[str, object]
     run_id: str
-    """Id of the run of that record."""
     status: str
     reason: str | None
     gate_status: SeriesStatus
-    """The gate's verdict on the newest run of the series."""
     numbers: Mapping[str, float]
     """Columns of the record that are numbers and not null, by the column's name."""
     texts: Mapping[str, str]
@@ -286,9 +262,7 @@ class About:
     summary: str
     """First lines of the documentation of the baseline, or of the file."""
     source: str
-    """The operator's origin, as declared."""
     owner: str = ""
-    """Who looks after it, as declared; empty where nobody is."""
     path: str
     line: int
 
@@ -304,7 +278,6 @@ class BreakdownHead:
     operator: str
     case: str
     entries: tuple[str, ...]
-    """Names of the implementations with their modes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +286,6 @@ class GpuSpread:
 
     device_name: str
     gpu: str
-    """UUID of the GPU."""
     series: int
     """Number of series that it shares with others of its model."""
     ratio: float
@@ -325,30 +297,24 @@ class GpuSpread:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteFacts:
-    """The facts that every page has."""
+    """The facts that every page has; runs, events and breakdowns are in order, the newest first."""
 
     store: str
     repository: str | None
     """Address of the repository on the web, for links to commits and sources; None where it is not known."""
     runs: tuple[RunHead, ...]
-    """All runs, the newest first."""
     rows: tuple[OverviewRow, ...]
     events: tuple[Event, ...]
-    """All events, the newest first."""
     beside: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The earlier run to hold a run against, by run and device model."""
     problems: tuple[str, ...]
-    """Files that could not be read, in sentences."""
     options: tuple[str, ...] = ()
     """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Who looks after an operator, by suite and operator; those without an owner are left out."""
     self_tests: tuple[str, ...] = ()
-    """Patterns of suites that only test the harness, and are left out of sums over operators."""
     breakdowns: tuple[BreakdownHead, ...] = ()
-    """All breakdowns that the store holds, the newest first."""
     gpus: tuple[GpuSpread, ...] = ()
-    """All GPUs that share series with another of their model."""
 
     @functools.cached_property
     def several_gpus(self) -> bool:

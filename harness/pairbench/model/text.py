@@ -2,10 +2,6 @@
 
 import re
 
-_COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)
-"""The beginning of a line that GitHub's runner takes for a command, after any white space."""
-_OLD_COMMAND = "##["
-"""The beginning of an older command to the runner, anywhere in a line."""
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 HIDDEN = "***@"
@@ -30,7 +26,8 @@ def printable(text: str, *, colored: bool = False) -> str:
     r"""Return text in which characters that control a terminal, and commands to GitHub's runner, are escaped; colors stay if `colored`."""
     parts = _COLOR.split(text) if colored else [text]
     whole = "".join(part if colored and place % 2 else _escaped(part) for place, part in enumerate(parts))
-    return _COMMAND.sub(r"\1\\::", whole).replace(_OLD_COMMAND, r"#\u0023[")
+    # GitHub's runner takes for a command what begins a line, after any white space, and an older one anywhere in it.
+    return re.sub(r"^(\s*)::", r"\1\\::", whole, flags=re.MULTILINE).replace("##[", r"#\u0023[")
 
 
 def _escaped(text: str) -> str:

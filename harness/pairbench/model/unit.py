@@ -16,8 +16,6 @@ from pairbench.model.plain import plain
 
 VARIABLE = "PAIRBENCH_UNIT"
 """The environment variable with the key of the unit that a run is made for."""
-_KEY = re.compile(r"[0-9a-f]{12}")
-_MARK = re.compile(r"-u([0-9a-f]{12})\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,6 @@ class Unit:
     tier: tuple[str, ...] = ()
     mode: tuple[str, ...] = ()
     rounds: int | None = None
-    """How many times every case is timed; None for the settings' number."""
 
     @property
     def key(self) -> str:
@@ -43,8 +40,7 @@ class Unit:
     @property
     def name(self) -> str:
         """The unit in words, for tables and messages."""
-        parts = (" ".join(self.operators), f"@{self.commit[:10]}" if self.commit else "", f"on {self.device}")
-        return " ".join(part for part in parts if part)
+        return " ".join([*self.operators, *([f"@{self.commit[:10]}"] if self.commit else []), f"on {self.device}"])
 
     def options(self) -> tuple[str, ...]:
         """Return the arguments of `pairbench run`, but for the device and the store."""
@@ -66,49 +62,40 @@ class Unit:
         if not operators:
             raise UsageError(f"{where}: `operators` is missing or empty, expected a list of SELECT arguments")
         if not isinstance(device, str) or not device:
-            raise UsageError(
-                f"{where}: `device` is {device!r:.60}, expected cpu, cuda, a model such as nvidia-h200, or a GPU's UUID"
-            )
+            expected = "cpu, cuda, a model such as nvidia-h200, or a GPU's UUID"
+            raise UsageError(f"{where}: `device` is {device!r:.60}, expected {expected}")
         if commit is not None and (not isinstance(commit, str) or not commit):
             raise UsageError(f"{where}: `commit` is {commit!r:.60}, expected a commit, branch or tag")
         if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
             raise UsageError(f"{where}: `rounds` is {rounds!r:.60}, expected a whole number from 1 up")
-        return cls(
-            commit=commit,
-            operators=operators,
-            device=device,
-            tier=_texts(values, "tier", where),
-            mode=_texts(values, "mode", where),
-            rounds=rounds,
-        )
+        tier, mode = _texts(values, "tier", where), _texts(values, "mode", where)
+        return cls(commit=commit, operators=operators, device=device, tier=tier, mode=mode, rounds=rounds)
 
 
 def _texts(values: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
     value = values.get(name, ())
-    several = (value,) if isinstance(value, str) else value
-    if not isinstance(several, list | tuple) or not all(isinstance(one, str) and one for one in several):
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
         raise UsageError(f"{where}: `{name}` is {value!r:.60}, expected a list of texts")
-    return tuple(several)
+    return tuple(texts)
 
 
 def marked(run_id: str, key: str | None) -> str:
     """Return a run's id with the key of the unit that it is made for, if any."""
-    return f"{run_id}-u{key}" if key and _KEY.fullmatch(key) else run_id
+    return f"{run_id}-u{key}" if key and re.fullmatch(r"[0-9a-f]{12}", key) else run_id
 
 
 def unit_of(run_id: str) -> str | None:
     """Return the key of the unit that a run was made for, or None."""
-    found = _MARK.search(run_id)
-    return found[1] if found else None
+    mark = re.search(r"-u([0-9a-f]{12})\Z", run_id)
+    return mark[1] if mark else None
 
 
 class UnitEnd(StrEnum):
     """The end of a unit."""
 
     DONE = "done"
-    """Measured and stored."""
     STORED = "stored"
-    """The store had all of it."""
     SKIPPED = "skipped"
     """The unit's commit cannot be built, or has no such operator."""
     FAILED = "failed"
@@ -127,12 +114,10 @@ class UnitResult:
     run_id: str | None = None
     host: str | None = None
     device: str | None = None
-    """The device's `Offer.identity`."""
     seconds: float = 0.0
     statuses: Mapping[str, int] | None = None
     """Number of outcomes by status; None where there was no run."""
     log: str | None = None
-    """The path of the log on the host, and its last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

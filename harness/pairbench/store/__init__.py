@@ -17,8 +17,9 @@ rounds. Closing the run writes all its parts as the one file above and deletes t
   next reader or writer deletes such parts, after checking that the one file holds as many rows.
 - Imported runs have no parts: the samples and then its records are one file each. An import that is killed between the two leaves samples
   without records, and done again replaces them.
-- Compacting (`upkeep.py`) writes the records of old runs into one file, reads it back, and then deletes the files that it was
-  made of. Killed in between, runs are there twice. Our readers take each from one file (`compacted.choose`); compacting again deletes the rest.
+- Compacting (`upkeep.py`) writes the records of old runs into one file, reads it back, and then deletes the files that it was made of.
+  Killed in between, or beside another, or where a store is copied into another, runs are there twice. Our readers take each from one file
+  (`compacted.choose`); compacting again deletes the rest.
 - Two runs never write the same file: the run's id is in the name.
 
 Deliberately absent: locks and owners (nothing would read them), an index that is needed (`records/_compacted.json` spares the

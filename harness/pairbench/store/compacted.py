@@ -7,10 +7,6 @@ sorted by case, so that one series over all runs is in one row group. The footer
 each, and the cases of each group. Beside the checksum of the whole file it has one for the footer and for each group:
 
     groups | "pairbench:groups:", 4 bytes for each group, 4 bytes for these and the footer | the whole file's checksum | footer
-
-Whatever happens to a process that compacts, and whatever is copied into a store, a run may be in several files of a folder: its own, and
-compacted ones. It is read from the file that has most rows of it, for rows are only ever added; of equal ones from the compacted file with
-most runs.
 """
 
 import hashlib
@@ -32,6 +28,7 @@ from pairbench.errors import StoreFailedError
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.opened import (
     BROKEN,
+    CHANGED,
     LARGEST,
     MOST_ROWS,
     SEAL,
@@ -84,12 +81,9 @@ class CompactedFile(OpenedFile):
         """The number of rows of the wanted runs."""
         return sum(self.runs.values() if self._wanted is None else (self.runs[run_id] for run_id in self._wanted))
 
-    def check(self) -> None:
-        self._fetch(None)
-
     def raw(self) -> pa.Table:
         """Return the wanted runs as they were written, one after another, with the column `row`."""
-        groups = self._fetch(None)
+        groups = self.fetch(None)
         table = self.as_written(self._all_texts().read_row_groups(groups, use_threads=False))
         return self._ordered(table).replace_schema_metadata(
             {key: value for key, value in (table.schema.metadata or {}).items() if key != _KEY}
@@ -111,14 +105,14 @@ class CompactedFile(OpenedFile):
         self._memory[size - len(tail) :] = tail
         return pa.py_buffer(self._memory), True, metadata
 
-    def _decoded(self, there: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
-        groups = self._fetch(cases)
-        names = list(dict.fromkeys([*there, "run_id", "case", ROW]))
-        table = self._reader(there).read_row_groups(groups, columns=names, use_threads=False)
+    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
+        groups = self.fetch(cases)
+        names = list(dict.fromkeys([*stored, "run_id", "case", ROW]))
+        table = self._reader(stored).read_row_groups(groups, columns=names, use_threads=False)
         if cases is not None:  # a group has many cases, and each row costs
             table = table.filter(pc.is_in(table.column("case"), pa.array(map(str, cases), pa.string())))
         table = self._ordered(table)
-        return table.select(list(there)), table.num_rows
+        return table.select(list(stored)), table.num_rows
 
     def _ordered(self, table: pa.Table) -> pa.Table:
         """Return the rows of the wanted runs, oldest run first, in the order of the runs' own files."""
@@ -126,10 +120,9 @@ class CompactedFile(OpenedFile):
             table = table.filter(pc.is_in(table.column("run_id"), pa.array(sorted(self._wanted), pa.string())))
         if not table.num_rows:
             return table
-        places = np.lexsort((table.column(ROW).to_numpy(), ranks(table.column("run_id"))))
-        return table.take(pa.array(places))
+        return table.take(pa.array(np.lexsort((table.column(ROW).to_numpy(), ranks(table.column("run_id"))))))
 
-    def _fetch(self, cases: Collection[object] | None) -> list[int]:
+    def fetch(self, cases: Collection[object] | None) -> list[int]:
         """Read and verify the groups that may have some cases, or all, and return their numbers."""
         groups = [
             number
@@ -141,13 +134,14 @@ class CompactedFile(OpenedFile):
             check_footer(self.metadata, self.dataset, groups)
             starts = [*(_start(self.metadata.row_group(number)) for number in range(len(self._cases))), self._end]
             with read_errors(self._place, self.path):
-                for first, last in _neighbours(missing):
-                    begin, end = starts[first], starts[last + 1]
+                # Groups beside one another are read at once: their numbers less their places in the list are the same.
+                for _, pairs in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
+                    numbers = [number for _, number in pairs]
+                    begin, end = starts[numbers[0]], starts[numbers[-1] + 1]
                     self._memory[begin:end] = self._stream.read_at(end - begin, begin)
         for number in missing:
-            found = zlib.crc32(memoryview(self._memory)[starts[number] : starts[number + 1]])
-            if found != self._checksums[number]:
-                raise UnsoundError("its content does not fit its checksum: it was changed, or the disk has changed it")
+            if zlib.crc32(memoryview(self._memory)[starts[number] : starts[number + 1]]) != self._checksums[number]:
+                raise UnsoundError(CHANGED)
             self._fetched.add(number)
         return groups
 
@@ -192,10 +186,8 @@ def compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[
 
 
 def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, int]:
-    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes.
-
-    Raises StoreFailedError where there is no space, or the file does not come back as it was written.
-    """
+    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes."""
+    # Raises StoreFailedError where there is no space, or the file does not come back as it was written.
     tables = list(tables)
     name, content, runs = compacted_content(tables)
     path = f"{folder}/{name}"
@@ -203,25 +195,27 @@ def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) 
     file = RunFile(path=path, run_id=max(runs), is_part=False, is_compacted=True, among=tuple(runs))
     try:
         back = pc.value_counts(CompactedFile(place, file, "records").read(["run_id"]).column("run_id")).to_pylist()
-        CompactedFile(place, file, "records").check()
+        CompactedFile(place, file, "records").fetch(None)
     except BROKEN as error:
         raise StoreFailedError(f"store {place.name!r}: {path} cannot be read back: {error}") from error
-    if {str(one["values"]): one["counts"] for one in back} != runs:
+    if {str(count["values"]): count["counts"] for count in back} != runs:
         raise StoreFailedError(
             f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted"
         )
     return path, content.size
 
 
-def _bounds(cases: Sequence[str | None]) -> list[tuple[int, int]]:
+def _bounds(cases: Iterable[str | None]) -> list[tuple[int, int]]:
     """Return where groups begin and end: each case is in one group, unless it has more rows than a group."""
-    changes = [place for place in range(1, len(cases)) if cases[place] != cases[place - 1]]
-    bounds, begin = [], 0
-    for place, next_ in zip([*changes, len(cases)], [*changes[1:], len(cases), len(cases)], strict=False):
-        if next_ - begin > GROUP_ROWS or place == len(cases):
-            bounds.append((begin, place))
-            begin = place
-    return [pair for pair in bounds if pair[0] < pair[1]]
+    bounds: list[tuple[int, int]] = []
+    begin = end = 0
+    for _, rows in itertools.groupby(cases):
+        count = sum(1 for _ in rows)
+        if end > begin and end + count - begin > GROUP_ROWS:
+            bounds.append((begin, end))
+            begin = end
+        end += count
+    return [*bounds, (begin, end)] if end > begin else bounds
 
 
 def ranks(column: pa.ChunkedArray) -> Any:
@@ -254,17 +248,6 @@ def _start(group: Any) -> int:
     return min(int(offset) for offset in offsets if offset is not None)
 
 
-def _neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return first and last of each sequence of consecutive numbers."""
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
-
-
 def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
     """Return the content of a parquet file with checksums of each group, of the footer, and of the whole file."""
     view = memoryview(content)
@@ -289,7 +272,7 @@ def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[int]]:
         )
     checksums = tail[begin:last]
     if zlib.crc32(tail[footer:], zlib.crc32(checksums)) != int.from_bytes(tail[last : last + _WIDTH], "little"):
-        raise UnsoundError("its content does not fit its checksum: it was changed, or the disk has changed it")
+        raise UnsoundError(CHANGED)
     values = [int.from_bytes(checksums[place : place + _WIDTH], "little") for place in range(0, len(checksums), _WIDTH)]
     return size - len(tail) + mark, values
 
@@ -308,7 +291,6 @@ class Chosen:
     runs: dict[str, dict[str, int]]
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
-    """A sentence for each compacted file that cannot be read."""
 
 
 def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
@@ -316,11 +298,10 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
     compacted = [file for file in files if file.is_compacted]
     if not compacted:
         return Chosen(files=tuple(files), runs={})
-    runs, problems = _runs_of(place, compacted)
-    # The best first.
-    order = sorted(runs, key=lambda path: (-len(runs[path]), path))
+    runs, problems = _runs_of(place, compacted, _index(place))
+    # Of files with the same run the one with most rows, for rows are only ever added; of equal ones the compacted one with most runs.
     best: dict[tuple[str, str], tuple[int, str]] = {}
-    for path in order:
+    for path in sorted(runs, key=lambda path: (-len(runs[path]), path)):
         folder = path.rpartition("/")[0]
         for run_id, rows in runs[path].items():
             if (folder, run_id) not in best or rows > best[folder, run_id][0]:
@@ -333,11 +314,15 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
             continue
         if key not in best:
             kept.append(file)
-        elif not file.is_part and _sound_rows(place, file) > best[key][0]:
+            continue
+        rows = 0
+        with suppress(*BROKEN):
+            # A part goes with the run's own file, which is preferred to compacted ones only where it has more rows.
+            rows = 0 if file.is_part else sound_rows(place, file.path)
+        if rows > best[key][0]:
             kept.append(file)
             del best[key]
         else:
-            # A part goes with the run's own file, which is preferred to compacted ones only where it has more rows.
             left.append(file)
     for file in compacted:
         if file.path not in runs:
@@ -350,37 +335,30 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
 
 def write_index(place: StoreLocation, files: Iterable[RunFile]) -> None:
     """Write the index of the compacted files among some, unless it is there already."""
-    known, wanted = _indexes(place, files, trusted=True)
-    if wanted != known:
+    index = _index(place)
+    wanted = _index_of(place, files, index)
+    if wanted != index:
         place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(wanted, sort_keys=True).encode()))
 
 
-def index_problem(place: StoreLocation, files: Iterable[RunFile]) -> str:
-    """Return a sentence where the index does not fit the compacted files; that costs time, and no row."""
-    known, wanted = _indexes(place, files, trusted=False)
-    if known == wanted:
-        return ""
-    return "is not what the compacted files hold, which are asked themselves; `pairbench store compact` makes it again"
+def index_is_stale(place: StoreLocation, files: Iterable[RunFile]) -> bool:
+    """Return whether the index does not fit the compacted files; that costs time, and no row."""
+    return _index(place) != _index_of(place, files, {})
 
 
-def _indexes(
-    place: StoreLocation, files: Iterable[RunFile], *, trusted: bool
-) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-    """Return the index that is stored and the one of the compacted files, for which the stored one may be trusted."""
-    known = _index(place)
-    runs, _ = _runs_of(place, [file for file in files if file.is_compacted], known if trusted else {})
-    return known, {_name(place, path): of_file for path, of_file in runs.items()}
+def _index_of(place: StoreLocation, files: Iterable[RunFile], trusted: dict[str, dict[str, int]]) -> dict[str, Any]:
+    runs, _ = _runs_of(place, [file for file in files if file.is_compacted], trusted)
+    return {path[len(place.root) + 1 :]: of_file for path, of_file in runs.items()}
 
 
 def _runs_of(
-    place: StoreLocation, compacted: Iterable[RunFile], known: dict[str, dict[str, int]] | None = None
+    place: StoreLocation, compacted: Iterable[RunFile], index: dict[str, dict[str, int]]
 ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
     """Return the runs of each compacted file by its path, from the index or its footer, and a sentence for each that cannot be read."""
-    known = _index(place) if known is None else known
     runs, problems = {}, []
     for file in compacted:
         try:
-            runs[file.path] = known.get(_name(place, file.path)) or CompactedFile(place, file, "records").runs
+            runs[file.path] = index.get(file.path[len(place.root) + 1 :]) or CompactedFile(place, file, "records").runs
         except FileNotFoundError:  # its runs are in another by now
             continue
         except BROKEN as error:
@@ -398,14 +376,3 @@ def _index(place: StoreLocation) -> dict[str, dict[str, int]]:
         stored = json.loads(content.to_pybytes())
         return {name: runs for name, runs in stored.items() if compacted_name(runs) == name.rpartition("/")[2]}
     return {}
-
-
-def _name(place: StoreLocation, path: str) -> str:
-    return path[len(place.root) + 1 :]
-
-
-def _sound_rows(place: StoreLocation, file: RunFile) -> int:
-    try:
-        return sound_rows(place, file.path)
-    except BROKEN:
-        return 0

@@ -12,7 +12,6 @@ import typing
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pairbench.model.comparison import Acceptance, Calibration
 from pairbench.model.environment import device_slug
 from pairbench.model.plain import plain
 from pairbench.model.record import Series
-from pairbench.store.location import StoreLocation
+from pairbench.store.location import Store, StoreLocation
 from pairbench.store.opened import BROKEN, LARGEST_DOCUMENT, problem_of, read_content
 from pairbench.store.reading import Reading, renamed_series
 
@@ -34,14 +33,11 @@ _CHECKSUM = "checksum"
 def write_document(
     location: StoreLocation, path: str, kind: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
 ) -> str:
-    """Store a dataclass as a JSON file at a path below the root, and return the whole path.
-
-    `kind` names it with the version of its format, such as `acceptance 1`; `publish` writes the file where given, and makes its folder.
-    """
+    """Store a dataclass as a JSON file at a path below the root, and return the whole path."""
+    # `kind` names it with the version of its format, such as `acceptance 1`; `publish` writes the file where given, and makes its folder.
     body = {"pairbench": kind, **plain(value, canonical=True)}
-    text = json.dumps(
-        {"pairbench": kind, _CHECKSUM: _checksum(body), **body}, indent=2, ensure_ascii=False, allow_nan=False
-    )
+    body = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
+    text = json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
     whole, content = f"{location.root}/{path}", pa.py_buffer(f"{text}\n".encode())
     if publish is None:
         location.make_folder(whole.rpartition("/")[0])
@@ -90,7 +86,13 @@ def _value(hint: Any, content: Any, name: str) -> Any:
         (hint,) = (item for item in inner if item is not types.NoneType)
         return None if content is None else _value(hint, content, name)
     if is_dataclass(hint):
-        return _dataclass(hint, _checked(content, dict, name), name)
+        _checked(content, dict, name)
+        hints, prefix = typing.get_type_hints(hint), f"{name}." if name else ""
+        known = {item.name: hints[item.name] for item in fields(hint)}
+        if missing := sorted(known.keys() - content.keys()):
+            raise ValueError(f"{prefix + missing[0]!r} is missing")
+        make: Any = hint
+        return make(**{key: _value(known[key], content[key], prefix + key) for key in known})
     if origin is tuple:
         return tuple(_value(inner[0], item, name) for item in _checked(content, list, name))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -107,23 +109,13 @@ def _value(hint: Any, content: Any, name: str) -> Any:
     return _checked(content, hint, name)
 
 
-def _dataclass(hint: Any, content: dict[str, Any], name: str) -> Any:
-    hints = typing.get_type_hints(hint)
-    known = {item.name: hints[item.name] for item in fields(hint)}
-    if missing := sorted(known.keys() - content.keys()):
-        raise ValueError(f"{_inside(name, missing[0])!r} is missing")
-    return hint(**{key: _value(known[key], content[key], _inside(name, key)) for key in known})
-
-
-def _inside(name: str, key: str) -> str:
-    return f"{name}.{key}" if name else key
+_WORDS: dict[Any, str] = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
+_WORDS[bool] = "true or false"
 
 
 def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
-        words = {str: "a text", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
-        expected = words.get(wanted, "a number") if isinstance(wanted, type) else "a number"
-        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {expected}")
+        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {_WORDS.get(wanted, 'a number')}")
     return content
 
 
@@ -132,7 +124,7 @@ _BREAKDOWNS = ("breakdowns", "breakdown 1")
 _CALIBRATIONS = ("calibrations", "calibration 1")
 
 
-def write_acceptance(store: str | Path | StoreLocation, acceptance: Acceptance) -> str:
+def write_acceptance(store: Store, acceptance: Acceptance) -> str:
     """Store a level that was accepted on purpose, as `accepted/<time>-<hash>.json`, and return the path."""
     folder, kind = _ACCEPTANCES
     digest = hashlib.sha256(repr((acceptance.series, acceptance.run_id, acceptance.reason)).encode()).hexdigest()
@@ -140,22 +132,23 @@ def write_acceptance(store: str | Path | StoreLocation, acceptance: Acceptance) 
     return write_document(StoreLocation.of(store), f"{folder}/{time}-{digest[:10]}.json", kind, acceptance)
 
 
-def read_acceptances(store: str | Path | StoreLocation) -> Reading[dict[Series, Acceptance]]:
+def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
     """Return the newest acceptance of each series; none where there is no such store."""
     location = StoreLocation.of(store)
     stored, problems = read_documents(location, *_ACCEPTANCES, Acceptance)
-    renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in stored)
-    return Reading({one.series: one for one in sorted(renamed, key=lambda one: one.at)}, problems)
+    by_age = sorted(stored, key=lambda acceptance: acceptance.at)
+    renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in by_age)
+    return Reading({acceptance.series: acceptance for acceptance in renamed}, problems)
 
 
-def write_breakdown(store: str | Path | StoreLocation, kept: KeptBreakdown) -> str:
+def write_breakdown(store: Store, kept: KeptBreakdown) -> str:
     """Store the breakdowns of a case, as `breakdowns/device=<slug>/<breakdown_id>.json`, and return the path."""
     folder, kind = _BREAKDOWNS
     path = f"{folder}/device={device_slug(kept.device_name)}/{kept.breakdown_id}.json"
     return write_document(StoreLocation.of(store), path, kind, kept)
 
 
-def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBreakdown, ...]]:
+def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
     """Return all breakdowns, the newest first; none where there is no such store."""
     location = StoreLocation.of(store)
     stored, problems = read_documents(location, *_BREAKDOWNS, KeptBreakdown)
@@ -164,9 +157,7 @@ def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBrea
 
 
 def write_calibration(
-    store: str | Path | StoreLocation,
-    calibration: Calibration,
-    publish: Callable[[str, pa.Buffer], None] | None = None,
+    store: Store, calibration: Calibration, publish: Callable[[str, pa.Buffer], None] | None = None
 ) -> str:
     """Store the result of comparing a device with itself, as `calibrations/device=<slug>/<calibration_id>.json`, and return the path."""
     folder, kind = _CALIBRATIONS
@@ -174,12 +165,12 @@ def write_calibration(
     return write_document(StoreLocation.of(store), path, kind, calibration, publish)
 
 
-def read_calibrations(store: str | Path | StoreLocation) -> Reading[tuple[Calibration, ...]]:
+def read_calibrations(store: Store) -> Reading[tuple[Calibration, ...]]:
     """Return all calibrations, oldest first; none where there is no such store."""
     location = StoreLocation.of(store)
     stored, problems = read_documents(location, *_CALIBRATIONS, Calibration)
-    renamed = (
-        replace(one, floors={renamed_series(series, location.moved): floor for series, floor in one.floors.items()})
-        for one in stored
-    )
-    return Reading(tuple(sorted(renamed, key=lambda one: one.made_at)), problems)
+    renamed = []
+    for calibration in sorted(stored, key=lambda one: one.made_at):
+        floors = {renamed_series(series, location.moved): floor for series, floor in calibration.floors.items()}
+        renamed.append(replace(calibration, floors=floors))
+    return Reading(tuple(renamed), problems)

@@ -19,19 +19,14 @@ from pyarrow import fs
 TEMPORARY = ".tmp"
 ABANDONED_S = 24 * 3600
 """Age in seconds from which an upload, a probe or a temporary file, which live for seconds, was left behind by a killed process."""
-_TRIES = 5
-_SCANS = 5
-_UNSETTLED_NS = 50_000_000
-"""Age in ns from which a folder's time of change tells it from one that changes right now; clocks of file systems are coarse."""
+_TRIES = _SCANS = 5
 _PAGE = 1000
 """The number of names that an object store lists at once; more than that are no single moment's."""
 
 
 def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True) -> None:
-    """Write a file so that a reader sees the earlier content or all of the new one.
-
-    Durable files have reached the disk when this returns, so that they outlive a power failure. An OSError has changed nothing.
-    """
+    """Write a file so that a reader sees the earlier content or all of the new one."""
+    # Durable files have reached the disk when this returns, so that they outlive a power failure. An OSError has changed nothing.
     for left in reversed(range(_TRIES)):
         try:
             _write(path, content, durable=durable)
@@ -40,14 +35,12 @@ def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True)
             # Another process may have swept the temporary file in the moment before it was held.
             if not left or not path.parent.is_dir():
                 raise
-    if not durable:
-        return
-    # The rename itself has to reach the disk too, or a power failure may take the file back.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if durable:  # the rename itself has to reach the disk too, or a power failure may take the file back
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _write(path: Path, content: bytes | pa.Buffer, *, durable: bool) -> None:
@@ -67,10 +60,8 @@ def _write(path: Path, content: bytes | pa.Buffer, *, durable: bool) -> None:
 
 
 def sweep_temporary(folders: Iterable[Path]) -> None:
-    """Remove temporary files in some folders that no process holds: their writers were killed.
-
-    Links are never followed, and files of other users never touched. Where the file system knows no locks, files older than a day go.
-    """
+    """Remove temporary files in some folders that no process holds: their writers were killed."""
+    # Links are never followed, and files of other users never touched. Where the file system knows no locks, files older than a day go.
     for folder in folders:
         for path in folder.glob(f".*{TEMPORARY}"):
             with contextlib.suppress(OSError):
@@ -97,12 +88,10 @@ def _sweep(path: Path) -> None:
 
 
 class Listing(NamedTuple):
-    """The files below a folder."""
+    """The files below a folder, sorted, without hidden ones, and a sentence for each entry that has the name of such a file and is none."""
 
     paths: tuple[str, ...]
-    """Sorted; hidden files and those in hidden folders are no part of a store."""
     problems: tuple[str, ...] = ()
-    """A sentence for each entry that has the name of such a file and is none."""
 
 
 def list_files(filesystem: Any, folder: str, ending: str) -> Listing:
@@ -137,7 +126,11 @@ def _list_local(folder: str, ending: str) -> Listing:
             if _is_folder(entry):
                 folders.append(entry.path)
             elif entry.name.endswith(ending):
-                if _is_regular(entry):
+                try:  # a pipe would hold its reader up
+                    is_regular = stat.S_ISREG(entry.stat().st_mode)
+                except OSError:  # a file that is gone by now is found to be gone as it is read
+                    is_regular = not Path(entry.path).is_symlink()
+                if is_regular:
                     paths.append(entry.path)
                 else:
                     problems.append(f"{entry.path}: is no regular file, left out; move it out of the store")
@@ -145,11 +138,9 @@ def _list_local(folder: str, ending: str) -> Listing:
 
 
 def _entries(folder: str, seen: set[tuple[int, int]]) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder; where it changes meanwhile, all that were in it at some moment.
-
-    A folder is read in pieces. A run that closes between two of them could be missed altogether: its one file is made where
-    the reading has been already, and its parts are removed where it comes to later.
-    """
+    """Yield the entries of a folder; where it changes meanwhile, all that were in it at some moment."""
+    # A folder is read in pieces. A run that closes between two of them could be missed altogether: its one file is made where
+    # the reading has been already, and its parts are removed where it comes to later.
     found: dict[str, os.DirEntry[str]] = {}
     for scan in range(_SCANS):
         try:
@@ -162,7 +153,8 @@ def _entries(folder: str, seen: set[tuple[int, int]]) -> Iterator[os.DirEntry[st
             after = Path(folder).stat()
         except FileNotFoundError:  # there is none, or no more
             break
-        if after.st_mtime_ns == before.st_mtime_ns < time.time_ns() - _UNSETTLED_NS:
+        # Clocks of file systems are coarse: a folder that changed just now may change again at the same time.
+        if after.st_mtime_ns == before.st_mtime_ns < time.time_ns() - 50_000_000:
             break
     yield from found.values()
 
@@ -180,21 +172,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-def _is_regular(entry: os.DirEntry[str]) -> bool:
-    """Tell a file from an entry that would hold its reader up, such as a pipe; a file that is gone by now is found to be gone as it is read."""
-    try:
-        return stat.S_ISREG(entry.stat().st_mode)
-    except OSError:
-        return not Path(entry.path).is_symlink()
-
-
 def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
-    """Abort the unfinished uploads below some folders of a store on S3 that began more than a day ago, and return how many.
-
-    A process that is killed leaves one where a file has more than five megabytes, or where pyarrow is older than 18 and begins one for each.
-    Its parts take space that is paid for, and no listing shows them. pyarrow can neither list nor abort uploads, so this takes botocore, and
-    the right to list them: without these nothing happens, and a rule of the bucket (AbortIncompleteMultipartUpload) does the same.
-    """
+    """Abort the unfinished uploads below some folders of a store on S3 that began more than a day ago, and return how many."""
+    # A process that is killed leaves one where a file has more than five megabytes, or where pyarrow is older than 18 and begins one for each.
+    # Its parts take space that is paid for, and no listing shows them. pyarrow can neither list nor abort uploads, so this takes botocore, and
+    # the right to list them: without these nothing happens, and a rule of the bucket (AbortIncompleteMultipartUpload) does the same.
     if getattr(filesystem, "type_name", "") != "s3":
         return 0
     try:
@@ -206,10 +188,9 @@ def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
     aborted = 0
     with contextlib.suppress(errors.BotoCoreError, errors.ClientError, LookupError, TypeError, ValueError):
         client = _client(session, config, filesystem)
+        paginator = client.get_paginator("list_multipart_uploads")
         for folder in folders:
-            pages = client.get_paginator("list_multipart_uploads").paginate(
-                Bucket=bucket, Prefix=f"{prefix}/{folder}/".lstrip("/")
-            )
+            pages = paginator.paginate(Bucket=bucket, Prefix=f"{prefix}/{folder}/".lstrip("/"))
             for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
                 if is_abandoned(upload["Initiated"]):
                     client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])

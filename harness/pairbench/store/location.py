@@ -37,12 +37,7 @@ _NO_TRAILERS = (
     "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and "
     "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
 )
-_HELD_S = 60.0
-_HELD_BYTES = 2**28
-_ATTEMPTS = 4
-"""How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
-_GCS_RETRY_S = 10
-"""Seconds in which a request to Google's store is made again; the last one takes as long again."""
+_HELD_S, _HELD_BYTES = 60.0, 2**28
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
@@ -51,7 +46,6 @@ class RunFile:
     """A parquet file of a dataset."""
 
     path: str
-    """The full path on the store's file system."""
     run_id: str
     """The run whose rows it holds; of a compacted file, which may hold many, the newest of those in `among`."""
     is_part: bool
@@ -77,8 +71,7 @@ class RunFile:
     @property
     def device_slug(self) -> str:
         """The device model by the folder's name; empty for a file outside of such a folder."""
-        folders = [name for name in self.path.split("/") if name.startswith("device=")]
-        return folders[-1].removeprefix("device=") if folders else ""
+        return next((name[7:] for name in reversed(self.path.split("/")) if name.startswith("device=")), "")
 
     @property
     def whole(self) -> str:
@@ -98,18 +91,15 @@ class Held:
             at, content = self._contents.get(path, (0.0, None))
             return content if content is not None and time.monotonic() - at < _HELD_S else None
 
-    def put(self, path: str, content: pa.Buffer) -> None:
-        """Keep a content, and evict the oldest where all are too large together."""
+    def put(self, path: str, content: pa.Buffer | None) -> None:
+        """Keep a content, and evict the oldest where all are too large together; without one, forget what is kept."""
         with self._lock:
             self._contents.pop(path, None)
-            self._contents[path] = (time.monotonic(), content)
+            if content is not None:
+                self._contents[path] = (time.monotonic(), content)
             size = sum(held.size for _, held in self._contents.values())
             while size > _HELD_BYTES:
                 size -= self._contents.pop(next(iter(self._contents)))[1].size
-
-    def forget(self, path: str) -> None:
-        with self._lock:
-            self._contents.pop(path, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,14 +113,10 @@ class StoreLocation:
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
     held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
-    """The cache of files of an object store."""
 
     @classmethod
-    def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
-        """Return the location of a folder or a URL; StoreError where a URL cannot be resolved.
-
-        `moved` has the new name of each suite by its old one.
-        """
+    def of(cls, store: "Store", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
+        """Return the location of a folder or a URL; StoreError where a URL cannot be resolved."""
         if moved is not None:
             return replace(cls.of(store), moved=moved)
         if isinstance(store, StoreLocation):
@@ -162,10 +148,7 @@ class StoreLocation:
         return self.root if self.is_local else self.name
 
     def files(self, dataset: str) -> list[RunFile]:
-        """Return a dataset's parquet files in the order of their run ids, as they lie there; hidden ones are no part of it.
-
-        `reading.stored_files` says which of them to read for which run, where some have been compacted.
-        """
+        """Return the parquet files of a dataset, or of a folder in it, by run ids; where some are compacted, `compacted.choose` says which to read."""
         return run_files(self.listing(dataset, ".parquet").paths)
 
     def listing(self, folder: str, ending: str) -> Listing:
@@ -177,7 +160,7 @@ class StoreLocation:
 
     def publish(self, path: str, content: pa.Buffer) -> None:
         """Make a file appear, whole; raise StoreFailedError where there is no space or permission."""
-        self.held.forget(path)
+        self.held.put(path, None)
         try:
             if self.is_local:
                 write_whole(Path(path), content)
@@ -210,35 +193,33 @@ class StoreLocation:
             raise kind(f"store {self.name!r}: {path} cannot be made: {error}; name another with --store") from error
 
     def sweep(self) -> None:
-        """Remove temporary files that no process holds; on an object store, uploads and probes older than a day.
-
-        Errors of listing and deleting are ignored.
-        """
+        """Remove temporary files that no process holds; on an object store, uploads and probes older than a day. Errors are ignored."""
         if self.is_local:
             for name in FOLDERS:
                 sweep_temporary(Path(folder) for folder, _, _ in os.walk(f"{self.root}/{name}"))
             return
         with suppress(OSError, pa.ArrowException):
             selector = fs.FileSelector(f"{self.root}/records", recursive=True, allow_not_found=True)
-            found = [info for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(_PROBE)]
-            self.delete(info.path for info in found if is_abandoned(info.mtime))
+            probes = [info for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(_PROBE)]
+            self.delete(info.path for info in probes if is_abandoned(info.mtime))
         abort_uploads(self.filesystem, self.root, FOLDERS)
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            self.held.forget(path)
+            self.held.put(path, None)
             with suppress(OSError):
                 self.filesystem.delete_file(path)
 
 
-def _opened(url: str) -> tuple[Any, str]:
-    """Return the file system and the path that a URL names.
+Store = str | Path | StoreLocation
 
-    Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
-    Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
-    """
+
+def _opened(url: str) -> tuple[Any, str]:
+    """Return the file system and the path that a URL names."""
+    # Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
+    # Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
     if url.startswith(("gs://", "gcs://")):
-        return fs.FileSystem.from_uri(_with(url, "retry_limit_seconds", _GCS_RETRY_S))  # type: ignore[no-any-return]
+        url = _with(url, "retry_limit_seconds", 10)  # the last one takes as long again
     if not url.startswith("s3://"):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
     try:
@@ -247,8 +228,9 @@ def _opened(url: str) -> tuple[Any, str]:
         filesystem, path = fs.FileSystem.from_uri(url)
     if filesystem.type_name == "s3":
         _, (options,) = filesystem.__reduce__()  # the only way to the options of the URL
-        # The one of a URL gives up after 100 s of silence, each time that something is asked.
-        filesystem = fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
+        # The one of a URL gives up after 100 s of silence, each time that something is asked. A request without an answer takes three
+        # seconds, and waits between them double.
+        filesystem = fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=4))
     return filesystem, path
 
 
@@ -261,26 +243,27 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
-def is_part(path: str) -> bool:
-    """Return whether a file is a part of a run, which another round replaces."""
-    return _PART.fullmatch(Path(path).stem) is not None
-
-
 def run_files(paths: Iterable[str]) -> list[RunFile]:
-    return sorted(map(_run_file, paths), key=lambda file: (file.run_id, file.path))
-
-
-def _run_file(path: str) -> RunFile:
-    stem = Path(path).stem
-    if compacted := _COMPACTED.fullmatch(stem):
-        return RunFile(path=path, run_id=compacted["run_id"], is_part=False, is_compacted=True)
-    part = _PART.fullmatch(stem)
-    return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)
+    files = []
+    for path in paths:
+        stem = Path(path).stem
+        part, compacted = _PART.fullmatch(stem), _COMPACTED.fullmatch(stem)
+        run_id = next((match["run_id"] for match in (compacted, part) if match), stem)
+        is_part = part is not None and compacted is None
+        files.append(RunFile(path=path, run_id=run_id, is_part=is_part, is_compacted=compacted is not None))
+    return sorted(files, key=lambda file: (file.run_id, file.path))
 
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
 """Content types that do not depend on the machine's own table."""
-_WRITTEN = (".parquet", ".json")
+
+
+@contextmanager
+def _failing(place: StoreLocation) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise StoreFailedError(f"{place.name!r} failed: {error}") from error
 
 
 def existing(place: StoreLocation, names: Sequence[str]) -> list[str]:
@@ -315,12 +298,6 @@ def fingerprint(place: StoreLocation) -> object:
     """Return a value that differs once anything was written to a store; parts of runs are replaced under their own names."""
     with _failing(place):
         infos = place.filesystem.get_file_info(fs.FileSelector(place.root, allow_not_found=True, recursive=True))
-    return frozenset((info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith(_WRITTEN))
-
-
-@contextmanager
-def _failing(place: StoreLocation) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise StoreFailedError(f"{place.name!r} failed: {error}") from error
+    return frozenset(
+        (info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith((".parquet", ".json"))
+    )

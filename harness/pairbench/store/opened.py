@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.location import RunFile, StoreLocation, is_part
+from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.schema import (
     IDENTITY,
     UnsoundError,
@@ -35,6 +35,7 @@ from pairbench.store.schema import (
     version_of,
 )
 
+CHANGED = "its content does not fit its checksum: it was changed, or the disk has changed it"
 _MARK = b"pairbench:crc32:"
 _SIZE = 4
 SEAL = len(_MARK) + _SIZE
@@ -59,7 +60,7 @@ def check_seal(content: pa.Buffer) -> bool:
     if begin < 0 or view[begin : begin + len(_MARK)] != _MARK:
         return False
     if zlib.crc32(view[footer:], zlib.crc32(view[:begin])) != int.from_bytes(view[footer - _SIZE : footer], "little"):
-        raise UnsoundError("its content does not fit its checksum: it was changed, or the disk has changed it")
+        raise UnsoundError(CHANGED)
     return True
 
 
@@ -71,7 +72,6 @@ def _footer(view: memoryview) -> int:
 LARGEST = 2**30
 """The most bytes of a file, and of its columns once they are decoded. A run of 60,000 records has some 100 MB, with 9 million samples."""
 LARGEST_DOCUMENT = 2**26
-"""The most bytes of a small JSON file."""
 MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
 """The most rows of a file of each dataset. A record takes some kilobytes once it is a row."""
 
@@ -114,11 +114,10 @@ def _length(array: pa.Array) -> int:
         longest = pc.max(lengths).as_py() or 0
         most: int = longest * len(array)
         return most if most <= LARGEST else int(pc.sum(lengths.take(array.indices)).as_py() or 0)
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return _length(array.flatten())
     if pa.types.is_struct(array.type):
         return sum(_length(inner) for inner in array.flatten())
-    return 0
+    is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    return _length(array.flatten()) if is_list else 0
 
 
 def _shown(size: int) -> str:
@@ -130,15 +129,8 @@ class ForeignFileError(Exception):
 
 
 BROKEN = (
-    ForeignFileError,
-    UnsoundError,
-    OSError,
-    pa.ArrowException,
-    ValueError,
-    KeyError,
-    OverflowError,
-    MemoryError,
-    RecursionError,
+    *(ForeignFileError, UnsoundError, OSError, pa.ArrowException),
+    *(ValueError, KeyError, OverflowError, MemoryError, RecursionError),
 )
 """Errors of reading a file that is gone, foreign, damaged, or made to harm."""
 
@@ -157,8 +149,7 @@ class OpenedFile:
     ForeignFileError where pairbench did not write it, and UnsoundError or one of `BROKEN` where it is damaged.
     """
 
-    _decoded_at_once: Sequence[int] | None = None
-    """The row groups whose size is checked when the file is opened; None for all."""
+    _decoded_at_once: Sequence[int] | None = None  # the row groups whose size is checked at once; None for all
 
     def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
         self.path = path
@@ -174,7 +165,6 @@ class OpenedFile:
         self.version = version
         """The schema version; 0 where that is no number."""
         schema, known = self.metadata.schema, fields_of(dataset)
-        self._known = known
         # The schema names the leaves of a list or a struct; asking for all the paths would double the time.
         self.places = {
             (name if name in known else schema.column(place).path.partition(".")[0]): place
@@ -189,7 +179,8 @@ class OpenedFile:
         held = None if place.is_local else place.held.get(self.path)
         content = read_content(place, self.path) if held is None else held
         sealed = check_seal(content)
-        if held is None and not place.is_local and not is_part(self.path):
+        # Another round replaces a part.
+        if held is None and not place.is_local and not run_files([self.path])[0].is_part:
             place.held.put(self.path, content)
         return content, sealed, None
 
@@ -202,10 +193,8 @@ class OpenedFile:
         return int(self.metadata.num_rows)
 
     def read(self, names: Sequence[str], cases: Collection[object] | None = None) -> pa.Table:
-        """Return some columns as this version has them, texts as dictionaries; a column that the file lacks is null.
-
-        Rows of cases that are not among `cases`, if given, may be left out.
-        """
+        """Return some columns as this version has them, texts as dictionaries; a column that the file lacks is null."""
+        # Rows of cases that are not among `cases`, if given, may be left out.
         stored = [name for name in names if name in self.places]
         table, count = self._decoded(stored, cases)
         checked = {}
@@ -218,23 +207,20 @@ class OpenedFile:
         columns = [checked[name] if name in checked else lacking(self.dataset, name, count) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
 
-    def _decoded(self, there: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
-        """Return columns that are there as the file has them, and the number of rows."""
+    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
+        """Return columns that the file has as it has them, and the number of rows."""
         del cases  # one run's file has too few rows to be read in parts
-        table = self._reader(there).read(columns=there, use_threads=False)
-        if there and table.num_rows != self.num_rows:
+        table = self._reader(stored).read(columns=stored, use_threads=False)
+        if stored and table.num_rows != self.num_rows:
             raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
         return table, self.num_rows
 
     def _reader(self, names: Sequence[str]) -> pq.ParquetFile:
         """Return a reader of some columns, their texts as dictionaries at any depth."""
-        nested = [name for name in names if name in self._known and pa.types.is_nested(self._known[name].type)]
-        inner = self._text_leaves(nested)
-        if not inner:
-            return self._parquet
-        return _open(
-            self._content, [*(name for name in texts(self.dataset) if name in self.places), *inner], self.metadata
-        )
+        known = fields_of(self.dataset)
+        inner = self._text_leaves([name for name in names if name in known and pa.types.is_nested(known[name].type)])
+        outer = [name for name in texts(self.dataset) if name in self.places]
+        return _open(self._content, [*outer, *inner], self.metadata) if inner else self._parquet
 
     def raw(self) -> pa.Table:
         """Return the whole file as it was written, with its schema version and columns of newer versions."""
@@ -251,9 +237,7 @@ class OpenedFile:
 
     def _text_leaves(self, among: Collection[str] | None = None) -> list[str]:
         """Return the paths of the texts in some columns, or in all."""
-        if among is not None and not among:
-            return []
-        leaves = map(self.metadata.schema.column, range(len(self.metadata.schema.names)))
+        leaves = map(self.metadata.schema.column, range(0 if among == [] else len(self.metadata.schema.names)))
         paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         return [path for path in paths if among is None or path.partition(".")[0] in among]
 
@@ -285,17 +269,14 @@ def read_errors(place: StoreLocation, path: str) -> Iterator[None]:
 
 
 def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    def opened(names: Sequence[str]) -> pq.ParquetFile:
-        return pq.ParquetFile(
-            pa.BufferReader(content), metadata=metadata, read_dictionary=names, page_checksum_verification=True
-        )
-
     try:
         # Texts repeat; left as they lie in the file, they take half the time to read.
-        return opened(wanted)
+        return pq.ParquetFile(
+            pa.BufferReader(content), metadata=metadata, read_dictionary=wanted, page_checksum_verification=True
+        )
     except KeyError:  # a file without one of them: older, or foreign
-        known = set(opened(()).metadata.schema.names)
-        return opened([name for name in wanted if name in known])
+        known = set(_open(content, (), metadata).metadata.schema.names)
+        return _open(content, [name for name in wanted if name in known], metadata)
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
@@ -306,21 +287,15 @@ def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
     for file in files:
         if file.is_part and file.whole in wholes:
             parts[file.whole].append(file.path)
-    return dict(parts)
+    return parts
 
 
 def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
-    """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed.
-
-    Safe while others read or do the same.
-    """
+    """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed. Safe beside readers."""
     for whole, parts in doubled(files).items():
-        try:
-            sound = sound_rows(location, whole) >= sum(sound_rows(location, part) for part in parts)
-        except (StoreFailedError, *BROKEN):
-            continue
-        if sound:
-            location.delete(parts)
+        with contextlib.suppress(StoreFailedError, *BROKEN):
+            if sound_rows(location, whole) >= sum(sound_rows(location, part) for part in parts):
+                location.delete(parts)
 
 
 def sound_rows(location: StoreLocation, path: str) -> int:

@@ -6,10 +6,10 @@ A file that cannot be read, or that pairbench did not write, costs only itself: 
 import functools
 import itertools
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import COLUMNS, Record, Samples, Series
 from pairbench.store.compacted import ranks
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.opened import OpenedFile, doubled, tidy
 from pairbench.store.reading import (
     SUITE,
@@ -39,13 +39,12 @@ from pairbench.store.reading import (
 )
 from pairbench.store.schema import (
     PARTITIONS,
-    ROW_TYPES,
     TEXT,
     checked_constant,
+    fields_of,
     from_columns,
     from_table,
     python_values,
-    schema_of,
     type_of,
 )
 
@@ -60,29 +59,24 @@ TREND_COLUMNS = (
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
 
-_RUN = "run_id"
 _THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
-_RECORD_COLUMNS = [item.name for item in fields(Record)]
+
+
+Where = Mapping[str, object] | None
+Names = Collection[str] | None
 
 
 def read_frame(
-    store: str | Path | StoreLocation,
-    dataset: str = "records",
-    *,
-    columns: Sequence[str] | None = None,
-    where: Mapping[str, object] | None = None,
-    run_ids: Collection[str] | None = None,
+    store: Store, dataset: str = "records", *, columns: Names = None, where: Where = None, run_ids: Names = None
 ) -> Reading[pd.DataFrame]:
-    """Return rows of records or samples as a frame, oldest run first.
-
-    `where` has for each column the value, or the list of values, that rows must have. Without `columns` the frame has all, with
-    `device` and `month` of the folders.
-    """
+    """Return rows of records or samples as a frame, oldest run first."""
+    # `where` has for each column the value, or the list of values, that rows must have. Without `columns` the frame has all, with
+    # `device` and `month` of the folders.
     table, problems = _read(StoreLocation.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
     return Reading(_with_strings(table).to_pandas(split_blocks=True), problems)
 
 
-def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
+def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
     """Return the records of a run; `latest`, its id, or the beginning of its id where that is unique."""
     place = StoreLocation.of(store)
     problems: tuple[str, ...] = ()
@@ -94,15 +88,13 @@ def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Readi
     raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
 
 
-def read_records(
-    store: str | Path | StoreLocation, run_ids: Collection[str], *, where: Mapping[str, object] | None = None
-) -> Reading[tuple[Record, ...]]:
+def read_records(store: Store, run_ids: Collection[str], *, where: Where = None) -> Reading[tuple[Record, ...]]:
     """Return the records of some runs, by their whole ids, oldest run first; only those with some values, if given."""
     table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
     return Reading(from_table(table, Record), problems)
 
 
-def read_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[tuple[Samples, ...]]:
+def read_samples(store: Store, run_id: str) -> Reading[tuple[Samples, ...]]:
     """Return the raw samples of a run, by its whole id; none where they have been pruned."""
     place = StoreLocation.of(store)
     if not any(file.run_id == run_id for file in place.files("samples")):
@@ -111,41 +103,36 @@ def read_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[tupl
     return Reading(from_table(table, Samples), problems)
 
 
-Floats = NDArray[np.float64]
-LatencySamples = Mapping[str, Floats]
+LatencySamples = Mapping[str, NDArray[np.float64]]
 """Samples in ns by the name of the latency, `device`, `stream` or `call`; without those that could not be taken."""
 
 
-def latency_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[dict[Series, LatencySamples]]:
-    """Return the latencies of a run that its statistics rest on; none where its samples have been pruned.
-
-    Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
-    """
+def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySamples]]:
+    """Return the latencies of a run that its statistics rest on; none where its samples have been pruned."""
+    # Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
     place = StoreLocation.of(store)
     if not any(file.run_id == run_id for file in place.files("samples")):
         return Reading({}, ())
     latencies = {"call_ns": CALL, "device_ns": DEVICE, "stream_ns": STREAM}
     frame, problems = read_frame(place, "samples", columns=[*COLUMNS, "throttled", *latencies], run_ids=[run_id])
-    by_series: dict[Series, dict[str, list[Floats]]] = {}
+    by_series: dict[Series, dict[str, list[NDArray[np.float64]]]] = defaultdict(lambda: defaultdict(list))
     for row in frame.itertuples(index=False, name=None):
-        series = Series(**dict(zip(COLUMNS, row, strict=False)))
+        rounds = by_series[Series(**dict(zip(COLUMNS, row, strict=False)))]
         throttled, *samples = row[len(COLUMNS) :]
-        rounds = by_series.setdefault(series, {})
         for latency, values in zip(latencies.values(), samples, strict=True):
             # Null where the latency could not be taken in this round, and of a stream in most blocks.
             if isinstance(values, np.ndarray | list | tuple):
                 kept = without_throttled(values, throttled)
-                rounds.setdefault(latency.name, []).append(kept[~np.isnan(kept)])
+                rounds[latency.name].append(kept[~np.isnan(kept)])
     joined: dict[Series, LatencySamples] = {
-        series: {name: np.concatenate(several) for name, several in rounds.items()}
-        for series, rounds in by_series.items()
+        series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()
     }
     return Reading(joined, problems)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """A run in a list of runs."""
+    """A run in a list of runs; `statuses` has the number of its records by status."""
 
     run_id: str
     started_at: str
@@ -156,16 +143,15 @@ class RunSummary:
     hostname: str
     n_records: int
     statuses: Mapping[str, int]
-    """The number of records by status."""
 
 
-def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
+def runs(store: Store) -> Reading[tuple[RunSummary, ...]]:
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
     table, problems = _read(StoreLocation.of(store), "records", columns=columns)
-    by_run: dict[str, list[dict[str, Any]]] = {}
+    by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
-        by_run.setdefault(row["run_id"], []).append(row)
+        by_run[row["run_id"]].append(row)
     summaries = []
     for _, rows in sorted(by_run.items(), reverse=True):
         statuses: Counter[str] = Counter()
@@ -193,28 +179,22 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
 
 
 def _read(
-    place: StoreLocation,
-    dataset: str,
-    *,
-    columns: Sequence[str] | None = None,
-    where: Mapping[str, object] | None = None,
-    run_ids: Collection[str] | None = None,
+    place: StoreLocation, dataset: str, *, columns: Names = None, where: Where = None, run_ids: Names = None
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """Return rows as a table, oldest run first, texts as dictionaries."""
-    known = [*schema_of(ROW_TYPES[dataset]).names, *PARTITIONS.names]
-    _check_columns(dataset, {*(columns or ()), *(where or ())}, known)
+    _check_columns(dataset, {*(columns or ()), *(where or ())}, *PARTITIONS.names)
     files = dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
     if doubled(files.files):
         tidy(place, files.files)
-    asked = list(columns) if columns is not None else known
+    asked = list(columns) if columns is not None else [*fields_of(dataset), *PARTITIONS.names]
     compacted = any(file.is_compacted for file in files.files)
-    names = list(dict.fromkeys([*asked, _RUN])) if compacted else asked
+    names = list(dict.fromkeys([*asked, "run_id"])) if compacted else asked
     tables, problems = _scan(place, dataset, files, names, where or {})
     table = pa.concat_tables([_schema(dataset, names).empty_table(), *tables.values()])
     if compacted:
         # Compacted rows lie by device model and month, and runs of other device models fall in between.
-        table = table.take(pa.array(np.argsort(ranks(table.column(_RUN)), kind="stable"))).select(asked)
+        table = table.take(pa.array(np.argsort(ranks(table.column("run_id")), kind="stable"))).select(asked)
     return table, problems
 
 
@@ -256,7 +236,8 @@ def _schema(dataset: str, names: Iterable[str]) -> pa.Schema:
     return pa.schema([(name, TEXT if name in PARTITIONS.names else type_of(dataset, name)) for name in names])
 
 
-def _check_columns(dataset: str, names: Iterable[str], known: Collection[str]) -> None:
+def _check_columns(dataset: str, names: Iterable[str], *more: str) -> None:
+    known = [*fields_of(dataset), *more]
     if unknown := sorted(set(names) - set(known)):
         raise ValueError(f"{dataset} have no column {unknown[0]!r}, expected one of {', '.join(known)}")
 
@@ -273,108 +254,74 @@ class WholeStore:
     """
 
     def __init__(
-        self,
-        store: str | Path | StoreLocation,
-        columns: Collection[str],
-        *,
-        last: int | None = None,
-        samples: bool = False,
+        self, store: Store, columns: Collection[str], *, last: int | None = None, samples: bool = False
     ) -> None:
         """Read some columns of all runs, or of the `last` newest; `samples` derives the columns that old files lack from all raw samples."""
         place = StoreLocation.of(store)
-        _check_columns("records", columns, _RECORD_COLUMNS)
-        self._names = [name for name in _RECORD_COLUMNS if name in {*columns, *OPERATOR, *RUN}]
+        _check_columns("records", columns)
+        self._names = [name for name in fields_of("records") if name in {*columns, *OPERATOR, *RUN}]
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
         tables, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
         whole = pa.concat_tables([_schema("records", self._names).empty_table(), *tables.values()])
         self._table = whole.unify_dictionaries().combine_chunks()
-        self._age = ranks(self._table.column(_RUN)) if any(file.is_compacted for file in tables) else None
+        self._age = ranks(self._table.column("run_id")) if any(file.is_compacted for file in tables) else None
         """The rank of each row's run, where rows are not in that order: runs of other device models fall between compacted ones."""
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
-        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster.
-
-        Records that a run had no time for are left out; they are known by the column `reason`, if that is among the columns.
-        """
+        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster."""
+        # Records that a run had no time for are left out; they are known by the column `reason`, if that is among the columns.
         for key, records in self._groups(OPERATOR, columns):
-            device_name, suite, operator_name = key
             kept = tuple(record for record in records if record.reason != OUT_OF_BUDGET)
-            if operator_name is not None and kept:
-                yield (str(device_name), str(suite), operator_name), kept
+            if kept:
+                yield key, kept
 
     def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
         """Yield run and device model with their records, the oldest run first."""
-        for (run_id, device_name), records in self._groups(RUN, columns):
-            yield (str(run_id), str(device_name)), records
+        yield from self._groups(RUN, columns)
 
-    def _groups(
-        self, names: tuple[str, ...], columns: Collection[str]
-    ) -> Iterator[tuple[tuple[str | None, ...], tuple[Record, ...]]]:
-        """Yield the combinations of values of some columns of text, each with its records."""
-        size = self._table.num_rows
-        if not size:
-            return
-        codes = np.zeros(size, dtype=np.int64)
-        texts = []
-        for name in names:
-            column = self._table.column(name).combine_chunks()
-            values = column.dictionary.to_pylist()
-            # Null is a value of its own, after all others.
-            own = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-            texts.append([*values, None])
-            codes = codes * (len(values) + 1) + own
-        order = np.argsort(codes, kind="stable") if self._age is None else np.lexsort((self._age, codes))
-        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        keyed = []
-        for start, stop in zip(starts, [*starts[1:], size], strict=True):
-            code, reversed_key = int(codes[order[start]]), list[str | None]()
-            for values in reversed(texts):
-                code, index = divmod(code, len(values))
-                reversed_key.append(values[index])
-            keyed.append((tuple(reversed(reversed_key)), order[start:stop]))
-        keyed.sort(key=lambda pair: tuple(value or "" for value in pair[0]))
+    def _groups(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, tuple[Record, ...]]]:
+        """Yield the combinations of values of some columns of text, each with its records; rows where one is null are left out."""
+        frame = self._table.select(names).to_pandas()
         taken = [name for name in self._names if name in columns or name in names]
-        for key, rows in keyed:
-            table = self._table.select(taken).take(pa.array(rows))
-            yield key, from_columns({name: python_values(table.column(name)) for name in taken}, Record)
+        for key, rows in sorted(frame.groupby(list(names), observed=True, sort=False).indices.items()):
+            in_order = rows if self._age is None else rows[np.argsort(self._age[rows], kind="stable")]
+            yield key, from_table(self._table.select(taken).take(pa.array(in_order)), Record)
 
 
 Columns = dict[str, list[Any]]
 
 
 def read_series(
-    store: str | Path | StoreLocation,
+    store: Store,
     *,
     where: Mapping[str, object],
     columns: Collection[str] = TREND_COLUMNS,
     run_ids: Collection[str] | None = None,
 ) -> Reading[tuple[Record, ...]]:
-    """Return the records of one series, or of a few, oldest run first.
-
-    `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
-    None in the records; the fewer, the faster.
-    """
+    """Return the records of one series, or of a few, oldest run first."""
+    # `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
+    # None in the records; the fewer, the faster.
     for values in where.values():
         if not isinstance(values, Collection):
             raise TypeError(f"where has {values!r}, expected a text or a collection of texts")
-    _check_columns("records", {*columns, *where}, _RECORD_COLUMNS)
+    _check_columns("records", {*columns, *where})
     place = StoreLocation.of(store)
     wanted = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in where.items()}  # type: ignore[arg-type]
     wanted = with_old_names(wanted, place.moved)
-    names = [name for name in _RECORD_COLUMNS if name in columns or name in wanted or name == _RUN]
+    names = [name for name in fields_of("records") if name in columns or name in wanted or name == "run_id"]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
     return _records(place, files, lambda file: NarrowFile(file).columns(names, wanted, place.moved))
 
 
 def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
-    return _records(place, [file], lambda opened: NarrowFile(opened).columns(_RECORD_COLUMNS, {}, place.moved))
+    return _records(place, [file], lambda opened: NarrowFile(opened).columns([*fields_of("records")], {}, place.moved))
 
 
 def read_distinct(
-    store: str | Path | StoreLocation, columns: Sequence[str], files: Iterable[RunFile]
+    store: Store, columns: Sequence[str], files: Iterable[RunFile]
 ) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
     """Return for each file the combinations of values that some columns have in it."""
     place = StoreLocation.of(store)
@@ -389,11 +336,11 @@ def _records(
     place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Columns]
 ) -> Reading[tuple[Record, ...]]:
     by_file, problems = read_each(place, "records", files, read, threads=_NARROW_THREADS)
-    several = [columns for columns in by_file.values() if columns[_RUN]]
+    several = [columns for columns in by_file.values() if columns["run_id"]]
     if not several:
         return Reading((), problems)
     whole = {name: list(itertools.chain.from_iterable(one[name] for one in several)) for name in several[0]}
-    run_ids = whole[_RUN]
+    run_ids = whole["run_id"]
     if any(file.is_compacted for file in by_file) and any(map(operator.gt, run_ids, run_ids[1:])):
         # Compacted rows lie by device model and month, and runs of other device models fall in between.
         order = sorted(range(len(run_ids)), key=run_ids.__getitem__)
@@ -404,10 +351,7 @@ def _records(
 _MANY = 64
 """The rows from which on it pays to take a column's values all at once; a run has few of one case."""
 _PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
-_SCALAR_COLUMNS = {
-    field.name: _PHYSICAL[str(field.type)] for field in schema_of(Record) if str(field.type) in _PHYSICAL
-}
-"""Parquet's type of each column whose statistics can be believed."""
+"""Parquet's type for each type of column whose statistics can be believed."""
 
 
 class NarrowFile:
@@ -475,17 +419,17 @@ class NarrowFile:
             return None
         column = self._group.column(self._opened.places[name])
         # NaN is in no minimum, so floats that differ from it would pass for constant; a list has a minimum of its own kind.
-        if column.physical_type != _SCALAR_COLUMNS.get(name) or column.path_in_schema != name:
+        field, statistics = fields_of("records").get(name), column.statistics
+        physical = _PHYSICAL.get(str(field.type)) if field is not None else None
+        if column.physical_type != physical or column.path_in_schema != name:
             return None
-        statistics = column.statistics
         if statistics is None or not statistics.has_null_count:
             return None
         if statistics.null_count == self._group.num_rows:
             return (checked_constant(None, "records", name),)
         if statistics.null_count or not statistics.has_min_max:
             return None
-        try:
-            least, most = statistics.min, statistics.max
-        except ValueError:  # no UTF-8, which is said where it is decoded
-            return None
-        return (checked_constant(least, "records", name),) if least == most else None
+        with suppress(ValueError):  # no UTF-8, which is said where it is decoded
+            if statistics.min == statistics.max:
+                return (checked_constant(statistics.min, "records", name),)
+        return None

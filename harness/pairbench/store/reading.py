@@ -27,10 +27,9 @@ from pairbench.stats import percentiles, rounds_interval
 from pairbench.store.compacted import choose, open_file
 from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, OpenedFile, doubled, problem_of
-from pairbench.store.schema import SCHEMA_VERSION
+from pairbench.store.schema import SCHEMA_VERSION, TEXT
 
 SUITE = "suite"
-"""The column that holds a suite's name."""
 
 
 def with_old_names(where: Mapping[str, object], moved: Mapping[str, str]) -> dict[str, Any]:
@@ -53,13 +52,12 @@ def renamed_table(table: pa.Table, moved: Mapping[str, str]) -> pa.Table:
     if SUITE not in table.column_names or not moved:
         return table
     place = table.column_names.index(SUITE)
-    column = table.column(SUITE)
-    plain = column.cast(pa.string())
-    known = pc.index_in(plain, pa.array(list(moved), pa.string()))
+    names = table.column(SUITE).cast(pa.string())
+    known = pc.index_in(names, pa.array(list(moved), pa.string()))
     if known.null_count == len(known):
         return table
-    names = pc.coalesce(pc.take(pa.array(list(moved.values()), pa.string()), known), plain)
-    return table.set_column(place, table.schema.field(SUITE), names.cast(column.type))
+    names = pc.coalesce(pc.take(pa.array(list(moved.values()), pa.string()), known), names)
+    return table.set_column(place, table.schema.field(SUITE), names.cast(TEXT))
 
 
 def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
@@ -68,8 +66,6 @@ def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
 
 _THREADS, _THREADS_REMOTE = 4, 32
 """Files of an object store are waited for side by side."""
-_TIMES_REMOTE = 4
-"""Tries to read a part of an object store that seems damaged: another round replaces it, and its size may be that of the earlier one."""
 _LISTINGS = 10
 """Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
 
@@ -127,44 +123,38 @@ def read_each(
     *,
     threads: int = _THREADS,
 ) -> Reading[dict[RunFile, Value]]:
-    """Call `read` with each file, and return the results with a sentence for each file that cannot be read.
-
-    A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
-    beside its sound one file has the same rows, and is left out. `threads` is for a local store.
-    """
+    """Call `read` with each file, and return the results with a sentence for each file that cannot be read."""
+    # A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
+    # beside its sound one file has the same rows, and is left out. `threads` is for a local store.
     problems = list(files.problems) if isinstance(files, Files) else []
     pending = _joined(files.files if isinstance(files, Files) else files)
-    found: dict[RunFile, Value | str] = {}
+    results: dict[RunFile, Value | str] = {}
     newer: set[int] = set()
     for attempt in range(_LISTINGS + 1):
         with ThreadPoolExecutor(threads if place.is_local else _THREADS_REMOTE) as pool:
-            results = dict(
-                zip(pending, pool.map(lambda file: _attempt(place, dataset, file, read, newer), pending), strict=True)
-            )
-        gone = {run_id for file, result in results.items() if result is None for run_id in file.run_ids}
-        if attempt == _LISTINGS:
-            problems += [
-                f"{file.path}: was gone as it was read, left out" for file, result in results.items() if result is None
-            ]
-            gone = set()
-        found |= {file: result for file, result in results.items() if result is not None}
+            tried = list(pool.map(lambda file: _attempt(place, dataset, file, read, newer), pending))
+        gone = [file for file, result in zip(pending, tried, strict=True) if result is None]
+        results |= {file: result for file, result in zip(pending, tried, strict=True) if result is not None}
         if not gone:
             break
+        if attempt == _LISTINGS:
+            problems += [f"{file.path}: was gone as it was read, left out" for file in gone]
+            break
+        run_ids = {run_id for file in gone for run_id in file.run_ids}
         # All of a run's own files are read again: parts may have become one file. The rows that were read of a compacted file stay.
-        found = {file: result for file, result in found.items() if file.is_compacted or file.run_id not in gone}
-        read_already = {(file.folder, run_id) for file in found if file.is_compacted for run_id in file.run_ids}
-        again = stored_files(place, dataset).of_runs(gone).files
+        results = {file: result for file, result in results.items() if file.is_compacted or file.run_id not in run_ids}
+        read_already = {(file.folder, run_id) for file in results if file.is_compacted for run_id in file.run_ids}
         pending = []
-        for file in again:
-            left = file.only({run_id for run_id in file.run_ids if (file.folder, run_id) not in read_already})
-            pending += [left] if left is not None else []
-    problems += [result for result in found.values() if isinstance(result, str)]
+        for file in stored_files(place, dataset).of_runs(run_ids).files:
+            unread = file.only({run_id for run_id in file.run_ids if (file.folder, run_id) not in read_already})
+            pending += [unread] if unread is not None else []
+    problems += [result for result in results.values() if isinstance(result, str)]
     problems += [
         f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows "
         f"{SCHEMA_VERSION}, and leaves out what is new; update it"
         for version in sorted(newer)
     ]
-    values = {file: result for file, result in found.items() if not isinstance(result, str)}
+    values = {file: result for file, result in results.items() if not isinstance(result, str)}
     sound = {file.path for file in values}
     superfluous = {part for whole, parts in doubled(values).items() if whole in sound for part in parts}
     # Rows of compacted files are sorted by the caller; those of runs' own files come by device model.
@@ -177,12 +167,10 @@ def _joined(files: Iterable[RunFile]) -> list[RunFile]:
     """Return each file once: a compacted file with all runs that are wanted of it."""
     by_path: dict[str, RunFile] = {}
     for file in files:
-        before = by_path.get(file.path)
-        if before is None or not file.is_compacted:
-            by_path[file.path] = file
-        else:
-            among = tuple(sorted({*before.among, *file.among}))
-            by_path[file.path] = replace(file, run_id=among[-1], among=among)
+        if file.is_compacted and file.path in by_path:
+            among = tuple(sorted({*by_path[file.path].among, *file.among}))
+            file = replace(file, run_id=among[-1], among=among)  # noqa: PLW2901
+        by_path[file.path] = file
     return list(by_path.values())
 
 
@@ -191,7 +179,8 @@ def _attempt(
 ) -> Value | str | None:
     """Return the result of `read`, a sentence where the file cannot be read, or None where it is gone; add unknown versions to `newer`."""
     problem = ""
-    for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
+    # A part of an object store may seem damaged: another round replaces it, and its size may be that of the earlier one.
+    for _ in range(4 if file.is_part and not place.is_local else 1):
         try:
             opened = open_file(place, file, dataset)
             if opened.version > SCHEMA_VERSION:
@@ -221,8 +210,6 @@ DERIVED = frozenset((*_FROM_MEDIANS, *_LISTS, *_FROM_SAMPLES))
 
 _Key = tuple[Any, ...]
 _Values = dict[str, Any]
-_Rounds = dict[int, tuple[float, ...]]
-"""The percentiles of each round."""
 
 
 def columns_needed(file: OpenedFile, names: Iterable[str]) -> tuple[str, ...]:
@@ -247,7 +234,7 @@ def with_derived(
             # A record without a device latency has rounds without device samples.
             if key in values and values[key].pop(_HAS_DEVICE, None):
                 values[key].update(derived)
-    keys = _keys(table)
+    keys = list(zip(*(table.column(name).to_pylist() for name in _KEYS), strict=True))
     for name in DERIVED.intersection(table.column_names):
         index = table.schema.get_field_index(name)
         field = table.schema.field(index)
@@ -257,10 +244,6 @@ def with_derived(
         elif _LISTS[name] in table.column_names:
             table = table.set_column(index, field, table.column(_LISTS[name]))
     return table
-
-
-def _keys(table: pa.Table) -> list[_Key]:
-    return list(zip(*(table.column(name).to_pylist() for name in _KEYS), strict=True))
 
 
 def _from_medians(records: pa.Table) -> dict[_Key, _Values]:
@@ -285,7 +268,7 @@ def _from_samples(place: StoreLocation, path: str) -> dict[_Key, _Values]:
         rows = OpenedFile(place, path, "samples").read(columns).to_pylist()
     except BROKEN:  # the samples were pruned, or are damaged: there are no rounds, and the medians stay
         return {}
-    by_key: defaultdict[_Key, _Rounds] = defaultdict(dict)
+    by_key: defaultdict[_Key, dict[int, tuple[float, ...]]] = defaultdict(dict)  # the percentiles of each round
     for row in rows:
         taken = without_throttled(row["device_ns"], row["throttled"])
         if taken.size:
@@ -293,7 +276,7 @@ def _from_samples(place: StoreLocation, path: str) -> dict[_Key, _Values]:
     return {key: _of_rounds(rounds, by_key.get((*key[:-1], BASELINE), {})) for key, rounds in list(by_key.items())}
 
 
-def _of_rounds(rounds: _Rounds, control: _Rounds) -> _Values:
+def _of_rounds(rounds: Mapping[int, tuple[float, ...]], control: Mapping[int, tuple[float, ...]]) -> _Values:
     p50, p95 = (np.array([rounds[index][place] for index in sorted(rounds)]) for place in (0, 1))
     both = sorted(rounds.keys() & control.keys()) if control is not rounds else []
     return {

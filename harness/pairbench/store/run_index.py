@@ -1,15 +1,16 @@
 """The runs of a store, newest first, opening no more files than a caller needs."""
 
 import datetime as dt
+import itertools
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.model.text import redacted
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.reader import read_distinct, read_file, read_frame, read_records
 from pairbench.store.reading import Reading, dataset_files
 
@@ -43,6 +44,7 @@ class IndexedRun:
 
     @property
     def named(self) -> dt.datetime | None:
+        """When it started by its id; None for an id without a time."""
         return named_moment(self.run_id)
 
 
@@ -55,14 +57,14 @@ class RunIndex:
         self.problems: list[str] = []
         """A sentence for each file that was opened and cannot be read."""
         self._heads: dict[str, IndexedRun] = {}
-        by_run: dict[str, list[RunFile]] = {}
+        by_run: dict[str, list[RunFile]] = defaultdict(list)
         for file in files:
             for run_id in file.run_ids:
-                by_run.setdefault(run_id, []).append(_of_run(file, run_id))
-        self._unread = [by_run[run_id] for run_id in sorted(by_run)]
+                by_run[run_id].append(_of_run(file, run_id))
+        self._unread = {run_id: by_run[run_id] for run_id in sorted(by_run)}
 
     @classmethod
-    def of_store(cls, store: str | Path | StoreLocation) -> "RunIndex":
+    def of_store(cls, store: Store) -> "RunIndex":
         place = StoreLocation.of(store)
         files = dataset_files(place, "records")
         index = cls(place, place.name, files.files)
@@ -93,39 +95,25 @@ class RunIndex:
         seen: set[str] = set()
         while True:
             # A head that was read out of turn waits for its turn.
-            next_ = self._unread[-1][0].run_id if self._unread else ""
+            newest_unread = next(reversed(self._unread), "")
             for run_id in sorted(self._heads.keys() - seen, reverse=True):
-                if run_id > next_:
+                if run_id > newest_unread:
                     seen.add(run_id)
                     yield self._heads[run_id]
             if not self._unread:
                 return
-            self._read_heads(self._next())
-
-    def _next(self) -> list[list[RunFile]]:
-        """Take some of the newest unread runs, and the runs that are compacted into the same files."""
-        some = [self._unread.pop() for _ in range(min(_AT_ONCE, len(self._unread)))]
-        paths = {file.path for files in some for file in files if file.is_compacted}
-        if paths:
-            some += [files for files in self._unread if any(file.path in paths for file in files)]
-            self._unread = [files for files in self._unread if not any(file.path in paths for file in files)]
-        return some
+            newest = list(self._unread)[-_AT_ONCE:]
+            paths = {file.path for run_id in newest for file in self._unread[run_id] if file.is_compacted}
+            also = [name for name, files in self._unread.items() if not paths.isdisjoint(file.path for file in files)]
+            self._read_heads(dict.fromkeys([*newest, *also]))  # runs compacted into the same files cost nothing more
 
     def beginning(self, text: str) -> tuple[IndexedRun, ...]:
         """Return the runs whose ids begin so, newest first, without reading the heads of others."""
-        wanted = [files for files in self._unread if files[0].run_id.startswith(text)]
-        self._unread = [files for files in self._unread if files not in wanted]
-        self._read_heads(wanted)
+        self._read_heads([run_id for run_id in self._unread if run_id.startswith(text)])
         return tuple(self._heads[run_id] for run_id in sorted(self._heads, reverse=True) if run_id.startswith(text))
 
     def first(self, count: int, wanted: Callable[[IndexedRun], bool] = lambda _: True) -> tuple[IndexedRun, ...]:
-        newest: list[IndexedRun] = []
-        for head in self:
-            if len(newest) == count:
-                break
-            if wanted(head):
-                newest.append(head)
-        return tuple(newest)
+        return tuple(itertools.islice(filter(wanted, self), count))
 
     def records(
         self, heads: Iterable[IndexedRun], *, cases: Collection[str] | None = None
@@ -147,10 +135,10 @@ class RunIndex:
         reading = read_distinct(self.place, [*columns, "run_id"] if compacted else columns, files)
         self._tell(reading.problems)
         # By the names of the files: a run that closed meanwhile has another one than its parts that were listed.
-        rows: dict[str, list[dict[str, Any]]] = {}
+        rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for file, of_file in reading.value.items():
             for row in of_file:
-                rows.setdefault(row["run_id"] if file.is_compacted else file.run_id, []).append(row)
+                rows[row["run_id"] if file.is_compacted else file.run_id].append(row)
         names = {head.run_id: dict.fromkeys(file.run_id for file in head.files) for head in heads}
         return {run_id: [row for name in of_run for row in rows.get(name, ())] for run_id, of_run in names.items()}
 
@@ -160,16 +148,27 @@ class RunIndex:
         self._tell(problems)
         return {name: frame[name].tolist() for name in columns}
 
-    def _read_heads(self, several: list[list[RunFile]]) -> None:
-        reading = read_distinct(self.place, _COLUMNS, [file for files in several for file in files])
+    def _read_heads(self, unread: Iterable[str]) -> None:
+        reading = read_distinct(self.place, _COLUMNS, [file for run_id in unread for file in self._unread.pop(run_id)])
         self._tell(reading.problems)
-        rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = {}
+        rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = defaultdict(list)
         for file, of_file in reading.value.items():
             for row in of_file:
-                rows.setdefault(row["run_id"], []).append((_of_run(file, row["run_id"]), row))
+                rows[row["run_id"]].append((_of_run(file, row["run_id"]), row))
         for run_id, of_run in rows.items():
-            before = self._heads.get(run_id)
-            self._heads[run_id] = _head(run_id, of_run, before.files if before else ())
+            before = self._heads[run_id].files if run_id in self._heads else ()
+            first = of_run[0][1]
+            self._heads[run_id] = IndexedRun(
+                run_id=run_id,
+                files=(*before, *dict.fromkeys(file for file, _ in of_run)),
+                started_at=first["started_at"] or "",
+                commit=first["commit"],
+                branch=first["branch"],
+                dirty=any(row["dirty"] for _, row in of_run),
+                confirms=first["confirms"],
+                devices=frozenset(row["device_name"] for _, row in of_run),
+                has_series=any(row["mode"] is not None for _, row in of_run),
+            )
 
     def _tell(self, problems: Iterable[str]) -> None:
         self.problems += [problem for problem in problems if problem not in self.problems]
@@ -179,23 +178,7 @@ def _of_run(file: RunFile, run_id: str) -> RunFile:
     return replace(file, run_id=run_id, among=(run_id,)) if file.is_compacted else file
 
 
-def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[RunFile, ...]) -> IndexedRun:
-    first = rows[0][1]
-    return IndexedRun(
-        run_id=run_id,
-        files=(*more, *dict.fromkeys(file for file, _ in rows)),
-        started_at=first["started_at"] or "",
-        commit=first["commit"],
-        branch=first["branch"],
-        dirty=any(row["dirty"] for _, row in rows),
-        confirms=first["confirms"],
-        devices=frozenset(row["device_name"] for _, row in rows),
-        has_series=any(row["mode"] is not None for _, row in rows),
-    )
-
-
 def named_moment(run_id: str) -> dt.datetime | None:
-    """Return when a run started by its id; None for an id without a time."""
     try:
         return dt.datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=dt.UTC)
     except ValueError:

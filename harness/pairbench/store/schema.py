@@ -18,6 +18,7 @@
 #  10  deterministic, repeat_error
 
 import functools
+import itertools
 import json
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +42,6 @@ PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
 """The columns that the folders name; no file has them."""
 
 ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
-"""Row type of each dataset, by the name of its folder."""
 _HINTS: dict[Any, dict[str, Any]] = {row_type: typing.get_type_hints(row_type) for row_type in ROW_TYPES.values()}
 """The types of the columns; finding them takes longer than reading a small file."""
 
@@ -59,29 +59,22 @@ def schema_of(row_type: type[Record] | type[Samples]) -> pa.Schema:
 def version_of(metadata: Mapping[bytes, bytes] | None) -> int | None:
     """Return the schema version of a file by its metadata; None where it is not ours, 0 where the version is no number."""
     text = (metadata or {}).get(VERSION_KEY)
-    if text is None:
-        return None
-    return int(text) if text.isdigit() else 0
+    return None if text is None else int(text) if text.isdigit() else 0
 
 
 def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] | type[Samples]) -> pa.Table:
-    """Return rows as a table."""
     schema = schema_of(row_type)
     columns = []
     for column in schema:
         values = [_stored(getattr(row, column.name)) for row in rows]
         try:
-            columns.append(_array(values, column.type))
+            try:
+                columns.append(pa.array(values, column.type))
+            except UnicodeEncodeError:  # a file name or a message holds half a character
+                columns.append(pa.array(_escaped(values), column.type))
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise TypeError(f"{row_type.__name__}.{column.name}: {error}, expected {column.type}") from error
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except UnicodeEncodeError:  # a file name or a message holds half a character
-        return pa.array([_escaped(value) for value in values], kind)
 
 
 def _escaped(value: Any) -> Any:
@@ -104,7 +97,7 @@ def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """Return a column as Python's values: repeated texts as one object, and numbers without nulls several times as fast as pyarrow does."""
-    return [value for chunk in column.chunks for value in _chunk_values(chunk)]
+    return list(itertools.chain.from_iterable(map(_chunk_values, column.chunks)))
 
 
 def _chunk_values(column: pa.Array) -> list[Any]:
@@ -186,13 +179,16 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 _OBJECTS = ("axes", "environment")
 """Columns of text that hold a JSON object."""
-_CHECKED_TEXTS = frozenset({"run_id", *_OBJECTS})
-"""Columns of text whose values are checked one by one."""
 _PER_SAMPLE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
 """Columns of lists with a value for each sample of a round."""
-_WITH_GAPS = frozenset({"stream_ns"})
-"""Columns whose lists have nulls, for samples whose latency was not taken."""
 _WORDS = {"string": "text", "double": "numbers", "int64": "whole numbers", "bool": "true or false"}
+_KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "string": (pa.types.is_string, pa.types.is_large_string),
+    "bool": (pa.types.is_boolean,),
+    "int64": (pa.types.is_integer,),
+    "double": (pa.types.is_floating, pa.types.is_integer),
+}
+"""The kinds of types whose values a column of each type takes."""
 
 
 class UnsoundError(Exception):
@@ -241,22 +237,23 @@ def conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArr
         raise UnsoundError(f"column {name!r} has no value in {column.null_count} of {len(column)} rows")
     if column.type != wanted:
         column = column.cast(wanted)
-    if pa.types.is_list(wanted):
-        for chunk in column.chunks:
-            _check_inside(name, chunk.flatten())
+    if pa.types.is_list(wanted) and name != "stream_ns":  # which is not taken of each sample
+        for values in (chunk.flatten() for chunk in column.chunks):
+            arrays = [values] if not pa.types.is_struct(values.type) else [values, *values.flatten()]
+            if any(array.null_count for array in arrays):
+                raise UnsoundError(f"column {name!r} has lists with nothing in a place, expected a value in each")
     return column
 
 
 def _conformed_text(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
-    if column.type != TEXT:
-        column = column.cast(TEXT)
+    column = column.cast(TEXT)
     if name in IDENTITY[dataset]:
         has_empty = any(pc.any(pc.equal(chunk.dictionary, "")).as_py() for chunk in column.chunks)
         if column.null_count or has_empty:
             raise UnsoundError(f"column {name!r} has no value in some of {len(column)} rows")
-    if name in _CHECKED_TEXTS:
+    if name in ("run_id", *_OBJECTS):
         for value in (value for chunk in column.chunks for value in chunk.dictionary.to_pylist()):
             _check_text(name, value)
     if column.null_count and name in _required(dataset):
@@ -266,9 +263,7 @@ def _conformed_text(column: pa.ChunkedArray, dataset: str, name: str) -> pa.Chun
 
 def lacking(dataset: str, name: str, count: int) -> pa.Array:
     """Return the values of a column that a file does not have."""
-    if name in _required(dataset):
-        return pa.array([""] * count, pa.string()).dictionary_encode().cast(TEXT)
-    return pa.nulls(count, type_of(dataset, name))
+    return pa.array([""] * count, TEXT) if name in _required(dataset) else pa.nulls(count, type_of(dataset, name))
 
 
 def checked_constant(value: Any, dataset: str, name: str) -> Any:
@@ -295,27 +290,16 @@ def check_beside(columns: Mapping[str, pa.ChunkedArray]) -> None:
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether a column of one type may hold values of another; texts are no numbers."""
     kinds = pa.types
-    if kinds.is_dictionary(found):
-        found = found.value_type
+    found = found.value_type if kinds.is_dictionary(found) else found
     if kinds.is_null(found):
         return True
     if kinds.is_list(wanted):
         lists = kinds.is_list(found) or kinds.is_large_list(found)
         return lists and _fits(found.value_type, wanted.value_type)
     if kinds.is_struct(wanted):
-        inside = [found.field(place) for place in range(found.num_fields)] if kinds.is_struct(found) else []
-        there = {field.name: field.type for field in inside}
-        return all(field.name in there and _fits(there[field.name], field.type) for field in wanted)
+        inner = {field.name: field.type for field in found} if kinds.is_struct(found) else {}
+        return all(field.name in inner and _fits(inner[field.name], field.type) for field in wanted)
     return any(is_kind(found) for is_kind in _KINDS[str(wanted)])
-
-
-_KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
-    "string": (pa.types.is_string, pa.types.is_large_string),
-    "bool": (pa.types.is_boolean,),
-    "int64": (pa.types.is_integer,),
-    "double": (pa.types.is_floating, pa.types.is_integer),
-}
-"""The kinds of types whose values a column of each type takes."""
 
 
 def _check_text(name: str, text: str) -> None:
@@ -331,11 +315,3 @@ def _check_text(name: str, text: str) -> None:
         raise UnsoundError(f"column {name!r} holds no JSON: {error}") from error
     if not isinstance(content, dict):
         raise UnsoundError(f"column {name!r} holds {text!r:.40}, expected a JSON object")
-
-
-def _check_inside(name: str, values: pa.Array) -> None:
-    if name in _WITH_GAPS:
-        return
-    arrays = [values] if not pa.types.is_struct(values.type) else [values, *values.flatten()]
-    if any(array.null_count for array in arrays):
-        raise UnsoundError(f"column {name!r} has lists with nothing in a place, expected a value in each")

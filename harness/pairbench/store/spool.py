@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,10 +27,7 @@ from pairbench.store.opened import BROKEN, OpenedFile, problem_of, read_content
 from pairbench.store.reading import SINCE
 from pairbench.store.writer import content_of
 
-_FOLDER = "spool"
-_NOTE = "spool.json"
-_OWNER = ".owner"
-_KIND = "spool 1"
+_FOLDER, _NOTE, _OWNER = "spool", "spool.json", ".owner"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +38,12 @@ class Waiting:
     store: str
     """The store that it was meant for, without credentials."""
     why: str
-    """The error of the store."""
 
     @property
     def files(self) -> list[Path]:
         """The files that are to be published, all samples before the records."""
-        paths = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
-        inner = [path.relative_to(self.folder) for path in paths if path.parent != self.folder]
-        return sorted(inner, key=lambda path: (path.parts[0] == "records", path))
+        paths = [path.relative_to(self.folder) for path in self.folder.glob("*/**/[!.]*") if path.is_file()]
+        return sorted(paths, key=lambda path: (path.parts[0] == "records", path))
 
 
 class Spool:
@@ -65,8 +60,7 @@ class Spool:
         self.folder: Path | None = None
         """The folder with the files that it did not take; None where there are none, or they could not be kept."""
         self._name = name
-        self._notify = notify
-        self._notified = False
+        self._notify: Callable[[str], None] | None = notify
         self._held = contextlib.ExitStack()
         self._unkept: dict[str, pa.Buffer] = {}
 
@@ -80,10 +74,10 @@ class Spool:
                 return
         self._unkept[path[len(self.location.root) + 1 :]] = content
         self._keep()
-        if not self._notified:
-            self._notified = True
+        notify, self._notify = self._notify, None  # once
+        if notify is not None:
             where = f"in {self.folder}" if self.folder else "in memory, for no other place takes them"
-            self._notify(f"pairbench: {self.why}; what is measured from here on is kept {where}")
+            notify(f"pairbench: {self.why}; what is measured from here on is kept {where}")
 
     def publish_alone(self, path: str, content: pa.Buffer) -> None:
         """Publish a file whose folder in the store may not exist yet."""
@@ -96,29 +90,22 @@ class Spool:
 
     def _keep(self) -> None:
         """Write the files in memory to the folder, as far as there is room."""
-        if self.folder is None:
-            self.folder = self._make()
+        self.folder = self.folder or self._make()
         if self.folder is None:
             return
-        for path in list(self._unkept):
-            try:
+        with contextlib.suppress(OSError):
+            for path in list(self._unkept):
                 (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
                 write_whole(self.folder / path, self._unkept[path])
-            except OSError:
-                return
-            del self._unkept[path]
+                del self._unkept[path]
 
     def _make(self) -> Path | None:
         for base in spool_places():
             try:
                 folder = make_own(base, _FOLDER, f"{self._name}-{secrets.token_hex(3)}")
                 self._held.enter_context(_owned(folder))
-                note = {
-                    "pairbench": _KIND,
-                    "store": self.location.address,
-                    "why": self.why,
-                    "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-                }
+                at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+                note = {"pairbench": "spool 1", "store": self.location.address, "why": self.why, "at": at}
                 write_whole(folder / _NOTE, json.dumps(note, indent=2).encode())
             except OSError:
                 continue
@@ -130,12 +117,10 @@ class Spool:
         if self._unkept:
             self._keep()
         self._held.close()
-        for path in list(self._unkept):
-            try:
+        with contextlib.suppress(StoreFailedError):
+            for path in list(self._unkept):
                 self.location.publish(f"{self.location.root}/{path}", self._unkept[path])
-            except StoreFailedError:
-                break
-            del self._unkept[path]
+                del self._unkept[path]
         return tuple(self._unkept)
 
 
@@ -147,33 +132,29 @@ def spool_places() -> list[Path]:
 def waiting() -> Iterator[Waiting]:
     """Yield the folders that wait, the oldest first, without those of runs under way."""
     for base in spool_places():
+        folders: list[Path] = []
         with contextlib.suppress(OSError):
             check_own(base)  # files of another user are not published
-            for folder in sorted((base / _FOLDER).iterdir()):
-                if (folder_waiting := _waiting(folder)) is not None:
-                    yield folder_waiting
+            folders = sorted((base / _FOLDER).iterdir())
+        for folder in folders:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                if (waiting_folder := _waiting(folder)) is not None:
+                    yield waiting_folder
 
 
 def _waiting(folder: Path) -> Waiting | None:
-    try:
-        if not (folder / _NOTE).exists():
-            _remove_empty(folder)
-            return None
-        note = json.loads((folder / _NOTE).read_text(encoding="utf-8"))
+    """Return a folder that no process holds; where its process was killed before anything was in it, remove it."""
+    if not (folder / _NOTE).exists():
+        check_own(folder)
         with _owned(folder):
-            return Waiting(folder=folder, store=str(note["store"]), why=str(note["why"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            sweep_temporary([folder])
+            if {file.name for file in folder.iterdir()} == {_OWNER}:
+                (folder / _OWNER).unlink()
+                folder.rmdir()
         return None
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove a folder whose process was killed before anything was in it; raise OSError where something is, or a process holds it."""
-    check_own(folder)
+    note = json.loads((folder / _NOTE).read_text(encoding="utf-8"))
     with _owned(folder):
-        sweep_temporary([folder])
-        if {file.name for file in folder.iterdir()} == {_OWNER}:
-            (folder / _OWNER).unlink()
-            folder.rmdir()
+        return Waiting(folder=folder, store=str(note["store"]), why=str(note["why"]))
 
 
 @contextlib.contextmanager
@@ -194,8 +175,7 @@ _KEYS = {
 """Columns that identify the rows of a run; for suites that could not be loaded the reason does."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pushed:
+class Pushed(NamedTuple):
     """The number of files that were published, and a sentence for each that cannot be read and stays."""
 
     files: int
@@ -203,58 +183,56 @@ class Pushed:
 
 
 def push(one: Waiting, location: StoreLocation) -> Pushed:
-    """Publish a folder of the spool, and remove it.
-
-    Raises BlockingIOError where another process does the same, and StoreFailedError where the store does not take a file: the rest waits.
-    """
+    """Publish a folder of the spool, and remove it."""
+    # Raises BlockingIOError where another process does the same, and StoreFailedError where the store does not take a file: the rest waits.
     with _owned(one.folder):
-        runs: defaultdict[tuple[str, str], list[Path]] = defaultdict(list)
-        others: list[Path] = []
+        runs: defaultdict[tuple[str, str | None], list[Path]] = defaultdict(list)
         for path in one.files:
-            if path.suffix == ".parquet" and path.parts[0] in _KEYS:
-                (file,) = run_files([path.as_posix()])
-                runs[path.parent.as_posix(), file.run_id].append(path)
-            else:
-                others.append(path)
+            is_of_run = path.suffix == ".parquet" and path.parts[0] in _KEYS
+            run_id = run_files([path.as_posix()])[0].run_id if is_of_run else None
+            runs[path.parent.as_posix(), run_id].append(path)
         published, problems = 0, []
         for (folder, run_id), paths in runs.items():
+            location.make_folder(f"{location.root}/{folder}")
             try:
-                _complete(one, location, folder, run_id, paths)
+                if run_id is None:
+                    _copy(one, location, paths)
+                else:
+                    _complete(one, location, folder, run_id, paths)
             except BROKEN as error:
                 problems.append(problem_of(str(one.folder / paths[0]), error))
                 continue
-            published += _forget(one, paths)
-        for path in others:
-            target = f"{location.root}/{path.as_posix()}"
-            location.make_folder(target.rpartition("/")[0])
-            location.publish(target, read_content(StoreLocation.of(one.folder), str(one.folder / path)))
-            published += _forget(one, [path])
+            published += len(paths)
+            for path in paths:
+                (one.folder / path).unlink(missing_ok=True)
         if not problems:
             shutil.rmtree(one.folder, ignore_errors=True)
-    return Pushed(files=published, problems=tuple(problems))
+    return Pushed(published, tuple(problems))
+
+
+def _copy(one: Waiting, location: StoreLocation, paths: Iterable[Path]) -> None:
+    for path in paths:
+        content = read_content(StoreLocation.of(one.folder), str(one.folder / path))
+        location.publish(f"{location.root}/{path.as_posix()}", content)
 
 
 def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, paths: Sequence[Path]) -> None:
-    """Make one file of the rows of a run in the store and in the spool.
-
-    A part in the spool replaces the store's part of the same name: that is an earlier state of it, or arrived
-    although the store said otherwise. Where the run has its one file already, or was compacted, only rows that the store lacks
-    are added: to records in a new file, so that a process that compacts meanwhile deletes none of them.
-    """
+    """Make one file of the rows of a run in the store and in the spool."""
+    # A part in the spool replaces the store's part of the same name: that is an earlier state of it, or arrived
+    # although the store said otherwise. Where the run has its one file already, or was compacted, only rows that the store lacks
+    # are added: to records in a new file, so that a process that compacts meanwhile deletes none of them.
     dataset = PurePosixPath(folder).parts[0]
     spool = StoreLocation.of(one.folder)
     waiting = {path.name: OpenedFile(spool, str(one.folder / path), dataset).raw() for path in paths}
     chosen = choose(location, location.files(folder))
-    stored = [file for found in chosen.files if (file := found.only({run_id})) is not None]
+    stored = [file for listed in chosen.files if (file := listed.only({run_id})) is not None]
     parts = [file for file in (*chosen.files, *chosen.left) if file.is_part and file.run_id == run_id]
-    location.make_folder(f"{location.root}/{folder}")
     try:
         opened = {file: open_file(location, file, dataset) for file in stored}
-        tables = {PurePosixPath(file.path).name: one.raw() for file, one in opened.items()}
+        tables = {PurePosixPath(file.path).name: in_store.raw() for file, in_store in opened.items()}
     except BROKEN:
         # The store's damaged file stays beside the sound rows, and readers name it.
-        for path in paths:
-            location.publish(f"{location.root}/{path.as_posix()}", read_content(spool, str(one.folder / path)))
+        _copy(one, location, paths)
         return
     wholes = [file for file in stored if not file.is_part]
     if not wholes:
@@ -281,11 +259,3 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
 
 def _keys(table: pa.Table, dataset: str) -> Iterable[tuple[Any, ...]]:
     return zip(*(table.column(name).to_pylist() for name in _KEYS[dataset]), strict=True)
-
-
-def _forget(one: Waiting, paths: Sequence[Path]) -> int:
-    for path in paths:
-        (one.folder / path).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            (one.folder / path).parent.rmdir()
-    return len(paths)

@@ -1,16 +1,13 @@
-"""Upkeep of a store: merges the records of old runs into fewer files, checks every file, and removes the raw samples of old runs.
-
-A merged file is written, has been read back and holds every row, before the first of the files that it replaces is deleted; until then, and
-for ever if the process is killed, each run is read from one of them (`compacted.choose`). Two that compact at once, or a store that is
-copied into another, leave at most files too many, which the next one removes.
-"""
+"""Upkeep of a store: merges the records of old runs into fewer files, checks every file, and removes the raw samples of old runs."""
 
 import datetime as dt
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pairbench.store.compacted import (
     INDEX,
@@ -18,7 +15,7 @@ from pairbench.store.compacted import (
     Chosen,
     CompactedFile,
     choose,
-    index_problem,
+    index_is_stale,
     open_file,
     publish_runs,
     write_index,
@@ -43,19 +40,16 @@ _TIMES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """The result of compacting a folder of records, of one device model and one month."""
+    """The result of compacting a folder of records, of one device model and one month, named below the store's root."""
 
     folder: str
-    """Below the store's root."""
     runs: int
-    """The number of runs that were merged."""
     files: int
     """The number of files that there are fewer."""
     size: int
+    """The bytes of the merged files; `now` has those of the new ones."""
     now: int
-    """`size` and `now` are the bytes of the merged and of the new files."""
     problems: tuple[str, ...]
-    """A sentence for each file that cannot be read, and stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,45 +66,38 @@ class _Source:
 
 
 def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
-    """Merge old records, and yield the result of each folder that changed; done again, none does.
-
-    The newest runs of each device model, runs that were never closed, and files of schema versions before 4 or after this one's stay.
-    """
+    """Merge old records, and yield the result of each folder that changed; done again, none does."""
+    # The newest runs of each device model, runs that were never closed, and files of schema versions before 4 or after this one's stay.
     place.sweep()
     files = place.files("records")
     folders: dict[str, list[RunFile]] = defaultdict(list)
     for file in files:
         folders[file.folder].append(file)
-    recent, months = _recent(choose(place, files), keep)
+    runs: dict[str, set[str]] = defaultdict(set)
+    months: dict[str, str] = defaultdict(str)
+    chosen = choose(place, files)
+    for file in (*chosen.files, *chosen.left):
+        runs[file.device_slug].update(file.run_ids)
+        months[file.device_slug] = max(months[file.device_slug], file.folder)
     done = False
-    for folder, there in sorted(folders.items()):
-        slug = there[0].device_slug
-        merged = _compact_folder(place, folder, recent[slug], is_over=folder < months[slug])
+    for folder, in_folder in sorted(folders.items()):
+        slug = in_folder[0].device_slug
+        newest = frozenset(sorted(runs[slug])[max(len(runs[slug]) - keep, 0) :])
+        merged = _compact_folder(place, folder, newest, is_over=folder < months[slug])
         if merged is not None:
             done = True
             yield merged
     write_index(place, place.files("records") if done else files)
 
 
-def _recent(chosen: Chosen, keep: int) -> tuple[dict[str, frozenset[str]], dict[str, str]]:
-    """Return the newest runs of each device model, and the folder of its newest month."""
-    runs: dict[str, set[str]] = defaultdict(set)
-    months: dict[str, str] = defaultdict(str)
-    for file in (*chosen.files, *chosen.left):
-        runs[file.device_slug].update(file.run_ids)
-        months[file.device_slug] = max(months[file.device_slug], file.folder)
-    newest = {slug: frozenset(sorted(of_slug)[max(len(of_slug) - keep, 0) :]) for slug, of_slug in runs.items()}
-    return defaultdict(frozenset, newest), months
-
-
 def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *, is_over: bool) -> Merged | None:
     runs, files, size, now = 0, 0, 0, 0
+    name = folder[len(place.root) + 1 :]
     problems: dict[str, None] = {}
     for _ in range(_TIMES):  # the new file may fit into one with another that was there
-        chosen = choose(place, run_files(place.listing(folder[len(place.root) + 1 :], ".parquet").paths))
+        chosen = choose(place, place.files(name))
         problems |= dict.fromkeys(chosen.problems)
-        elsewhere = _Elsewhere(place, chosen)
-        left = [file for file in chosen.left if elsewhere.has(file)]
+        left = _also_elsewhere(place, chosen, chosen.left)
         sources, missed = _sources(place, chosen, recent)
         problems |= dict.fromkeys(missed)
         by_form: dict[str, list[_Source]] = defaultdict(list)
@@ -137,54 +124,37 @@ def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *
             break
     if not files and not problems:
         return None
-    return Merged(
-        folder=folder[len(place.root) + 1 :], runs=runs, files=files, size=size, now=now, problems=tuple(problems)
-    )
+    return Merged(folder=name, runs=runs, files=files, size=size, now=now, problems=tuple(problems))
 
 
-class _Elsewhere:
-    """Tells whether the rows of a file are in others, too. Each of these is read whole, once."""
+def _also_elsewhere(place: StoreLocation, chosen: Chosen, files: Iterable[RunFile]) -> list[RunFile]:
+    """Return the files among some whose rows are all in others, too; a damaged file stays, to be named."""
+    own = [file.path for file in chosen.files if not file.is_compacted and not file.is_part]
 
-    def __init__(self, place: StoreLocation, chosen: Chosen) -> None:
-        self._place = place
-        own = (file for file in chosen.files if not file.is_compacted and not file.is_part)
-        self._own = {(file.folder, file.run_id): file for file in own}
-        self._compacted = chosen.runs
-        self._sound: dict[str, dict[str, int]] = {}
-
-    def has(self, file: RunFile) -> bool:
-        """Return whether they are; a damaged file stays, to be named."""
+    @functools.cache
+    def rows_of(path: str) -> dict[str, int]:
+        """Return the number of rows of each run in a file, which is verified whole; none of a damaged file."""
+        (file,) = run_files([path])
         try:
-            return all(self._has(file, run_id, rows) for run_id, rows in _rows_of(self._place, file).items())
+            if not file.is_compacted:
+                return {file.run_id: OpenedFile(place, path, "records").raw().num_rows}
+            opened = CompactedFile(place, file, "records")
+            opened.fetch(None)
         except BROKEN:
-            return False
+            return {}
+        return opened.runs
 
-    def _has(self, file: RunFile, run_id: str, rows: int) -> bool:
-        own = self._own.get((file.folder, run_id))
-        others = [own] if own is not None else []
-        others += [
-            RunFile(path=path, run_id=run_id, is_part=False, is_compacted=True)
-            for path, runs in self._compacted.items()
-            if run_id in runs and path.rpartition("/")[0] == file.folder
-        ]
-        return any(self._rows(other).get(run_id, 0) >= rows for other in others if other.path != file.path)
+    def is_elsewhere(file: RunFile) -> bool:
+        for run_id, rows in rows_of(file.path).items():
+            others = [path for path in own if path == f"{file.folder}/{run_id}.parquet"]
+            others += [
+                path for path, runs in chosen.runs.items() if run_id in runs and path.rpartition("/")[0] == file.folder
+            ]
+            if not any(rows_of(path).get(run_id, 0) >= rows for path in others if path != file.path):
+                return False
+        return bool(rows_of(file.path))
 
-    def _rows(self, file: RunFile) -> dict[str, int]:
-        if file.path not in self._sound:
-            try:
-                self._sound[file.path] = _rows_of(self._place, file)
-            except BROKEN:
-                self._sound[file.path] = {}
-        return self._sound[file.path]
-
-
-def _rows_of(place: StoreLocation, file: RunFile) -> dict[str, int]:
-    """Return the number of rows of each run, after verifying the whole file."""
-    if not file.is_compacted:
-        return {file.run_id: OpenedFile(place, file.path, "records").raw().num_rows}
-    opened = CompactedFile(place, file, "records")
-    opened.check()
-    return opened.runs
+    return [file for file in files if is_elsewhere(file)]
 
 
 def _sources(place: StoreLocation, chosen: Chosen, recent: frozenset[str]) -> tuple[list[_Source], list[str]]:
@@ -241,10 +211,9 @@ def _merge(place: StoreLocation, folder: str, batch: Sequence[_Source]) -> tuple
     place.delete(stale)
     gone = len(stale) - 1
     if torn:  # some of their runs are read from files that have not been looked at here
-        now = choose(place, run_files(place.listing(folder[len(place.root) + 1 :], ".parquet").paths))
-        elsewhere = _Elsewhere(place, now)
-        removed = [source.file.path for source in batch if source.file.path in torn and elsewhere.has(source.file)]
-        place.delete(removed)
+        now = choose(place, place.files(folder[len(place.root) + 1 :]))
+        removed = _also_elsewhere(place, now, [source.file for source in batch if source.file.path in torn])
+        place.delete(file.path for file in removed)
         gone += len(removed)
     return gone, written
 
@@ -262,11 +231,11 @@ def old_samples(place: StoreLocation, before: dt.datetime) -> list[OldSamples]:
     """Return the samples of runs that began before a moment, by the runs' ids, or by the age of the files where an id has no time."""
     files = place.files("samples")
     infos = {info.path: info for info in place.filesystem.get_file_info([file.path for file in files])} if files else {}
-    old: dict[str, list[str]] = {}
+    old: dict[str, list[str]] = defaultdict(list)
     for file in files:
         began = named_moment(file.run_id) or infos[file.path].mtime
         if began is not None and began < before:
-            old.setdefault(file.folder[len(place.root) + 1 :], []).append(file.path)
+            old[file.folder[len(place.root) + 1 :]].append(file.path)
     return [
         OldSamples(folder=folder, files=tuple(paths), size=sum(infos[path].size or 0 for path in paths))
         for folder, paths in sorted(old.items())
@@ -281,31 +250,21 @@ def remove(place: StoreLocation, several: Iterable[OldSamples]) -> list[str]:
     return [info.path for info in infos if info.is_file]
 
 
-DAMAGED, FOREIGN, NEWER, LEFT, UNFINISHED, ORPHANED = (
-    "damaged",
-    "foreign",
-    "newer",
-    "left over",
-    "unfinished",
-    "orphaned",
-)
+DAMAGED, FOREIGN, NEWER = "damaged", "foreign", "newer"
+LEFT, UNFINISHED, ORPHANED = "left over", "unfinished", "orphaned"
 """The kinds of findings; only damage has cost rows."""
 _THREADS, _THREADS_REMOTE = 4, 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something in a store that its owner may want to know of."""
+class Finding(NamedTuple):
+    """A file of a store that its owner may want to know of: its kind, and a sentence about it."""
 
     what: str
-    """One of the kinds above."""
     path: str
     reason: str
-    """The sentence about the file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
+class Checked(NamedTuple):
     """The number of files of a store, their bytes, and the findings."""
 
     files: int
@@ -337,8 +296,11 @@ def check(place: StoreLocation) -> Checked:
         count, size = count + len(infos), size + sum(info.size or 0 for info in infos)
     findings += _superfluous(place, of_dataset, damaged)
     findings += _orphaned(place, of_dataset)
-    findings += _hidden(place)
-    return Checked(files=count, size=size, findings=tuple(findings))
+    if place.is_local:
+        half = "half-written: its writer is at work, or was killed and the next run removes it"
+        hidden = (path for folder in FOLDERS for path in sorted(Path(place.root, folder).rglob(".*.tmp")))
+        findings += [Finding(LEFT, str(path), half) for path in hidden]
+    return Checked(count, size, tuple(findings))
 
 
 def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | None, int]:
@@ -358,7 +320,7 @@ def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | 
             continue
         if opened.version > SCHEMA_VERSION:
             reason = f"is of schema version {opened.version}, of which this pairbench reads what it knows; update it"
-            return Finding(what=NEWER, path=file.path, reason=reason), opened.size
+            return Finding(NEWER, file.path, reason), opened.size
         return None, opened.size
     return _of_sentence(DAMAGED, problem), 0
 
@@ -369,51 +331,32 @@ def _superfluous(place: StoreLocation, of_dataset: dict[str, list[RunFile]], dam
         beside = {part for whole, parts in doubled(files).items() if whole not in damaged for part in parts}
         for file in files:
             if file.path in beside:
-                yield Finding(
-                    what=LEFT, path=file.path, reason="its rows are in the run's one file; the next run removes it"
-                )
+                yield Finding(LEFT, file.path, "its rows are in the run's one file; the next run removes it")
             elif file.is_part and file.path not in damaged:
-                yield Finding(
-                    what=UNFINISHED, path=file.path, reason="its run goes on, or was killed; it is as good as one file"
-                )
+                yield Finding(UNFINISHED, file.path, "its run goes on, or was killed; it is as good as one file")
         if dataset == "records":
             for file in choose(place, files).left:
                 if file.path not in beside and file.path not in damaged:
                     reason = "its rows are in a compacted file; `pairbench store compact` removes it"
-                    yield Finding(what=LEFT, path=file.path, reason=reason)
-    if reason := index_problem(place, of_dataset["records"]):
-        yield Finding(what=LEFT, path=f"{place.root}/{INDEX}", reason=reason)
+                    yield Finding(LEFT, file.path, reason)
+    if index_is_stale(place, of_dataset["records"]):
+        reason = (
+            "is not what the compacted files hold, which are asked themselves; `pairbench store compact` makes it again"
+        )
+        yield Finding(LEFT, f"{place.root}/{INDEX}", reason)
 
 
 def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Iterator[Finding]:
     """Yield samples without records: a run goes on, an import was killed between the two, or records were deleted."""
-    known = {
-        (_partition(place, file), run_id)
-        for file in choose(place, of_dataset["records"]).files
-        for run_id in file.run_ids
-    }
+    records = choose(place, of_dataset["records"]).files
+    known = {(file.folder, run_id) for file in records for run_id in file.run_ids}
     for file in of_dataset["samples"]:
-        if (_partition(place, file), file.run_id) not in known:
-            yield Finding(
-                what=ORPHANED, path=file.path, reason="the store has no records of its run; delete it where nobody has"
-            )
-
-
-def _partition(place: StoreLocation, file: RunFile) -> str:
-    return file.folder[len(place.root) + 1 :].partition("/")[2]
-
-
-def _hidden(place: StoreLocation) -> Iterator[Finding]:
-    """Yield temporary files on this machine's file systems."""
-    if not place.is_local:
-        return
-    for folder in FOLDERS:
-        for path in sorted(Path(place.root, folder).rglob(".*.tmp")):
-            reason = "half-written: its writer is at work, or was killed and the next run removes it"
-            yield Finding(what=LEFT, path=str(path), reason=reason)
+        partition = file.folder.removeprefix(f"{place.root}/samples")
+        if (f"{place.root}/records{partition}", file.run_id) not in known:
+            yield Finding(ORPHANED, file.path, "the store has no records of its run; delete it where nobody has")
 
 
 def _of_sentence(what: str, problem: str) -> Finding:
     """Return the finding for a sentence that begins with its file."""
     path, separator, reason = problem.partition(": ")
-    return Finding(what=what, path=path if separator else "", reason=reason or problem)
+    return Finding(what, path if separator else "", reason or problem)

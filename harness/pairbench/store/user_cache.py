@@ -35,37 +35,29 @@ def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 def kept_compilations() -> Path | None:
     """Return the cache folder of torch.compile and Triton, after removing entries older than two weeks; None if it cannot be made."""
-    folder = user_folder() / "compiled"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    for compiler in ("triton", "inductor"):
-        _remove_old(folder / compiler)
-    return folder
+    return _made(folder := user_folder() / "compiled", folder / "triton", folder / "inductor")
 
 
 def kept_bytecode() -> Path | None:
-    """Return the folder for the bytecode of packages that came without, as in many containers; None if it cannot be there.
-
-    Each Python has one of its own. Those that no command has used for two weeks go.
-    """
+    """Return the folder for the bytecode of packages that came without, as in many containers; None if it cannot be there."""
+    # Each Python has one of its own. Those that no command has used for two weeks go.
     ours = user_folder() / "bytecode" / hashlib.sha256(f"{sys.prefix} {sys.version}".encode()).hexdigest()[:12]
+    return _made(ours, ours.parent)
+
+
+def _made(folder: Path, *swept: Path) -> Path | None:
+    """Make a folder, which is used from now on, and remove the entries of others that are older than two weeks."""
     try:
-        ours.mkdir(parents=True, exist_ok=True)
-        os.utime(ours)
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
     except OSError:
         return None
-    _remove_old(ours.parent)
-    return ours
-
-
-def _remove_old(folder: Path) -> None:
-    """Remove the entries of a folder that are older than two weeks."""
-    with contextlib.suppress(OSError):
-        for entry in folder.iterdir():
-            if time.time() - entry.stat().st_mtime > _OLD_S:
-                shutil.rmtree(entry, ignore_errors=True)
+    for other in swept:
+        with contextlib.suppress(OSError):
+            for entry in other.iterdir():
+                if time.time() - entry.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(entry, ignore_errors=True)
+    return folder
 
 
 class KeptValues:
@@ -77,16 +69,11 @@ class KeptValues:
 
     def read(self) -> dict[str, dict[str, Any]]:
         """Return all values, the oldest first."""
-        try:
+        with contextlib.suppress(OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
             content = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            return {}
-        values = content.get("values")
-        if not isinstance(values, dict):
-            return {}
-        return {key: value for key, value in values.items() if isinstance(value, dict)}
+            if content["format"] == _FORMAT:
+                return {key: value for key, value in content["values"].items() if isinstance(value, dict)}
+        return {}
 
     def keep(self, values: Mapping[str, Mapping[str, Any]]) -> None:
         """Add values to the file, which is replaced whole; an OSError is ignored."""
@@ -104,9 +91,6 @@ class KeptValues:
             write_whole(self._file, text.encode(), durable=False)
 
 
-_CEILINGS = "ceilings"
-
-
 class KeptCeilings:
     """The measured ceilings of the roofline by device, driver and version of torch."""
 
@@ -119,18 +103,13 @@ class KeptCeilings:
         known = {name: float(rate) for name, rate in values.items() if isinstance(rate, int | float) and rate > 0}
         if not known:
             return None
-        observed = {**_observed(environment), _CEILINGS: known}
+        observed = {**environment.rest.get("observed", {}), "ceilings": known}
         return replace(environment, rest={**environment.rest, "observed": observed})
 
     def keep(self, environment: Environment) -> None:
         """Keep the ceilings of an environment, if it has some."""
-        if ceilings := _observed(environment).get(_CEILINGS):
+        if ceilings := environment.rest.get("observed", {}).get("ceilings"):
             self._values.keep({_key(environment): ceilings})
-
-
-def _observed(environment: Environment) -> dict[str, Any]:
-    observed: dict[str, Any] = environment.rest.get("observed", {})
-    return observed
 
 
 def _key(environment: Environment) -> str:

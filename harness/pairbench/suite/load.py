@@ -14,18 +14,19 @@ from pairbench.model.operator import Operator
 from pairbench.suite.modules import NAMESPACE, load_module
 
 _MOVED = "moved.toml"
-"""Name of the file, in a folder of suites, that has the new names of suites that were moved."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the suite files among files and folders; of a folder, the `*.py` files in it and below that declare operators.
-
-    Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
-    """
+    """Return the suite files among files and folders; of a folder, the `*.py` files in it and below that declare operators."""
+    # Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
     files: list[Path] = []
     for place in places:
         if place.is_dir():
-            files += [file for file in _python_files(place) if _may_declare(file)]
+            for file in _python_files(place):
+                try:
+                    files += [file] if declares_operators(file.read_text(errors="replace")) else []
+                except OSError:  # loading the file reports it
+                    files.append(file)
         elif place.is_file():
             files.append(place)
         else:
@@ -41,13 +42,6 @@ def _python_files(folder: Path) -> Iterator[Path]:
         hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
         if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
             yield from _python_files(entry)
-
-
-def _may_declare(file: Path) -> bool:
-    try:
-        return declares_operators(file.read_text(errors="replace"))
-    except OSError:  # loading the file reports it
-        return True
 
 
 def declares_operators(text: str) -> bool:
@@ -79,10 +73,8 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
 
 
 def load_suite(path: Path) -> dict[str, Operator]:
-    """Load a suite file and return its operators by name, in the order of declaration.
-
-    It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
-    """
+    """Load a suite file and return its operators by name, in the order of declaration."""
+    # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
     if path.suffix != ".py":
         raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")
@@ -108,19 +100,18 @@ def load_suite(path: Path) -> dict[str, Operator]:
 
 def refuse_syntax_errors(files: Iterable[Path]) -> None:
     """Raise if all of some suite files have syntax errors, which needs no process that loads torch."""
-    errors = [_syntax_error(file) for file in files]
-    if errors and all(errors):
-        raise SuiteError("; ".join(filter(None, errors)))
-
-
-def _syntax_error(file: Path) -> str | None:
-    try:
-        ast.parse(file.read_bytes(), str(file))
-    except SyntaxError as error:
-        return _sentence(file, error)
-    except (OSError, ValueError):  # the worker that loads the file reports it
-        pass
-    return None
+    errors = []
+    for file in files:
+        try:
+            ast.parse(file.read_bytes(), str(file))
+        except SyntaxError as error:
+            errors.append(_sentence(file, error))
+        except (OSError, ValueError):  # the worker that loads the file reports it
+            return
+        else:
+            return
+    if errors:
+        raise SuiteError("; ".join(errors))
 
 
 def _sentence(path: Path, error: BaseException) -> str:
@@ -141,18 +132,13 @@ def place_in_suite(path: Path, error: BaseException) -> str:
     return f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
 
 
-_OWN = re.compile(rf"'{NAMESPACE}((?:\.\w+)*)'")
-
-
 def _not_found(path: Path, error: ImportError) -> str:
     """Return the message of a failed import, with the user's names of folders and modules, and the folders that were searched."""
     words = re.sub(r" \(unknown location\)$", "", str(error))
-    for found in _OWN.finditer(str(error)):
-        package = sys.modules.get(found[0].strip("'"))
-        folder = next(iter(getattr(package, "__path__", ())), None)
-        words = words.replace(
-            found[0], f"the folder {folder}" if folder else repr(found[0].strip("'").rpartition(".")[2])
-        )
+    for quoted in re.findall(rf"'{NAMESPACE}(?:\.\w+)*'", str(error)):
+        name = quoted.strip("'")
+        folder = next(iter(getattr(sys.modules.get(name), "__path__", ())), None)
+        words = words.replace(quoted, f"the folder {folder}" if folder else repr(name.rpartition(".")[2]))
     if isinstance(error, ModuleNotFoundError):
         files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
         beside = next((Path(file).parent for file in reversed(files) if Path(file).is_file()), path.parent)

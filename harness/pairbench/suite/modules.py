@@ -57,10 +57,8 @@ def search(folder: str) -> None:
 
 
 def find_package(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return the spec of the package that a plain name means in a suite.
-
-    Raises ImportError, ValueError, AttributeError or OSError where a module of that name, or a finder, is no ordinary one.
-    """
+    """Return the spec of the package that a plain name means in a suite."""
+    # Raises ImportError, ValueError, AttributeError or OSError where a module of that name, or a finder, is no ordinary one.
     folder = next((finder.folder for finder in sys.meta_path if isinstance(finder, _Current)), str(Path.cwd()))
     found = None if name in _LIBRARIES else importlib.machinery.PathFinder.find_spec(name, [folder, *sys.path])
     return found or importlib.util.find_spec(name)
@@ -134,21 +132,20 @@ class _Current(importlib.abc.MetaPathFinder):
         return importlib.machinery.PathFinder.find_spec(name, [self.folder, *sys.path], target)
 
 
-_INSTALLED = {"site-packages", "dist-packages"}
 _NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
 
 
 def _asked_by_own_code() -> bool:
     """Return whether the import statement stands in a suite, or in a package that is neither installed nor of the standard library."""
     frame = sys._getframe(1)  # noqa: SLF001 (the documented way to know who imports)
-    while frame.f_back and frame.f_code.co_filename.startswith(
-        ("<frozen importlib", __file__, str(importlib.__file__))
-    ):
+    importing = ("<frozen importlib", __file__, str(importlib.__file__))
+    while frame.f_back and frame.f_code.co_filename.startswith(importing):
         frame = frame.f_back
     file = frame.f_code.co_filename
     if str(frame.f_globals.get("__name__")).startswith(f"{NAMESPACE}."):
         return True
-    return file.startswith("/") and not file.startswith(_NOT_OWN) and not _INSTALLED & {*Path(file).parts}
+    installed = {"site-packages", "dist-packages"} & {*Path(file).parts}
+    return file.startswith("/") and not file.startswith(_NOT_OWN) and not installed
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -183,11 +180,8 @@ class _Relative(ast.NodeVisitor):
         return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.AST]:
-        if (
-            node.level == 0
-            and node.module
-            and self._is_beside(node.module, lambda: {alias.name for alias in node.names})
-        ):
+        names = {alias.name for alias in node.names}
+        if node.level == 0 and node.module and self._is_beside(node.module, lambda: names):
             node.level = self._level
         return [node]
 

@@ -1,11 +1,11 @@
 """Finds the files that a suite imports, from its import statements: none is run, so the files of any commit can be read."""
 
 import ast
+import contextlib
 import functools
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +18,7 @@ SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", "
 """Endings of files that a suite may compile by itself: no hash covers them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReachedFiles:
+class ReachedFiles(NamedTuple):
     """The files of one suite."""
 
     tree: frozenset[Path]
@@ -29,46 +28,40 @@ class ReachedFiles:
 
 
 def reached_files(suite: Path, repository: Path) -> ReachedFiles:
-    """Return the files that a suite and its helpers import, packages of the repository included.
+    """Return the files that a suite and its helpers import, packages of the repository included."""
+    # Imports inside of functions count; imports by names that are made at run time are not found.
 
-    Imports inside of functions count; imports by names that are made at run time are not found.
-    """
-    tree: set[Path] = set()
-    packages: set[Path] = set()
+    def imported(file: Path) -> Iterator[Path]:
+        return (other for name in _imports(file).names for other in _package_files(name, repository))
+
+    tree = _closure([suite], lambda file: _imports(file).files)
     # Packages do not import the tree of suites.
-    for found, start in ((tree, [suite]), (packages, [])):
-        waiting = start or [
-            file for one in tree for name in _imports(one).names for file in _package_files(name, repository)
-        ]
-        while waiting:
-            file = waiting.pop()
-            if file in found:
-                continue
-            found.add(file)
-            waiting += _imports(file).files
-            if found is packages:
-                waiting += (other for name in _imports(file).names for other in _package_files(name, repository))
-    return ReachedFiles(tree=frozenset(tree), packages=frozenset(packages) - tree)
+    start = [other for file in tree for other in imported(file)]
+    packages = _closure(start, lambda file: [*_imports(file).files, *imported(file)])
+    return ReachedFiles(tree, packages - tree)
 
 
-_COMPILER = re.compile(rb"\b(torch\.compile|flex_attention|_dynamo|_inductor)\b")
+def _closure(waiting: list[Path], following: Callable[[Path], Iterable[Path]]) -> frozenset[Path]:
+    """Return some files with all that follow from them."""
+    reached: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        if file not in reached:
+            reached.add(file)
+            waiting += following(file)
+    return frozenset(reached)
 
 
 def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
     """Return whether the text of any suite, or of a file that it imports, names torch's compiler."""
-    return any(
-        _COMPILER.search(_text(file))
-        for suite in suites
-        for reached in [reached_files(suite, repository)]
-        for file in reached.tree | reached.packages
-    )
-
-
-def _text(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:  # loading the file reports it
-        return b""
+    names = re.compile(rb"\b(torch\.compile|flex_attention|_dynamo|_inductor)\b")
+    for suite in suites:
+        reached = reached_files(suite, repository)
+        for file in reached.tree | reached.packages:
+            with contextlib.suppress(OSError):  # loading the file reports it
+                if names.search(file.read_bytes()):
+                    return True
+    return False
 
 
 def sources_beside(files: Iterable[Path]) -> set[Path]:
@@ -111,19 +104,12 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level:
-            files |= set(_relative(file, node))
+            folder = file.parents[min(node.level, len(file.parents)) - 1]
+            parts = node.module.split(".") if node.module else []
+            files |= {found for alias in node.names for found in _along(folder, [*parts, alias.name])}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return _Imports(files, names)
-
-
-def _relative(file: Path, node: ast.ImportFrom) -> Iterator[Path]:
-    folder = file.parent
-    for _ in range(node.level - 1):
-        folder = folder.parent
-    for alias in node.names:
-        parts = [*(node.module or "").split("."), alias.name]
-        yield from _along(folder, [part for part in parts if part])
 
 
 def _along(folder: Path, parts: list[str]) -> Iterator[Path]:
@@ -161,11 +147,5 @@ def _places(package: str, repository: Path) -> tuple[Path, ...]:
     if spec is None:
         return ()
     places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
-    resolved = {Path(place).resolve() for place in places}
-    return tuple(
-        sorted(
-            place
-            for place in resolved
-            if place.is_relative_to(repository) and not _NOT_FOLLOWED & {*place.relative_to(repository).parts}
-        )
-    )
+    inside = {place for place in (Path(one).resolve() for one in places) if place.is_relative_to(repository)}
+    return tuple(sorted(one for one in inside if not _NOT_FOLLOWED & {*one.relative_to(repository).parts}))

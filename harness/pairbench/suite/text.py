@@ -4,46 +4,40 @@ Pages of the site show a paragraph and link to a line, of files that may be of a
 """
 
 import ast
-import inspect
+import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pairbench.model.site import About
 
-_LARGEST = 4 * 2**20
-"""Most bytes of a file; the largest suites have some 20,000."""
-_LONGEST = 600
-"""Most characters of a summary."""
+_LARGEST, _LONGEST = 4 * 2**20, 600
+"""Most bytes of a file, of which the largest suites have some 20,000, and most characters of a summary."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def about(path: Path, shown: str) -> dict[str, About]:
-    """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed.
-
-    `shown` is the file's name in records.
-    """
-    try:
-        module = _parsed(path)
-        return _found(module, shown) if module else {}
+    """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed."""
+    # `shown` is the file's name in records.
     # The parser raises several errors for deep nesting, and a ValueError for bytes that are no text.
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-
-
-def _parsed(path: Path) -> ast.Module | None:
-    if not path.is_file() or path.stat().st_size > _LARGEST:
-        return None
-    content = path.read_bytes()
-    with warnings.catch_warnings():  # such as those of invalid escapes
-        warnings.simplefilter("ignore")
-        return ast.parse(content)
+    with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        if path.is_file() and path.stat().st_size <= _LARGEST:
+            with warnings.catch_warnings():  # such as those of invalid escapes
+                warnings.simplefilter("ignore")
+                return _found(ast.parse(path.read_bytes()), shown)
+    return {}
 
 
 def _found(module: ast.Module, shown: str) -> dict[str, About]:
     functions = {node.name: node for node in module.body if isinstance(node, _Function)}
-    texts = dict(_constants(module))
+    assigned = [node for node in module.body if isinstance(node, ast.Assign)]
+    targets = [(target, node.value) for node in assigned for target in node.targets]
+    texts = {  # literal ones, as of `SOURCE = "candle #3531"`
+        target.id: value.value
+        for target, value in targets
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str)
+    }
     whole = _summary(module)
     found: dict[str, About] = {}
     for call in _operators(module):
@@ -73,19 +67,9 @@ def _operators(module: ast.Module) -> Iterator[ast.Call]:
             calls.append(node)
     for call in sorted(calls, key=lambda one: (one.lineno, one.col_offset)):
         called = call.func
-        if (isinstance(called, ast.Name) and called.id in names) or (
-            isinstance(called, ast.Attribute) and called.attr == "Operator"
-        ):
+        is_named = isinstance(called, ast.Name) and called.id in names
+        if is_named or (isinstance(called, ast.Attribute) and called.attr == "Operator"):
             yield call
-
-
-def _constants(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of literal texts, as of `SOURCE = "candle #3531"`."""
-    for node in module.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, node.value.value
 
 
 def _text(node: ast.expr | None, texts: Mapping[str, str]) -> str | None:
@@ -109,7 +93,5 @@ def _function(node: ast.expr | None) -> str:
 
 def _summary(node: ast.Module | _Function) -> str:
     """Return the first paragraph of a docstring on one line."""
-    documented = ast.get_docstring(node, clean=False)
-    paragraph = inspect.cleandoc(documented or "").partition("\n\n")[0]
-    words = " ".join(paragraph.split())
+    words = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"

@@ -36,8 +36,6 @@ LOOK_BACK = 50
 RECORDS = 10_000
 """The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one."""
 
-_ANY_BRANCH = "any branch"
-
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
 _COLUMNS = (
     *(*COLUMNS, "tier", "status", "timer", "device_uuid"),
@@ -51,7 +49,6 @@ class ReferenceRuns:
 
     side: Side
     heads: tuple[IndexedRun, ...]
-    """The runs of the records, newest first."""
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
     note: str | None = None
@@ -64,13 +61,11 @@ class _Wanted:
 
     record: Record
     exact: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer, definition and environment, each with its source's hash."""
+    """The runs with the same timer, definition and environment, each with its source's hash; `another` on another GPU of the model."""
     another: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer, definition and environment on another GPU of the model."""
     near: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer and definition."""
+    """The runs with the same timer and definition; `other` has the rest, enough to say why they cannot be compared."""
     other: dict[str, str | None] = field(default_factory=dict)
-    """All other runs of the series: enough to say why they cannot be compared."""
 
     def runs(self, most: int) -> list[str]:
         """Return the runs to take: the newest comparable ones with the source of the newest."""
@@ -92,14 +87,12 @@ class _Wanted:
 
 
 def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
-    """Return the newest comparable runs of the default branch that are earlier than the current ones.
-
-    Outside a checkout, or where the current runs know no commit, every earlier run among the newest fifty is taken, up to `RECORDS`.
-    Runs with uncommitted changes are never taken. Each series has its own newest runs: of the same environment if there are any, and of
-    the newest source.
-    """
+    """Return the newest comparable runs of the default branch that are earlier than the current ones."""
+    # Outside a checkout, or where the current runs know no commit, every earlier run among the newest fifty is taken, up to `RECORDS`.
+    # Runs with uncommitted changes are never taken. Each series has its own newest runs: of the same environment if there are any, and of
+    # the newest source.
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
-    asked = branch or _ANY_BRANCH
+    asked = branch or "any branch"
     newest_first = sorted(current, key=lambda record: record.run_id, reverse=True)
     befores = {record.device_name: record.run_id for record in newest_first}  # the earliest of each device model
     before, devices = max(befores.values(), default=""), set(befores)
@@ -109,7 +102,10 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         comparable = head.has_series and not head.dirty and bool(head.devices & devices)
         return head.run_id < before and of_branch and comparable
 
-    wanted = _wanted(current)
+    wanted: dict[Series, _Wanted] = {}
+    for record in current:
+        if (now := Series.of(record)) and (now not in wanted or wanted[now].record.status != "measured"):
+            wanted[now] = _Wanted(record=record)
     most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
     moved = selector.index.place.moved
     gone = _Gone(Scope.of_records(current, moved), wanted, moved)
@@ -126,12 +122,10 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         looked += chunk
         if all(len(need.exact) >= most for need in wanted.values()):
             break
-    serves: dict[str, set[Series]] = defaultdict(set)
+    serves = gone.of_run
     for series, need in wanted.items():
         for run_id in need.runs(most):
             serves[run_id].add(series)
-    for run_id, several in gone.of_run.items():
-        serves[run_id] |= several
     used = [head for head in looked if head.run_id in serves]
     if not used:
         note = _nothing(selector.index, before, asked, devices)
@@ -141,36 +135,27 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
 
 
 def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
-    """Return the reference's records without series that the current runs were never asked for.
-
-    A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
-    """
+    """Return the reference's records without series that the current runs were never asked for."""
+    # A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
     reference = list(reference)
     scope = Scope.of_records(current, moved)
-    here = {series for record in current if (series := Series.of(record))}
-    before = {series for record in reference if (series := Series.of(record))}
+    here, before = ({series for record in side if (series := Series.of(record))} for side in (current, reference))
     fresh = {(series.suite, series.case, series.implementation) for series in here - before}
-    return tuple(
-        record
-        for record in reference
-        if (series := Series.of(record)) is not None
-        and (
-            series in here
-            or scope.covers(series, record.tier)
-            or (series.suite, series.case, series.implementation) in fresh
-        )
-    )
+
+    def is_covered(series: Series, tier: str | None) -> bool:
+        is_fresh = (series.suite, series.case, series.implementation) in fresh
+        return series in here or is_fresh or scope.covers(series, tier)
+
+    return tuple(one for one in reference if (series := Series.of(one)) and is_covered(series, one.tier))
 
 
 class _Gone:
     """Finds the series that the newest run which was asked for them still had, and the current run has not."""
 
     def __init__(self, scope: Scope, wanted: Collection[Series], moved: Mapping[str, str]) -> None:
-        self._scope = scope
-        self._moved = moved
-        self._wanted = wanted
+        self._scope, self._wanted, self._moved = scope, wanted, moved
         self._later: list[Scope] = []
-        self.of_run: dict[str, set[Series]] = {}
+        self.of_run: dict[str, set[Series]] = defaultdict(set)
 
     def look(self, head: IndexedRun, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
@@ -178,7 +163,7 @@ class _Gone:
             if series is None or series in self._wanted or not self._scope.covers(series, row["tier"]):
                 continue
             if not any(scope.covers(series, row["tier"]) for scope in self._later):
-                self.of_run.setdefault(head.run_id, set()).add(series)
+                self.of_run[head.run_id].add(series)
         if not head.confirms:
             self._later.append(Scope.of(scopes, self._moved))
 
@@ -200,18 +185,8 @@ def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
         yield chunk
 
 
-def _wanted(current: Sequence[Record]) -> dict[Series, _Wanted]:
-    wanted: dict[Series, _Wanted] = {}
-    for record in current:
-        series = Series.of(record)
-        if series is not None and (series not in wanted or wanted[series].record.status != "measured"):
-            wanted[series] = _Wanted(record=record)
-    return wanted
-
-
 def _series(row: Mapping[str, Any]) -> Series | None:
-    values = {name: row[name] for name in COLUMNS}
-    return None if None in values.values() else Series(**values)
+    return None if None in (values := {name: row[name] for name in COLUMNS}).values() else Series(**values)
 
 
 def _load(
@@ -223,13 +198,9 @@ def _load(
     readings = [index.records(head for head in used if head not in few)]
     if few:
         readings.append(index.records(few, cases={series.case for head in few for series in serves[head.run_id]}))
-    records = [
-        record
-        for reading in readings
-        for record in reading.value
-        if (series := Series.of(record)) is not None and series in serves.get(record.run_id, ())
-    ]
-    return tuple(records), tuple(problem for reading in readings for problem in reading.problems)
+    records = [record for reading in readings for record in reading.value]
+    wanted = tuple(record for record in records if Series.of(record) in serves.get(record.run_id, ()))
+    return wanted, tuple(problem for reading in readings for problem in reading.problems)
 
 
 def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str]) -> str:
@@ -246,16 +217,12 @@ def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str])
     return f"{sentence}; earlier runs are {', '.join(runs)}: name one as the reference"
 
 
-_RUN_FILE = re.compile(r"\d{8}T\d{6}-.*\.parquet")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ComparedRuns:
     """A comparison, with what a gate needs beside it."""
 
     comparison: Comparison
     note: str | None = None
-    """Why there was nothing to compare with."""
     newer: tuple[str, ...] = ()
     """A sentence for each run that is newer than the judged one and could not be judged itself."""
 
@@ -310,29 +277,15 @@ class Comparer:
         if self.quiet_only:
             gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
             trusted = gpus | quiet(self.calibrations.value, now, self.policy)
-        changes = compare(
-            before,
-            now,
-            floors=widest(past_floors(self.index, picked.heads, here), calibrated),
-            policy=self.policy,
-            accepted=self.acceptances.value,
-            trusted=trusted,
-        )
+        floors, accepted = widest(past_floors(self.index, picked.heads, here), calibrated), self.acceptances.value
+        changes = compare(before, now, floors=floors, policy=self.policy, accepted=accepted, trusted=trusted)
         problems = (
             *(*problems, *earlier.problems, *doubled, *self.acceptances.problems, *self.calibrations.problems),
             *(*self.index.problems, *picked.index.problems, *selector.notes, *clocks(earlier.heads, picked.heads)),
         )
-        return ComparedRuns(
-            comparison=Comparison(
-                reference=earlier.side,
-                current=picked.side,
-                changes=changes,
-                problems=tuple(dict.fromkeys(problems)),
-                calibrations=calibrations,
-            ),
-            note=earlier.note,
-            newer=_newer(self.index, picked, current),
-        )
+        problems, sides = tuple(dict.fromkeys(problems)), {"reference": earlier.side, "current": picked.side}
+        comparison = Comparison(**sides, changes=changes, problems=problems, calibrations=calibrations)
+        return ComparedRuns(comparison=comparison, note=earlier.note, newer=_newer(self.index, picked, current))
 
     def _first_failures(self, before: tuple[Record, ...], now: Sequence[Record]) -> tuple[Record, ...]:
         """Return a reference in which series that failed there and fail now have the first of the failures in a row between."""
@@ -352,8 +305,8 @@ class Comparer:
                         first[series] = head.run_id
                     failing -= {series} if row["status"] not in BAD else set()
         used = [head for head in heads if head.run_id in first.values()]
-        found = self.index.records(used, cases={series.case for series in first}).value
-        taken = [record for record in found if (series := Series.of(record)) and first.get(series) == record.run_id]
+        records = self.index.records(used, cases={series.case for series in first}).value
+        taken = [record for record in records if (series := Series.of(record)) and first.get(series) == record.run_id]
         replaced = {Series.of(record) for record in taken}
         return (*(record for record in before if Series.of(record) not in replaced), *taken)
 
@@ -372,13 +325,8 @@ class Comparer:
         elif all(Series.of(record) is None for record in records):
             note = f"nothing to compare with: {', '.join(asked.side.runs)} could load no suite, so nothing was measured"
         problems = tuple(dict.fromkeys([*asked.index.problems, *problems]))
-        return ReferenceRuns(
-            side=asked.side,
-            heads=asked.heads,
-            records=covered(records, current, self.index.place.moved),
-            problems=problems,
-            note=note,
-        )
+        records = covered(records, current, self.index.place.moved)
+        return ReferenceRuns(side=asked.side, heads=asked.heads, records=records, problems=problems, note=note)
 
 
 def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
@@ -402,20 +350,16 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
     if text != AUTO and not text.startswith("la"):  # latest and last:N
         return ()
     newest = max((head.run_id for head in picked.heads), default="")
-    newer = itertools.takewhile(lambda head: head.run_id > newest, index)
-    passed = [head for head in newer if not head.has_series]
-    names = {problem: PurePath(problem.partition(": ")[0]).name for problem in index.problems}
-    return (
-        *(
-            f"run {head.run_id} is newer than the one that was judged, and could load no suite: nothing of it can be compared"
-            for head in passed
-        ),
-        *(
-            f"the newest run may be in a file that cannot be read: {problem}"
-            for problem, name in names.items()
-            if _RUN_FILE.fullmatch(name) and name > newest
-        ),
-    )
+    sentences = [
+        f"run {head.run_id} is newer than the one that was judged, and could load no suite: nothing of it can be compared"
+        for head in itertools.takewhile(lambda head: head.run_id > newest, index)
+        if not head.has_series
+    ]
+    for problem in dict.fromkeys(index.problems):
+        name = PurePath(problem.partition(": ")[0]).name
+        if re.fullmatch(r"\d{8}T\d{6}-.*\.parquet", name) and name > newest:
+            sentences.append(f"the newest run may be in a file that cannot be read: {problem}")
+    return tuple(sentences)
 
 
 _NEAR = dt.timedelta(hours=1)
@@ -436,17 +380,17 @@ def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]
         if first is not record:
             copies[record.run_id] += 1
             differing[record.run_id] += repr(first) != repr(record)
-    return tuple(kept.values()), tuple(_twice(run_id, number, differing[run_id]) for run_id, number in copies.items())
-
-
-def _twice(run_id: str, number: int, differing: int) -> str:
-    sentence = f"run {run_id} is in the store more than once: {number} of its rows are there again"
-    if not differing:
-        return f"{sentence}, the same, and were taken once; delete the copies"
-    return (
-        f"{sentence}, {differing} of them with other values, and the first was taken: two machines gave the same id, or a "
-        "file was changed; keep one of the files"
-    )
+    sentences = [
+        f"run {run_id} is in the store more than once: {number} of its rows are there again, "
+        + (
+            f"{differing[run_id]} of them with other values, and the first was taken: two machines gave the same id, or a "
+            "file was changed; keep one of the files"
+            if differing[run_id]
+            else "the same, and were taken once; delete the copies"
+        )
+        for run_id, number in copies.items()
+    ]
+    return tuple(kept.values()), tuple(sentences)
 
 
 def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tuple[str, ...]:

@@ -1,17 +1,15 @@
 """`run --confirm`: what looks worse than the reference is measured again before anything fails."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pairbench.analyze.compare.runs import suspects
-from pairbench.model.record import Series
 from pairbench.plan import Selection
 from pairbench.report.comparison import document, render_comparison
 from pairbench.workflow.comparer import ComparedRuns, Comparer
 from pairbench.workflow.record import DoneRun, record_run
 from pairbench.workflow.selectors import AUTO
-from pairbench.workflow.setup import Chosen, Request
+from pairbench.workflow.setup import Request
 
 _NAMED = 5
 
@@ -21,9 +19,8 @@ class Confirmed:
     """The result of comparing a run with earlier ones."""
 
     judged: ComparedRuns
-    """The comparison after the suspects were measured again."""
+    """The comparison after the suspects were measured again, by the run `again`."""
     again: DoneRun | None = None
-    """The run that measured the suspects again."""
 
     @property
     def exit_code(self) -> int:
@@ -36,18 +33,18 @@ class Confirmed:
         return "\n\n".join([*lines, render_comparison(self.judged.comparison, output)])
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "confirming_run_id": self.again.run_id if self.again else None,
-            "comparison": document(self.judged.comparison),
-        }
+        again = self.again.run_id if self.again else None
+        return {"confirming_run_id": again, "comparison": document(self.judged.comparison)}
 
 
 def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
-    """Compare a run with a reference, and measure series that look worse again, in whole cases.
+    """Compare a run with a reference, and measure series that look worse again, in whole cases."""
+    # A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
 
-    A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
-    """
-    judged = Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
+    def judged_now() -> ComparedRuns:
+        return Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
+
+    judged = judged_now()
     worse = suspects(judged.comparison.changes)
     names = {series.device_name for series in worse}
     devices = tuple(device for device in request.devices if device.name in names)
@@ -60,25 +57,14 @@ def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_o
     )
     settings = request.context.settings
     modes = tuple(mode for mode in settings.modes if mode in {series.mode for series in worse})
-    narrowed = replace(
-        request,
-        context=replace(request.context, settings=replace(settings, modes=modes)),
-        chosen=_only(request.chosen, worse),
-        devices=devices,
-    )
-    again = record_run(narrowed, confirms=run_id)
-    # What was measured again lies in the store now, which is opened once more for it.
-    return Confirmed(
-        judged=Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id), again=again
-    )
-
-
-def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:
-    """Return the same suites with only the cases of some series selected."""
     cases = dict.fromkeys((series.suite, series.case) for series in worse)
-    return replace(
-        chosen,
-        survey=replace(chosen.survey, broken=()),
+    chosen = replace(
+        request.chosen,
+        survey=replace(request.chosen.survey, broken=()),
         narrowed=None,
         selections=tuple(Selection(text=f"{suite}::{case}", suite=suite, pattern=case) for suite, case in cases),
     )
+    context = replace(request.context, settings=replace(settings, modes=modes))
+    again = record_run(replace(request, context=context, chosen=chosen, devices=devices), confirms=run_id)
+    # What was measured again lies in the store now, which is opened once more for it.
+    return Confirmed(judged=judged_now(), again=again)

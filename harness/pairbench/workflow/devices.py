@@ -50,12 +50,13 @@ class Verified:
 
     @property
     def bad(self) -> bool:
-        return any(outcome.status.bad for _, outcome in self.outcomes) or any(
-            result.tried and not result.rejected for *_, result in self.impostors
-        )
+        return any(outcome.status.bad for _, outcome in self.outcomes) or self._passed > 0
+
+    @property
+    def _passed(self) -> int:
+        return sum(result.tried and not result.rejected for *_, result in self.impostors)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each outcome."""
         return [_row(device, outcome) for device, outcome in self.outcomes]
 
     def impostor_rows(self) -> list[dict[str, Any]]:
@@ -95,18 +96,16 @@ class Verified:
         if passed := [row for row in rows if not row["rejected"]]:
             return passed
         counts = Counter((row["operator"], row["declared"]) for row in rows)
-        operators = dict.fromkeys(row["operator"] for row in rows)
         return [
             {"operator": name, "rejected_automatic": counts[name, False], "rejected_declared": counts[name, True]}
-            for name in operators
+            for name in dict.fromkeys(row["operator"] for row in rows)
         ]
 
     def statuses(self) -> str:
         """Return the number of outcomes of each status, and that of impostors which passed, in words."""
         counts = Counter(outcome.status.value for _, outcome in self.outcomes)
         parts = [f"{count} {status}" for status, count in counts.items()] or ["nothing to verify"]
-        passed = sum(result.tried and not result.rejected for *_, result in self.impostors)
-        parts += [f"{passed} impostor{'s' * (passed > 1)} passed"] if passed else []
+        parts += [f"{self._passed} impostor{'s' * (self._passed > 1)} passed"] if self._passed else []
         return ", ".join(parts)
 
 
@@ -114,6 +113,7 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
     verification = outcome.verification
     correctness = verification.correctness if verification else None
     errors = ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction", "rtol", "atol")
+    facts = ("first_call_ns", "uncapturable", "reuses_output", "repeat_error")
     return {
         "device": device.selector,
         "suite": outcome.operator.suite,
@@ -123,10 +123,7 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
         "mode": outcome.entry.mode,
         "status": outcome.status.value,
         **{name: correctness and getattr(correctness, name) for name in (*errors, "margin")},
-        **{
-            name: verification and getattr(verification, name)
-            for name in ("first_call_ns", "uncapturable", "reuses_output", "repeat_error")
-        },
+        **{name: verification and getattr(verification, name) for name in facts},
         "reason": outcome.reason,
     }
 
@@ -156,11 +153,9 @@ def on_devices(
     *,
     timed: bool = True,
 ) -> None:
-    """Call `work` on every device at the same time, each in a thread and under its lock; raise the first error.
-
-    An interruption is not an error here, for finished results have been handed over by then. Work on a CPU that is not `timed` needs no
-    lock; on a GPU it does, for the lock's holder may need the memory.
-    """
+    """Call `work` on every device at the same time, each in a thread and under its lock; raise the first error."""
+    # An interruption is not an error here, for finished results have been handed over by then. Work on a CPU that is not `timed` needs no
+    # lock; on a GPU it does, for the lock's holder may need the memory.
 
     def locked(device: Device) -> None:
         free = device.kind == "cpu" and not timed

@@ -62,10 +62,6 @@ def run_git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-_COMMITS = 5000
-"""The number of known commits of the default branch; older runs are no reference anyway."""
-
-
 @dataclass(frozen=True)
 class Repository:
     """The checkout that the command runs in, if there is one."""
@@ -83,9 +79,11 @@ class Repository:
         head = git(self.folder, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD")
         if head:
             return head.removeprefix("origin/")
-        names = ("main", "master")
-        prefixes = ("refs/remotes/origin/", "refs/heads/")
-        return next((name for prefix in prefixes for name in names if self._exists(f"{prefix}{name}")), None)
+        for prefix in ("refs/remotes/origin/", "refs/heads/"):
+            for name in ("main", "master"):
+                if git(self.folder, "rev-parse", "--verify", "-q", f"{prefix}{name}") is not None:
+                    return name
+        return None
 
     @functools.cached_property
     def default_commits(self) -> frozenset[str]:
@@ -94,7 +92,8 @@ class Repository:
             return frozenset()
         commits: set[str] = set()
         for ref in (f"refs/remotes/origin/{self.default_branch}", f"refs/heads/{self.default_branch}"):
-            commits.update((git(self.folder, "rev-list", f"--max-count={_COMMITS}", ref, "--") or "").split())
+            # Older runs are no reference anyway.
+            commits.update((git(self.folder, "rev-list", "--max-count=5000", ref, "--") or "").split())
         return frozenset(commits)
 
     def commit(self, name: str) -> str | None:
@@ -102,9 +101,6 @@ class Repository:
         if name.startswith("-"):
             return None
         return find_commit(self.folder, name) or find_commit(self.folder, f"origin/{name}")
-
-    def _exists(self, ref: str) -> bool:
-        return git(self.folder, "rev-parse", "--verify", "-q", ref) is not None
 
 
 # git@host:owner/name.git, ssh://git@host:22/owner/name.git and https://user:secret@host/owner/name.git
@@ -133,10 +129,6 @@ def repository_address(folder: Path) -> str | None:
 _SUBJECT = 200
 _NAMES = ("CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID", "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER")
 """Variables of GitLab, Jenkins, Bitbucket and Azure that hold the number alone."""
-_LARGEST_EVENT = 2**24
-"""The most bytes of GitHub's event file; the largest have some 100,000."""
-
-_REF = re.compile(r"refs/pull/(\d{1,9})/(?:merge|head)")
 _MESSAGE = (
     re.compile(r"\AMerge pull request #(\d{1,9})\b"),
     re.compile(r"\A[^\n]*\(#(\d{1,9})\)[ \t]*(?:\n|\Z)"),  # squashed by GitHub
@@ -145,14 +137,14 @@ _MESSAGE = (
 
 
 def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Commit | None:
-    """Return the commit that is checked out in a folder; None outside a checkout or without git.
-
-    A CI job's variables say which pull request it is of; pass none where another commit is measured than the job's.
-    """
+    """Return the commit that is checked out in a folder; None outside a checkout or without git."""
+    # A CI job's variables say which pull request it is of; pass none where another commit is measured than the job's.
     sha = git(folder, "rev-parse", "HEAD")
     if sha is None:
         return None
-    committed_at, author, message = _commit_fields(folder)
+    shown = git(folder, "show", "-s", "--format=%cI%x00%an%x00%B", "HEAD") or ""
+    committed_at, author, message = (*shown.split("\0", 2), "", "", "")[:3]
+    message = message.lstrip()
     number = git(folder, "rev-list", "--count", "HEAD") or ""
     whole = git(folder, "rev-parse", "--is-shallow-repository") == "false"
     return Commit(
@@ -167,37 +159,22 @@ def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Comm
     )
 
 
-def _commit_fields(folder: Path) -> tuple[str, str, str]:
-    """Return the commit's time, author and message."""
-    text = git(folder, "show", "-s", "--format=%cI%x00%an%x00%B", "HEAD") or ""
-    when, author, message = (*text.split("\0", 2), "", "", "")[:3]
-    return when, author, message.lstrip()
-
-
 def pull_request_of(message: str, variables: Mapping[str, str]) -> int | None:
     """Return the number of the pull or merge request: by the CI job's variables, else by the commit's message."""
-    matches = (pattern.search(message) for pattern in _MESSAGE)
-    return _of_job(variables) or next((int(match[1]) for match in matches if match), None)
+    return _of_job(variables) or next((int(match[1]) for one in _MESSAGE if (match := one.search(message))), None)
 
 
 def _of_job(variables: Mapping[str, str]) -> int | None:
-    if reference := _REF.fullmatch(variables.get("GITHUB_REF", "")):
+    if reference := re.fullmatch(r"refs/pull/(\d{1,9})/(?:merge|head)", variables.get("GITHUB_REF", "")):
         return int(reference[1])
     if variables.get("GITHUB_EVENT_NAME", "").startswith("pull_request"):  # pull_request_target has the branch's ref
-        return _of_event(variables.get("GITHUB_EVENT_PATH", ""))
+        event, number = Path(variables.get("GITHUB_EVENT_PATH", "")), None
+        with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+            # The largest events have some 100,000 bytes.
+            number = json.loads(event.read_bytes()).get("number") if event.stat().st_size <= 2**24 else None
+        return number if type(number) is int and 0 < number < 10**9 else None
     texts = (variables.get(name, "") for name in _NAMES)
     return next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10), None)
-
-
-def _of_event(path: str) -> int | None:
-    try:
-        if not path or Path(path).stat().st_size > _LARGEST_EVENT:
-            return None
-        event = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    number = event.get("number") if isinstance(event, dict) else None
-    return number if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 10**9 else None
 
 
 _PREFIX = "pairbench-ab-"
@@ -208,7 +185,7 @@ class Checkout:
     """The files of one commit."""
 
     name: str
-    """The name of its folder: of a comparison, the side."""
+    """The name of its folder; of a comparison, that of the side."""
     asked: str
     """The user's word for it, or `the working tree`."""
     commit: Commit
@@ -251,7 +228,6 @@ class Worktrees:
 
     repository: Path
     folder: Path
-    """The folder of the worktrees, and of scratch files."""
 
     def add(self, name: str, asked: str) -> Checkout:
         """Return the files of a commit in a folder of their own."""
@@ -280,8 +256,13 @@ def add_worktree(repository: Path, folder: Path, sha: str) -> None:
 @contextlib.contextmanager
 def open_worktrees(repository: Path) -> Iterator[Worktrees]:
     """Give a folder for worktrees of a repository; in the end they are removed, also those of killed commands."""
-    _clear_left_behind(repository)
-    with held_folder(Path(tempfile.gettempdir()).resolve(), _PREFIX) as folder:
+    temporary = Path(tempfile.gettempdir()).resolve()
+    for line in run_git(repository, "worktree", "list", "--porcelain").splitlines():
+        worktree = Path(line.removeprefix("worktree "))
+        if worktree.parent.name.startswith(_PREFIX) and line.startswith("worktree ") and not is_held(worktree.parent):
+            _remove(repository, worktree)
+    sweep_folders(temporary, _PREFIX)
+    with held_folder(temporary, _PREFIX) as folder:
         try:
             yield Worktrees(repository=repository, folder=folder)
         finally:
@@ -298,23 +279,16 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
             resolve(repository, name)
     with open_worktrees(repository) as worktrees:
         earlier = worktrees.add("base", base)
-        later = _as_it_is(repository) if head is None else worktrees.add("head", head)
         outputs = worktrees.folder / "outputs"
         outputs.mkdir()
-        yield earlier, later, outputs
-
-
-def _as_it_is(repository: Path) -> Checkout:
-    dirty = bool(run_git(repository, "status", "--porcelain"))
-    branch = git(repository, "symbolic-ref", "--short", "-q", "HEAD")
-    commit = _commit(repository, run_git(repository, "rev-parse", "HEAD"))
-    return Checkout(
-        name="head",
-        asked="the working tree" + (" with uncommitted changes" if dirty else ""),
-        commit=replace(commit, branch=branch, dirty=dirty),
-        root=repository,
-        stand_in=None,
-    )
+        if head is not None:
+            yield earlier, worktrees.add("head", head), outputs
+            return
+        dirty = bool(run_git(repository, "status", "--porcelain"))
+        branch = git(repository, "symbolic-ref", "--short", "-q", "HEAD")
+        commit = replace(_commit(repository, run_git(repository, "rev-parse", "HEAD")), branch=branch, dirty=dirty)
+        asked = f"the working tree{' with uncommitted changes' * dirty}"
+        yield earlier, Checkout(name="head", asked=asked, commit=commit, root=repository, stand_in=None), outputs
 
 
 def _commit(repository: Path, sha: str) -> Commit:
@@ -322,40 +296,23 @@ def _commit(repository: Path, sha: str) -> Commit:
     return Commit(sha=sha, committed_at=when, branch=None, dirty=False)
 
 
-def _clear_left_behind(repository: Path) -> None:
-    listed = run_git(repository, "worktree", "list", "--porcelain").splitlines()
-    worktrees = [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]
-    for worktree in worktrees:
-        folder = worktree.parent
-        if folder.name.startswith(_PREFIX) and not is_held(folder):
-            _remove(repository, worktree)
-    sweep_folders(Path(tempfile.gettempdir()).resolve(), _PREFIX)
-
-
 def _remove(repository: Path, worktree: Path) -> None:
     # By name, not by `git worktree prune`: that would forget the user's own worktrees on a disk that is not there now.
     git(repository, "worktree", "remove", "--force", "--force", str(worktree))
 
 
-_FORMAT = "--format=%x01%H%x00%cI%x00%an%x00%s"
-
-
 def commits_between(repository: Path, good: str, bad: str) -> tuple[HistoryCommit, ...]:
-    """Return the good end, the commits after it and the bad end, oldest first.
-
-    They are the first parents of the bad end that descend from the good end, so that a merge counts as one commit.
-    """
+    """Return the good end, the commits after it and the bad end, oldest first."""
+    # They are the first parents of the bad end that descend from the good end, so that a merge counts as one commit.
     first, last = resolve(repository, good), resolve(repository, bad)
     if first == last:
-        raise UsageError(
-            f"--good {good!r} and --bad {bad!r} are the same commit {first[:10]}, expected an earlier one as --good"
-        )
+        same = f"--good {good!r} and --bad {bad!r} are the same commit {first[:10]}"
+        raise UsageError(f"{same}, expected an earlier one as --good")
     if git(repository, "merge-base", "--is-ancestor", first, last) is None:
         base = git(repository, "merge-base", first, last)
         hint = f"their common ancestor is {base[:10]}; name that as --good" if base else "they have no common ancestor"
-        raise UsageError(
-            f"--good {good!r} is no ancestor of --bad {bad!r}, expected an earlier commit of its history: {hint}"
-        )
+        wrong = f"--good {good!r} is no ancestor of --bad {bad!r}"
+        raise UsageError(f"{wrong}, expected an earlier commit of its history: {hint}")
     behind = set(run_git(repository, "rev-list", "--ancestry-path", f"{first}..{last}").split())
     path = list_commits(repository, "--first-parent", f"{first}..{last}")
     return (*list_commits(repository, "-1", first), *(commit for commit in path if commit.sha in behind))
@@ -363,12 +320,10 @@ def commits_between(repository: Path, good: str, bad: str) -> tuple[HistoryCommi
 
 def list_commits(repository: Path, *what: str) -> tuple[HistoryCommit, ...]:
     """Return the commits that `git log` lists for some arguments, oldest first."""
-    text = run_git(repository, "log", "--topo-order", _FORMAT, *what, "--")
-    fields = (entry.rstrip("\n").split("\0") for entry in text.split("\x01") if entry)
-    commits = [
-        HistoryCommit(sha=sha, committed_at=at, author=author, subject=subject) for sha, at, author, subject in fields
-    ]
-    return tuple(reversed(commits))
+    names = ("sha", "committed_at", "author", "subject")
+    text = run_git(repository, "log", "--topo-order", "--format=%x01%H%x00%cI%x00%an%x00%s", *what, "--")
+    rows = (zip(names, entry.rstrip("\n").split("\0"), strict=True) for entry in text.split("\x01") if entry)
+    return tuple(HistoryCommit(**dict(row)) for row in rows)[::-1]
 
 
 def touched_files(repository: Path, commits: tuple[HistoryCommit, ...]) -> dict[str, frozenset[str]]:
@@ -377,24 +332,19 @@ def touched_files(repository: Path, commits: tuple[HistoryCommit, ...]) -> dict[
         return {}
     # The parents of the first one are left out, and a first commit of all has none.
     span = (commits[-1].sha, "--not", f"{commits[0].sha}^@")
-    text = run_git(
-        repository, "log", "--first-parent", "-m", "--no-renames", "--name-only", "-z", "--format=%x01%H", *span, "--"
-    )
-    found = {}
-    for entry in text.split("\x01")[1:]:
+    options = ("--first-parent", "-m", "--no-renames", "--name-only", "-z", "--format=%x01%H")
+    touched = {}
+    for entry in run_git(repository, "log", *options, *span, "--").split("\x01")[1:]:
         sha, *names = entry.split("\0")
-        found[sha.strip()] = frozenset(name.strip("\n") for name in names if name.strip("\n"))
-    return found
+        touched[sha.strip()] = frozenset(name.strip("\n") for name in names if name.strip("\n"))
+    return touched
 
 
 def keep_reason(repository: Path, commit: HistoryCommit, reason: str) -> str | None:
     """Write the reason for skipping a commit to a file, for a table has no room for it; return its path, or None."""
-    base = state_folder()
-    if base is None:
-        return None
-    try:
-        log = make_own(base, "skipped") / f"{repository.name}-{commit.sha[:16]}.log"
-        log.write_text(f"{commit.sha} {commit.subject}\n{reason}\n", encoding="utf-8")
-    except OSError:
-        return None
-    return str(log)
+    with contextlib.suppress(OSError):
+        if (base := state_folder()) is not None:
+            log = make_own(base, "skipped") / f"{repository.name}-{commit.sha[:16]}.log"
+            log.write_text(f"{commit.sha} {commit.subject}\n{reason}\n", encoding="utf-8")
+            return str(log)
+    return None

@@ -2,8 +2,10 @@
 
 import difflib
 import fnmatch
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pairbench.analyze.compare.attribute import FIELDS
 from pairbench.analyze.compare.exact import AcceptedLevel
@@ -36,19 +38,6 @@ NEEDED = (
 """The columns of a trend; fewer are faster to read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryReading:
-    """The part of a store that a trend needs."""
-
-    value: tuple[Record, ...]
-    """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
-    floor: Floor | None
-    """The series' noise floor by the newest calibration that has it."""
-    accepted: AcceptedLevel | None
-    """The series' accepted level."""
-    problems: tuple[str, ...]
-
-
 def read_trend(
     store: str | StoreLocation,
     text: str,
@@ -58,20 +47,12 @@ def read_trend(
     policy: Policy = DEFAULT,
     wanted: Wanted = ANY,
 ) -> Reading[Trend]:
-    """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument.
-
-    `timer` is that of the newest run and `last` all runs, where not given.
-    """
+    """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument."""
+    # `timer` is that of the newest run and `last` all runs, where not given.
     series = find_series(store, text, wanted)
-    reading = read_history(store, series.value)
+    reading, floor, accepted = read_history(store, series.value)
     trend = make_trend(
-        reading.value,
-        series.value,
-        timer=timer,
-        last=last,
-        floor=reading.floor,
-        accepted=reading.accepted,
-        policy=policy,
+        reading.value, series.value, timer=timer, last=last, floor=floor, accepted=accepted, policy=policy
     )
     if timer is not None and not any(point.record.timer == timer for point in trend.points):
         known = sorted({record.timer for record in reading.value if record.timer})
@@ -85,17 +66,20 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
     text = current_name(text, place.moved)
     looked: set[RunFile] = set()
     known: dict[Series, tuple[str, str | None]] = {}
-    there = dataset_files(place, "records")
-    problems = there.problems
+    stored = dataset_files(place, "records")
+    problems = stored.problems
     here: list[Series] = []
     matches: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
-    for stage, files in enumerate(_stages(list(there.files))):
-        more, missed = _series_in(place, [file for file in files if file not in looked])
-        looked.update(files)
-        known |= more
+    for stage, files in enumerate(_stages(list(stored.files))):
+        unread = [file for file in files if file not in looked]
+        reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
+        looked.update(unread)
+        for row in itertools.chain.from_iterable(reading.value.values()):
+            if all(row[name] is not None for name in COLUMNS):
+                known[Series(**{name: row[name] for name in COLUMNS})] = (row["device_kind"], row["tier"])
         kinds = {series.device_name: kind for series, (kind, _) in known.items()}
-        problems += missed
+        problems += reading.problems
         devices = wanted.devices(kinds)
         here = sorted(series for series in known if series.device_name in devices)
         meant = [series for series in here if wanted.takes(series.implementation, series.mode, known[series][1])]
@@ -105,21 +89,31 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
         if exact or (matches and stage):
             break
     if not here:
-        names = ", ".join(sorted(kinds)) or "none"
-        raise SelectionError(
-            f"--device {wanted.device!r} has no series in store {place.name!r}; device models are: {names}"
-        )
+        models = ", ".join(sorted(kinds)) or "none"
+        nothing = f"--device {wanted.device!r} has no series in store {place.name!r}"
+        raise SelectionError(f"{nothing}; device models are: {models}")
     if len(matches) == 1:
         return Reading(matches[0], problems)
+    names = {series.name for series in matches}
+    if len(names) == 1:
+        models = ", ".join(series.device_name for series in matches)
+        problem = f"series {text!r} was measured on several device models; choose one with --device: {models}"
+        raise SelectionError(problem)
     if matches:
-        raise SelectionError(_several(text, matches))
+        is_ambiguous = len(names) < len(matches)
+        lines = [f"\n  {one.name}{f' ({one.device_name})' if is_ambiguous else ''}" for one in matches[:_LISTED]]
+        lines += [f"\n  and {len(matches) - _LISTED:,} more"] if len(matches) > _LISTED else []
+        problem = f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(lines)}"
+        raise SelectionError(problem)
     close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
     raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
 
 
-def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
-    """Return the records of a series, and of the other implementations of its case."""
+def read_history(
+    store: str | StoreLocation, series: Series
+) -> tuple[Reading[tuple[Record, ...]], Floor | None, AcceptedLevel | None]:
+    """Return the records of a series and of the other implementations of its case, oldest run first, its noise floor, and its accepted level."""
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
     reading = read_series(store, where=where, columns=NEEDED)
     # What a run had no time for is no part of a history, unless there is nothing else.
@@ -129,10 +123,8 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
         reading_of_first = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
-        environments = {record.environment_hash: record.environment for record in reading_of_first.value}
-        records = tuple(
-            replace(record, environment=environments.get(record.environment_hash, "{}")) for record in records
-        )
+        known = {record.environment_hash: record.environment for record in reading_of_first.value}
+        records = tuple(replace(record, environment=known.get(record.environment_hash, "{}")) for record in records)
     calibrations, acceptances = read_calibrations(store), read_acceptances(store)
     # By the same rule as `compare`: the newest of this environment, else of any.
     _, floors = newest_calibrations(calibrations.value, records[-1:])
@@ -141,33 +133,15 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     if series in acceptances.value and newest is not None:  # else no run but these has to be looked at
         index = RunIndex.of_store(store)
         accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
-    return HistoryReading(
-        value=records,
-        floor=floors.get(series),
-        accepted=accepted,
-        problems=reading.problems + calibrations.problems + acceptances.problems,
-    )
-
-
-def _series_in(
-    place: StoreLocation, files: list[RunFile]
-) -> tuple[dict[Series, tuple[str, str | None]], tuple[str, ...]]:
-    """Return the series in some files, each with the kind of its device and its tier."""
-    reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), files)
-    rows = (row for of_file in reading.value.values() for row in of_file)
-    known = {
-        Series(**{name: row[name] for name in COLUMNS}): (row["device_kind"], row["tier"])
-        for row in rows
-        if all(row[name] is not None for name in COLUMNS)
-    }
-    return known, reading.problems
+    problems = reading.problems + calibrations.problems + acceptances.problems
+    return Reading(records, problems), floors.get(series), accepted
 
 
 def _stages(files: list[RunFile]) -> list[list[RunFile]]:
     """Return the files to search first, next, and at last."""
-    by_device: dict[str, list[RunFile]] = {}
+    by_device: dict[str, list[RunFile]] = defaultdict(list)
     for file in files:
-        by_device.setdefault(file.device_slug, []).append(file)
+        by_device[file.device_slug].append(file)
     return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
 
 
@@ -183,48 +157,28 @@ def _glob(text: str) -> str:
     return text.replace("[", "[[]")
 
 
-def _several(text: str, matches: list[Series]) -> str:
-    names = {series.name for series in matches}
-    if len(names) == 1:
-        devices = ", ".join(series.device_name for series in matches)
-        return f"series {text!r} was measured on several device models; choose one with --device: {devices}"
-    listed = [
-        f"\n  {series.name}{f' ({series.device_name})' if len(names) < len(matches) else ''}" for series in matches
-    ]
-    more = f"\n  and {len(matches) - _LISTED:,} more" if len(matches) > _LISTED else ""
-    return f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(listed[:_LISTED])}{more}"
-
-
-_NAMES = (*COLUMNS, "operator")
-
-
 def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> Reading[tuple[Record, ...]]:
     """Return the newest measured record of each wanted series, or the wanted records of one run, with their baselines."""
     place = store_of(config)
     with collector_at_rest():
         reading = _newest(place, wanted) if run is None else read_run(place, run)
-    found = wanted.records(reading.value, beside="baseline")
-    if not found:
-        raise SelectionError(
-            f"{wanted} selects nothing that was measured in store {config.shown_store!r}; `pairbench show` shows what there is"
-        )
-    return Reading(found, reading.problems)
+    records = wanted.records(reading.value, beside="baseline")
+    if not records:
+        nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}"
+        raise SelectionError(f"{nothing}; `pairbench show` shows what there is")
+    return Reading(records, reading.problems)
 
 
 def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]:
     """Return the newest measured record of each series of the wanted cases: names first, then only whole rows of those runs."""
-    frame, problems = read_frame(
-        place, columns=[*_NAMES, "device_kind", "run_id"], where={"status": Status.MEASURED.value}
-    )
+    columns = [*COLUMNS, "operator", "device_kind", "run_id"]
+    frame, problems = read_frame(place, columns=columns, where={"status": Status.MEASURED.value})
     named = frame.dropna(subset=["operator", "case"])
     names = named[["suite", "operator", "case", "device_name", "device_kind"]].drop_duplicates()
     rows_of_names = list(names.itertuples(index=False, name=None))
     devices = wanted.devices({device: kind for *_, device, kind in rows_of_names})
-    cases = {
-        case
-        for suite, operator, case, device, _ in rows_of_names
-        if device in devices and wanted.selects(suite, operator, case)
-    }
+    on_devices = [names for *names, device, _ in rows_of_names if device in devices]
+    cases = {case for suite, operator, case in on_devices if wanted.selects(suite, operator, case)}
     newest = named[named["case"].isin(cases)].drop_duplicates(subset=list(COLUMNS), keep="last")
     run_of = {Series(**{name: row[name] for name in COLUMNS}): row["run_id"] for row in newest.to_dict("records")}
     if not run_of:

@@ -27,8 +27,13 @@ class HostWatch:
     def begin(self, environment: Environment) -> HostLoad:
         """Report other work on the device and its host before timing begins, and return the host's load."""
         self.before = replace(self.before, before=self._meter.foreign_cores())
-        self._say(self.before)
-        _warn_of_processes(environment, self._notify)
+        self.end(self.before)
+        observed = environment.rest.get("observed", {})
+        beside = observed.get("foreign_processes_beside", {})
+        for selector, foreign in {self._device.selector: observed.get("foreign_processes"), **beside}.items():
+            if foreign:
+                why = f"processes {foreign} compute on {selector} too; latencies will be far too long"
+                self._notify(f"pairbench: {why}")
         return self.before
 
     def during(self, states: Iterable[CaseState], foreign_cores: Iterable[float | None]) -> HostLoad:
@@ -42,23 +47,10 @@ class HostWatch:
         )
 
     def end(self, load: HostLoad) -> None:
-        self._say(load)
-
-    def _say(self, load: HostLoad) -> None:
+        """Report other work, once."""
         if not self._said and (why := load.disturbs(self._device.kind)):
             self._said = True
             self._notify(f"pairbench: {self._device.selector}: {why}")
-
-
-def _warn_of_processes(environment: Environment, notify: Callable[[str], None]) -> None:
-    observed = environment.rest.get("observed", {})
-    processes = {
-        environment.device.selector: observed.get("foreign_processes"),
-        **observed.get("foreign_processes_beside", {}),
-    }
-    for selector, foreign in processes.items():
-        if foreign:
-            notify(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")
 
 
 def probe_device(
@@ -83,10 +75,9 @@ def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
     with open_context(config) as context:
         for device in pick_devices(wanted, survey(context, ()).devices):
             findings = [*_known(probe_environment(context, device)), *diagnose_device(context, device)]
-            rows += [
-                {"device": device.selector, "what": f.name, "state": f.state, "detail": f.detail, "advice": f.advice}
-                for f in findings
-            ]
+            for one in findings:
+                row = {"device": device.selector, "what": one.name, "state": one.state, "detail": one.detail}
+                rows.append(row | {"advice": one.advice})
     return rows
 
 

@@ -1,5 +1,6 @@
 """What is known of the noise of the series that are compared: from their past runs, and from calibrations."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collec
 
 
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
-    past: dict[Series, list[Past]] = {}
+    past: dict[Series, list[Past]] = defaultdict(list)
     known: dict[tuple[Any, ...], Series | None] = {}
     several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
     for key, (status, kind, device_p50, device_p95, call_p50, call_p95), sameness in zip(*several, strict=True):
@@ -41,8 +42,8 @@ def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Ser
         if key not in known:
             series = None if None in key else Series(**dict(zip(COLUMNS, key, strict=True)))
             known[key] = series if series in wanted else None
-        if (one := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
-            past.setdefault(one, []).append(Past(p50, p95, None, latency.name, (*sameness, latency.name)))
+        if (of_series := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
+            past[of_series].append(Past(p50, p95, None, latency.name, (*sameness, latency.name)))
     return past
 
 
@@ -54,32 +55,26 @@ def accepted_levels(
     policy: Policy = DEFAULT,
 ) -> dict[Series, AcceptedLevel]:
     """Return the accepted levels of series with the minimum effects that a comparison of their newest records would take."""
-    runs: dict[str, dict[Series, Record]] = {}
+    runs: dict[str, dict[Series, Record]] = defaultdict(dict)
     for series in newest.keys() & acceptances.keys():
-        record = newest[series]
         # What measured the suspects of a run again is judged together with it, by the same past.
-        runs.setdefault(record.confirms or record.run_id, {})[series] = record
+        runs[newest[series].confirms or newest[series].run_id][series] = newest[series]
     levels: dict[Series, AcceptedLevel] = {}
     for run_id, of_run in runs.items():
         heads = [head for head in index.beginning(run_id) if head.run_id == run_id]
         _, calibrated = newest_calibrations(calibrations, of_run.values())
         floors = widest(past_floors(index, heads, of_run.keys()), calibrated)
-        levels |= {
-            series: AcceptedLevel(
-                acceptance=acceptances[series], minimum_effect=minimum_effect(floors.get(series), policy)
-            )
-            for series in of_run
-        }
+        for series in of_run:
+            effect = minimum_effect(floors.get(series), policy)
+            levels[series] = AcceptedLevel(acceptance=acceptances[series], minimum_effect=effect)
     return levels
 
 
 def newest_calibrations(
     calibrations: Iterable[Calibration], current: Iterable[Record]
 ) -> tuple[tuple[Calibration, ...], dict[Series, Floor]]:
-    """Return the newest calibration of each device model, and the newest floor of each series.
-
-    Calibrations of another environment count where there are none of the same.
-    """
+    """Return the newest calibration of each device model, and the newest floor of each series."""
+    # Calibrations of another environment count where there are none of the same.
     environments = {record.environment_hash for record in current}
     devices = {record.device_name for record in current}
     # The last one wins: those of the same environment, and of these the newest.

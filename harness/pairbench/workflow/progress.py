@@ -17,10 +17,9 @@ from pairbench.model.environment import Device
 from pairbench.model.text import safe
 from pairbench.own_folders import make_own, temporary_folder
 
-_LINE_EVERY_S = 10.0
-"""Seconds between two lines of a log."""
-_REDRAW_EVERY_S, _BAR = 0.1, 24
-"""Seconds between two changes of a notebook's line, and the length of its bar."""
+_LINE_EVERY_S, _REDRAW_EVERY_S = 10.0, 0.1
+"""Seconds between two lines of a log, and between two changes of a notebook's line."""
+_BAR = 24
 
 
 class PlainProgress:
@@ -60,6 +59,9 @@ class PlainProgress:
         sys.stderr.write(f"{safe(text)}\n")
         sys.stderr.flush()
 
+    def close(self) -> None:
+        """Remove what is shown."""
+
 
 class BarProgress(PlainProgress):
     """A bar for each device."""
@@ -71,7 +73,7 @@ class BarProgress(PlainProgress):
         super().__init__()
         self._progress = Progress(
             TextColumn("{task.fields[device]} {task.fields[stage]}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=_BAR),
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[case]}", markup=False),
@@ -82,9 +84,8 @@ class BarProgress(PlainProgress):
         self._progress.start()
 
     def expect(self, device: Device, steps: int) -> None:
-        self._tasks[device.selector] = self._progress.add_task(
-            "", total=steps, device=device.selector, stage="", case=""
-        )
+        name = device.selector
+        self._tasks[name] = self._progress.add_task("", total=steps, device=name, stage="", case="")
 
     def step(self, device: Device, stage: str, case: str) -> None:
         self._progress.update(self._tasks[device.selector], stage=stage, case=safe(case))  # type: ignore[arg-type]
@@ -99,26 +100,6 @@ class BarProgress(PlainProgress):
 
     def close(self) -> None:
         self._progress.stop()
-
-
-class StatusLine:
-    """A line on a terminal that says what goes on and is removed in the end; nothing where stderr is no terminal."""
-
-    def __init__(self) -> None:
-        self._shown = False
-
-    def say(self, text: str) -> None:
-        if sys.stderr.isatty():
-            width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r{safe(text)[:width]}\x1b[K")
-            sys.stderr.flush()
-            self._shown = True
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._shown = False
 
 
 class NotebookProgress(PlainProgress):
@@ -148,63 +129,57 @@ class NotebookProgress(PlainProgress):
         self._shown.update({"text/plain": safe(text)}, raw=True)
 
 
-def _is_notebook() -> bool:
-    """Return whether this process runs the cells of a notebook."""
-    interactive = sys.modules.get("IPython")
-    shell = interactive.get_ipython() if interactive is not None and "IPython.display" in sys.modules else None
-    return shell is not None and hasattr(shell, "kernel")
+class StatusListener:
+    """The callbacks of a try, with a line on a terminal that says what goes on and is removed in the end; results are shown by the caller."""
 
-
-class StatusListener(StatusLine):
-    """The callbacks of a try on a status line; results are shown by the caller."""
+    def __init__(self) -> None:
+        self._shown = False
 
     def doing(self, what: str) -> None:
-        self.say(what)
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r{safe(what)[:width]}\x1b[K")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
 
     def notify(self, text: str) -> None:
         self.clear()
         sys.stderr.write(f"{safe(text)}\n")
         sys.stderr.flush()
 
-    def case(self, tried: object) -> None:
+    def case(self, tried: Any) -> None:
         """Leave finished cases to the caller."""
 
 
 @contextlib.contextmanager
 def open_progress() -> Iterator[PlainProgress]:
     """Give the progress that suits stderr or the notebook."""
-    if _is_notebook():
-        line = NotebookProgress()
-        try:
-            yield line
-        finally:
-            line.close()
-        return
-    if not sys.stderr.isatty():
-        yield PlainProgress()
-        return
-    bar = BarProgress()
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None and "IPython.display" in sys.modules else None
+    progress = (
+        NotebookProgress() if hasattr(shell, "kernel") else BarProgress() if sys.stderr.isatty() else PlainProgress()
+    )
     try:
-        yield bar
+        yield progress
     finally:
-        bar.close()
-
-
-_LARGEST = 2**20
-"""The most bytes of a file; one of eight devices has some thousand."""
+        progress.close()
 
 
 @dataclass(kw_only=True)
 class DeviceNow:
-    """The stage, case and progress of one device of a run."""
+    """The stage, case and number of steps, each one stage of one case, of one device such as `cuda:0 (NVIDIA H100)`."""
 
     device: str
-    """Selector and model, such as `cuda:0 (NVIDIA H100)`."""
     stage: str = ""
     case: str = ""
     done: int = 0
     total: int = 0
-    """Number of steps; a step is one stage of one case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +240,7 @@ class PublishedProgress(PlainProgress):
     def notify(self, text: str) -> None:
         self._inner.notify(text)
 
-    def end(self) -> None:
+    def close(self) -> None:
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -283,16 +258,6 @@ class PublishedProgress(PlainProgress):
             content = json.dumps(asdict(run)).encode()
             os.pwrite(self._file, content, 0)
             os.ftruncate(self._file, len(content))
-
-
-@contextlib.contextmanager
-def published(inner: PlainProgress, run_id: str, store: str) -> Iterator[PublishedProgress]:
-    """Give progress that is written to a file while the run goes on."""
-    progress = PublishedProgress(inner, run_id, store)
-    try:
-        yield progress
-    finally:
-        progress.end()
 
 
 def live_runs(store: str) -> tuple[LiveRun, ...]:
@@ -313,7 +278,7 @@ def _read(path: Path) -> LiveRun | None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 path.unlink(missing_ok=True)  # nobody holds it: its process was killed
                 return None
-            content: dict[str, Any] = json.loads(file.read(_LARGEST))
+            content: dict[str, Any] = json.loads(file.read(2**20))  # one of eight devices has some thousand bytes
         devices = tuple(DeviceNow(**one) for one in content.pop("devices"))
         return LiveRun(**content, devices=devices)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -3,6 +3,7 @@
 A run may leave out the cases that a store has whole. With a budget it takes the cases first that were tried longest ago.
 """
 
+import contextlib
 import datetime as dt
 import math
 import os
@@ -29,13 +30,11 @@ from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.model.unit import VARIABLE, marked
-from pairbench.report.rows import expanded, ordered
 from pairbench.store.reader import read_frame
 from pairbench.workflow.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.machine import HostWatch, probe_device
-from pairbench.workflow.progress import published
-from pairbench.workflow.requested import Requested
+from pairbench.workflow.progress import PublishedProgress
 from pairbench.workflow.run_files import Kept, Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
 
@@ -44,17 +43,12 @@ COLUMNS = (
     *("status", "reason", "timer", "n_rounds", "launch_status"),
 )
 
-_FINAL = (Status.MISMATCHED, Status.SKIPPED)
-"""Statuses that repeat: the code decides them, and neither load nor luck."""
-
 
 def existing(
     cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
 ) -> set[tuple[str, str]]:
-    """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it.
-
-    `rows` have `COLUMNS`, and are of the same device model and environment.
-    """
+    """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it."""
+    # `rows` have `COLUMNS`, and are of the same device model and environment.
     runs: defaultdict[tuple[str, str], defaultdict[str, dict[Entry, Mapping[str, Any]]]]
     runs = defaultdict(lambda: defaultdict(dict))
     for row in rows:
@@ -62,11 +56,10 @@ def existing(
         runs[row["suite"], row["case"]][row["run_id"]][entry] = row
 
     def has(run: Mapping[Entry, Mapping[str, Any]], planned: PlannedCase) -> bool:
-        hashes = {item.name: item.hash for item in planned.operator.implementations}
+        hashes = {item.name: (planned.operator.definition_hash, item.hash) for item in planned.operator.implementations}
         return all(
             (row := run.get(entry)) is not None
-            and row["definition_hash"] == planned.operator.definition_hash
-            and row["implementation_hash"] == hashes[entry.implementation]
+            and (row["definition_hash"], row["implementation_hash"]) == hashes[entry.implementation]
             and _settled(row, timer, rounds)
             for entry in planned.entries
             if entry not in planned.skipped
@@ -81,7 +74,8 @@ def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
         # A run that was interrupted, or killed, has latencies before it has counts.
         profiled = isinstance(row["launch_status"], str)
         return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
-    return row["status"] in _FINAL and row["reason"] not in _NOT_TRIED
+    # These repeat: the code decides them, and neither load nor luck.
+    return row["status"] in (Status.MISMATCHED, Status.SKIPPED) and row["reason"] not in _NOT_TRIED
 
 
 _NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
@@ -89,10 +83,8 @@ TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition
 
 
 def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
-    """Return cases in the order in which they were last tried: those never tried first, then the oldest.
-
-    A measurement of other code or of another definition is no try. A failure is one, or it would come first forever.
-    """
+    """Return cases in the order in which they were last tried: those never tried first, then the oldest."""
+    # A measurement of other code or of another definition is no try. A failure is one, or it would come first forever.
     newest: dict[tuple[Any, ...], str] = {}
     for row in rows:
         if row["reason"] not in _NOT_TRIED:
@@ -102,29 +94,20 @@ def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> 
     def tried(planned: PlannedCase) -> str:
         operator = planned.operator
         hashes = {item.name: item.hash for item in operator.implementations}
-        runs = [
-            newest.get(
-                (
-                    *(operator.suite, planned.case.key, entry.implementation, entry.mode),
-                    *(operator.definition_hash, hashes[entry.implementation]),
-                ),
-                "",
-            )
+        keys = [
+            (entry.implementation, entry.mode, operator.definition_hash, hashes[entry.implementation])
             for entry in planned.entries
             if entry not in planned.skipped
         ]
-        return min(runs, default="")
+        return min((newest.get((operator.suite, planned.case.key, *key), "") for key in keys), default="")
 
     return tuple(sorted(cases, key=tried))
 
 
 def speedup_halfwidth(records: Sequence[Record]) -> float | None:
     """Return the widest half 95 % interval of the log speedups of one case's variants; None where there is none."""
-    names = [result_of(record).speedup for record in records]
-    ends = [
-        (getattr(record, f"{name}_low"), getattr(record, f"{name}_high"))
-        for record, name in zip(records, names, strict=True)
-    ]
+    named = [(record, result_of(record).speedup) for record in records]
+    ends = [(getattr(record, f"{name}_low"), getattr(record, f"{name}_high")) for record, name in named]
     return max((math.log(high / low) / 2 for low, high in ends if low and high and math.isfinite(high)), default=None)
 
 
@@ -135,17 +118,15 @@ class DoneRun:
     run_id: str
     wall_s: float = 0.0
     measuring_s: dict[str, float] = field(default_factory=dict)
-    """Seconds inside timed calls and the flushes between them, by the device's selector."""
+    """Seconds inside timed calls and the flushes between them, by the device's selector, as the two below."""
     judging_s: dict[str, float] = field(default_factory=dict)
-    """Seconds spent on changing inputs and on judging outputs of timed calls, by the device's selector."""
+    """Seconds spent on changing inputs and on judging outputs of timed calls."""
+    loads: dict[str, HostLoad] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     """Sentences on operators whose inputs take long to make."""
-    loads: dict[str, HostLoad] = field(default_factory=dict)
-    """Other work on the host and the device, by the device's selector."""
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
     kept: Kept | None = None
-    """What the store did not take."""
     error: Exception | None = None
     """The error that ended the run early, to be raised once the measurements have been shown."""
 
@@ -167,6 +148,9 @@ class DoneRun:
 
     def summary(self) -> dict[str, Any]:
         timed = [record for record in self.records if record.n_rounds]
+        untried = {(one.device_name, one.suite, one.case) for one in self.records if one.reason == OUT_OF_BUDGET}
+        kept = self.kept
+        loads = self.loads.items()
         return {
             "wall_s": self.wall_s,
             "measuring_s": self.measuring_s,
@@ -176,18 +160,13 @@ class DoneRun:
             "remarks": self.remarks,
             "remeasured_blocks": remeasured_blocks(timed),
             "host_load": {
-                name: {**vars(load), "remark": load.disturbs(name.partition(":")[0])}
-                for name, load in self.loads.items()
+                name: {**vars(load), "remark": load.disturbs(name.partition(":")[0])} for name, load in loads
             },
             "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
-            "out_of_budget_cases": len(
-                {(one.device_name, one.suite, one.case) for one in self.records if one.reason == OUT_OF_BUDGET}
-            ),
+            "out_of_budget_cases": len(untried),
             "statuses": dict(Counter(record.status for record in self.records)),
             "interrupted": self.interrupted,
-            "not_in_store": None
-            if self.kept is None
-            else {"why": self.kept.why, "folder": self.kept.folder and str(self.kept.folder), "lost": self.kept.lost},
+            "not_in_store": kept and {"why": kept.why, "folder": kept.folder and str(kept.folder), "lost": kept.lost},
         }
 
     def closing_lines(self, store: str | None) -> list[str]:
@@ -202,26 +181,19 @@ class DoneRun:
         )
         stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in summary["stop_reasons"].items())
         stored = "not stored" if store is None else f"stored in {store}"
+        stored += f"{' as far as it went' * bool(self.kept)}{' (interrupted)' * self.interrupted}"
         lines = [
-            f"Run {self.run_id}, {stored}{' as far as it went' if self.kept else ''}"
-            + (" (interrupted)" if self.interrupted else ""),
-            f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
+            f"Run {self.run_id}, {stored}",
+            f"Time: {self.wall_s:.1f} s{f', of which {shares}' if shares else ''}",
             f"Blocks measured again because the device throttled: {summary['remeasured_blocks']}",
         ]
         lines += [f"What ended the measuring: {stops}"] if stops else []
         lines += [f"{remark[0].upper()}{remark[1:]}" for remark in self.remarks]
         return lines + (self.kept.lines() if self.kept else [])
 
-    def plain_records(self) -> list[dict[str, Any]]:
-        return [expanded(record) for record in ordered(self.records)]
 
-
-_STOPS = {
-    PRECISE: "precise enough",
-    TIME_CAP: "out of the case's time",
-    SAMPLE_CAP: "at the most samples",
-    None: "without a reason",
-}
+_STOPS = {None: "without a reason", PRECISE: "precise enough", TIME_CAP: "out of the case's time"}
+_STOPS |= {SAMPLE_CAP: "at the most samples"}
 
 
 def record_run(
@@ -232,13 +204,10 @@ def record_run(
     began: float | None = None,
     filled: Commit | None = None,
 ) -> DoneRun:
-    """Run everything that was selected on the devices and keep the results.
-
-    What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
-    when the command began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
-    """
+    """Run everything that was selected on the devices and keep the results."""
+    # What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
+    # when the command began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
     started = time.monotonic() if began is None else began
-    budgeted = _budgeted(request.config, began)
     config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
     if chosen.survey.broken and not chosen.survey.operators:
         raise SuiteError("; ".join(suite.reason for suite in chosen.survey.broken))
@@ -256,10 +225,11 @@ def record_run(
         writer = files.writer(device)  # a store that cannot be written is known before anything is measured
         watch = HostWatch(device, progress.notify)
         environment, load = probe_device(context, device, watch)
-        plan, requested = _asked(request, environment, plans[device], filled, skip_existing=skip_existing)
-        environment = load.put_in(requested.put_in(environment))
+        plan, environment = _asked(request, environment, plans[device], filled, skip_existing=skip_existing)
+        environment = load.put_in(environment)
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.begin(plan)
+        budgeted = _budgeted(config, began, contexts[device].settings, recorder)
         if budgeted is not None:
             plan = in_order(config, device, plan)
         if not plan.cases and skip_existing:
@@ -270,18 +240,17 @@ def record_run(
             recorder.environment = watch.during(session.states, session.foreign_cores).put_in(environment)
             recorder.keep(outcomes)
 
-        session = DeviceSession(
-            contexts[device], device, plan, Reporter(progress=progress, keep=keep, hold=recorder.hold)
-        )
+        reporter = Reporter(progress=progress, keep=keep, hold=recorder.hold)
+        session = DeviceSession(contexts[device], device, plan, reporter)
         try:
-            session.run(context.settings.rounds, budgeted and budgeted(contexts[device].settings, recorder))
+            session.run(context.settings.rounds, budgeted)
         finally:
             done.take(device, session)
             done.loads[device.selector] = measured = watch.during(session.states, session.foreign_cores)
             watch.end(measured)
 
     try:
-        with published(progress, run.run_id, store_of(config).address) as progress:
+        with contextlib.closing(PublishedProgress(progress, run.run_id, store_of(config).address)) as progress:
             # A plan without cases has nothing to wait for, but for the rows of suites that could not be loaded.
             on_devices(context, tuple(one for one in plans if plans[one].cases or chosen.survey.broken), progress, work)
     except Exception as error:
@@ -297,40 +266,38 @@ def record_run(
 
 def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
     """Return a sort key: a record's index in the order of declaration, for cases finish in any order. Broken suites come first."""
-    declared = [
-        (device.kind, device.uuid, planned.operator.suite, planned.case.key)
-        for device, plan in plans.items()
-        for planned in plan.cases
-    ]
-    places: dict[tuple[str | None, ...], int] = {case: place for place, case in enumerate(declared)}
+    cases = ((device, planned) for device, plan in plans.items() for planned in plan.cases)
+    places: dict[tuple[str | None, ...], int] = {
+        (on.kind, on.uuid, item.operator.suite, item.case.key): index for index, (on, item) in enumerate(cases)
+    }
     return lambda record: places.get((record.device_kind, record.device_uuid, record.suite, record.case), -1)
 
 
 def _asked(
     request: Request, environment: Environment, plan: Plan, filled: Commit | None, *, skip_existing: bool
-) -> tuple[Plan, Requested]:
-    requested = requested_of(request.chosen, environment.device, request.context.settings)
-    if not skip_existing:
-        return plan, requested
-    left = without_existing(request.config, environment, plan, request.progress.notify, filled)
-    return left, requested if len(left.cases) == len(plan.cases) else requested.for_cases(left.cases)
+) -> tuple[Plan, Environment]:
+    """Return a device's plan, and its environment with what was asked for."""
+    requested, count = requested_of(request.chosen, environment.device, request.context.settings), len(plan.cases)
+    if skip_existing:
+        plan = without_existing(request.config, environment, plan, request.progress.notify, filled)
+    if len(plan.cases) < count:
+        names = ((planned.operator.suite, planned.case.key) for planned in plan.cases)
+        requested = replace(requested, select=tuple(names))
+    return plan, requested.put_in(environment)
 
 
-def _budgeted(config: Config, began: float | None) -> Callable[[Settings, Recorder], BudgetedCases] | None:
+def _budgeted(config: Config, began: float | None, settings: Settings, recorder: Recorder) -> BudgetedCases | None:
     """Return the budgeted walk of a device's cases; None without a budget."""
     if began is None or config.budget_s is None:
         return None
-    deadline, seconds = began + config.budget_s, config.budget_s
 
-    def within(settings: Settings, recorder: Recorder) -> BudgetedCases:
-        def width(state: CaseState) -> float | None:
-            rows = recorder.rows.get((state.planned.operator.suite, state.planned.case.key), {})
-            return speedup_halfwidth(tuple(rows.values()))
+    def width(state: CaseState) -> float | None:
+        rows = recorder.rows.get((state.planned.operator.suite, state.planned.case.key), {})
+        return speedup_halfwidth(tuple(rows.values()))
 
-        budget = Budget(deadline=deadline, seconds=seconds, rounds=settings.rounds, case_seconds=settings.case_seconds)
-        return BudgetedCases(budget, width, settings.target)
-
-    return within
+    deadline, rounds = began + config.budget_s, settings.rounds
+    budget = Budget(deadline=deadline, seconds=config.budget_s, rounds=rounds, case_seconds=settings.case_seconds)
+    return BudgetedCases(budget, width, settings.target)
 
 
 def in_order(config: Config, device: Device, plan: Plan) -> Plan:
@@ -346,12 +313,8 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
 def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
     """Return a run that begins now, of the commit that is checked out unless it is given."""
     now = dt.datetime.now(dt.UTC)
-    return Run(
-        run_id=marked(stamp(now), os.environ.get(VARIABLE)),
-        started_at=now.isoformat(timespec="milliseconds"),
-        commit=commit or read_commit(checkout),
-        confirms=confirms,
-    )
+    run_id, started_at = marked(stamp(now), os.environ.get(VARIABLE)), now.isoformat(timespec="milliseconds")
+    return Run(run_id=run_id, started_at=started_at, commit=commit or read_commit(checkout), confirms=confirms)
 
 
 def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:
@@ -387,16 +350,10 @@ def checkout_of(chosen: Chosen, config: Config) -> Path:
 
 
 def without_existing(
-    config: Config,
-    environment: Environment,
-    plan: Plan,
-    notify: Callable[[str], None],
-    commit: Commit | None = None,
+    config: Config, environment: Environment, plan: Plan, notify: Callable[[str], None], commit: Commit | None = None
 ) -> Plan:
-    """Return a device's plan without the cases that this code was measured in, on this model and in this environment.
-
-    With a commit, only its own results count. Failures, timeouts and lack of memory are tried again.
-    """
+    """Return a device's plan without the cases that this code was measured in, on this model and in this environment."""
+    # With a commit, only its own results count. Failures, timeouts and lack of memory are tried again.
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
     if commit is None and VARIABLE in os.environ:

@@ -3,14 +3,16 @@
 With `--changed-since` it is also what differs from a commit and what is left out.
 """
 
+import functools
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from pairbench.model.environment import Environment
-from pairbench.model.plan import OperatorDescription, PlannedCase
+from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record, Series
 from pairbench.plan import Selection, names_implementation
 
@@ -25,7 +27,6 @@ class Narrowed:
     """The operators that differ from a commit's, the untouched ones measured as a control, and those left out."""
 
     ref: str
-    """The commit as the user named it."""
     sha: str
     changed: dict[OperatorKey, str]
     """The difference of each changed operator."""
@@ -40,35 +41,30 @@ class Narrowed:
     def select(
         self, operators: Iterable[OperatorDescription], tiers: Collection[str], named: Collection[str | None]
     ) -> Iterator[tuple[str, str | None]]:
-        """Yield suite and pattern of everything that is asked for, with what is gone: that is missing, and not left out.
-
-        `tiers` are the measured tiers, and `named` the cases measured whatever their tier.
-        """
+        """Yield suite and pattern of everything that is asked for, with what is gone: that is missing, and not left out."""
+        # `tiers` are the measured tiers, and `named` the cases measured whatever their tier.
         for operator in operators:
             if (operator.suite, operator.name) in self.whole:
                 yield operator.suite, operator.name
             else:
-                yield from (
-                    (operator.suite, case.key) for case in operator.cases if case.tier in tiers or case.key in named
-                )
+                keys = (case.key for case in operator.cases if case.tier in tiers or case.key in named)
+                yield from ((operator.suite, key) for key in keys)
         yield from self.gone
 
     def lines(self) -> list[str]:
         """Return what is measured and what is left out, in words."""
         since = f"{self.ref} ({self.sha[:7]})"
         number, names = len(self.left_out), [name for _, name in self.left_out]
-        untouched = f"{number} operator{'' if number == 1 else 's'} untouched and left out: {_listed(names)}"
         gone = [name if name is not None else suite for suite, name in self.gone]
-        lines = [f"Gone since {since}: {_listed(gone)}"] if gone else []
-        if not self.changed:
-            return [f"No operator differs from {since}", *lines, *([untouched] if self.left_out else [])]
         changed = [f"{name} ({reason})" for (_, name), reason in self.changed.items()]
-        lines.insert(0, f"Changed since {since}: {_listed(changed)}")
-        if self.control:
-            lines.append(
-                f"Untouched, as a control that tells whether the machine moved: {_listed([*self.control.values()])}"
-            )
-        return [*lines, *([untouched] if self.left_out else [])]
+        lines = [f"Changed since {since}: {_listed(changed)}" if changed else f"No operator differs from {since}"]
+        lines += [f"Gone since {since}: {_listed(gone)}"] if gone else []
+        if changed and self.control:
+            controls = _listed([*self.control.values()])
+            lines.append(f"Untouched, as a control that tells whether the machine moved: {controls}")
+        if number:
+            lines.append(f"{number} operator{'s' * (number > 1)} untouched and left out: {_listed(names)}")
+        return lines
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -122,18 +118,10 @@ class Requested:
         chosen = (Selection(text="", suite=suite, pattern=pattern) for suite, pattern in self.select)
         return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
 
-    def for_cases(self, cases: Iterable[PlannedCase]) -> "Requested":
-        return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
-
     def put_in(self, environment: Environment) -> Environment:
         """Return the environment with this value stored in it."""
-        plain = {
-            "select": [list(pair) for pair in self.select],
-            "suites": sorted(self.suites),
-            "tiers": sorted(self.tiers),
-            "modes": sorted(self.modes),
-            "implementations": sorted(self.implementations),
-        }
+        plain: dict[str, Any] = {"select": [list(pair) for pair in self.select]}
+        plain |= {name: sorted(getattr(self, name)) for name in ("suites", "tiers", "modes", "implementations")}
         observed = {**environment.rest.get("observed", {}), _KEY: plain}
         return replace(environment, rest={**environment.rest, "observed": observed})
 
@@ -142,13 +130,13 @@ class Requested:
         """Return the request in a record's environment; None for runs that did not store it."""
         try:
             stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
-            return stored and cls(
-                select=tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"]),
-                suites=frozenset(moved.get(suite, suite) for suite in stored["suites"]),
-                tiers=frozenset(stored["tiers"]),
-                modes=frozenset(stored["modes"]),
-                implementations=frozenset(stored.get("implementations", ())),
-            )
+            if not stored:
+                return None
+            select = tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"])
+            suites = frozenset(moved.get(suite, suite) for suite in stored["suites"])
+            tiers, modes = frozenset(stored["tiers"]), frozenset(stored["modes"])
+            names = frozenset(stored.get("implementations", ()))
+            return cls(select=select, suites=suites, tiers=tiers, modes=modes, implementations=names)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -158,7 +146,6 @@ class Scope:
     """The requests of several runs, by device model."""
 
     requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
-    """The request of each run, by device model."""
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
     """Device, suite, mode and tier of everything in runs without a stored request."""
     broken: frozenset[tuple[str, str]] = frozenset()
@@ -175,33 +162,25 @@ class Scope:
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], moved: Mapping[str, str]) -> "Scope":
         """Return the scope of rows with `SCOPE_COLUMNS`, whose suites have their new names; requests are stored with the old ones."""
-        requested: dict[str, dict[Requested, None]] = {}
+        requested: dict[str, dict[Requested, None]] = defaultdict(dict)
         held, broken = set(), set()
-        known: dict[str | None, Requested | None] = {}
+        read = functools.cache(lambda text: Requested.read(text, moved))
         for row in rows:
-            text = row["environment"]
-            if text not in known:
-                known[text] = Requested.read(text, moved)
             if row["mode"] is None:
                 broken.add((row["device_name"], row["suite"]))
-            if (found := known[text]) is not None:
-                requested.setdefault(row["device_name"], {})[found] = None
+            if (of_run := read(row["environment"])) is not None:
+                requested[row["device_name"]][of_run] = None
             elif row["mode"] is not None:
                 held.add((row["device_name"], row["suite"], row["mode"], row["tier"]))
-        return cls(
-            requested={device: tuple(several) for device, several in requested.items()},
-            held=frozenset(held),
-            broken=frozenset(broken),
-        )
+        by_device = {device: tuple(of_device) for device, of_device in requested.items()}
+        return cls(requested=by_device, held=frozenset(held), broken=frozenset(broken))
 
     @classmethod
     def of_records(cls, records: Iterable[Record], moved: Mapping[str, str]) -> "Scope":
         """Return the scope of the runs of these records."""
         # A run that measured suspects again was asked to measure no more than them.
-        return cls.of(
-            ({name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms),
-            moved,
-        )
+        own = (record for record in records if not record.confirms)
+        return cls.of(({name: getattr(record, name) for name in SCOPE_COLUMNS} for record in own), moved)
 
 
 def _folder(suite: str) -> str:

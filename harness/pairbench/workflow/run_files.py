@@ -15,7 +15,6 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.spool import Spool, push, waiting
 from pairbench.store.writer import RunWriter
 
-_PROVISIONAL_RESAMPLES = 100
 _Case = tuple[str, str]
 
 
@@ -35,7 +34,6 @@ class Recorder:
     controls: dict[_Case, list[Outcome]] = field(default_factory=dict)
     """The final outcomes of each case's baseline, one for each mode."""
     sampled: set[tuple[object, ...]] = field(default_factory=set)
-    """The entries and rounds with stored samples."""
 
     def keep(self, outcomes: list[Outcome]) -> list[Record]:
         """Store some outcomes of one case that are final, and return their rows."""
@@ -49,7 +47,7 @@ class Recorder:
 
     def hold(self, outcomes: list[Outcome]) -> None:
         """Store outcomes of one case that another round will replace, in case the process is killed before."""
-        records = to_records(self.run, self.environment, outcomes, resamples=_PROVISIONAL_RESAMPLES)
+        records = to_records(self.run, self.environment, outcomes, resamples=100)
         with self.lock:
             self._store(outcomes, records)
 
@@ -94,12 +92,9 @@ class Kept:
     """The files that could be written nowhere: only the command's output has their rows."""
 
     def lines(self) -> list[str]:
-        lines = [f"The store failed: {self.why}"]
-        if self.folder is not None:
-            lines.append(f"What it did not take is in {self.folder}; `pairbench store push` publishes it")
-        if self.lost:
-            lines.append(f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else")
-        return lines
+        kept = [f"What it did not take is in {self.folder}; `pairbench store push` publishes it"]
+        lost = [f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else"]
+        return [f"The store failed: {self.why}", *(kept if self.folder else []), *(lost if self.lost else [])]
 
 
 class RunFiles:
@@ -107,17 +102,14 @@ class RunFiles:
 
     def __init__(self, run: Run, store: str | StoreLocation, notify: Callable[[str], None]) -> None:
         """Prepare the spool; no file is made yet."""
-        self._run = run
-        self._location = StoreLocation.of(store)
-        self._notify = notify
+        self._run, self._location, self._notify = run, StoreLocation.of(store), notify
         self._spool = Spool(self._location, run.run_id, notify)
         self._writers: dict[str, RunWriter] = {}
         self._lock = threading.Lock()
 
     def remind(self) -> None:
         """Report how many earlier runs have results that the store did not take."""
-        count = sum(one.store == self._location.address for one in waiting())
-        if count:
+        if count := sum(one.store == self._location.address for one in waiting()):
             self._notify(
                 f"pairbench: results of {count} earlier run{'s' if count > 1 else ''} wait for store {self._location.name!r}; "
                 "`pairbench store push` publishes them"
@@ -127,13 +119,8 @@ class RunFiles:
         """Return the writer of a device model's files."""
         with self._lock:
             if device.slug not in self._writers:
-                writer = RunWriter(
-                    self._location,
-                    run_id=self._run.run_id,
-                    device_slug=device.slug,
-                    month=self._run.started_at[:7],
-                    publish=self._spool.publish,
-                )
+                names = {"run_id": self._run.run_id, "device_slug": device.slug, "month": self._run.started_at[:7]}
+                writer = RunWriter(self._location, **names, publish=self._spool.publish)
                 self._writers[device.slug] = writer.__enter__()
             return self._writers[device.slug]
 

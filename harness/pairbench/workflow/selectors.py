@@ -1,6 +1,8 @@
 """What the words for one side of a comparison mean: which runs, of which store."""
 
+import contextlib
 import datetime as dt
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +25,8 @@ WORDS = (
 
 _AHEAD = dt.timedelta(hours=1)
 """The largest lead of a clock before a run counts as one from the future."""
-_TOGETHER = dt.timedelta(days=1)
-"""The most time between the newest runs of device models that are judged together."""
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
-_SHA = re.compile(r"[0-9a-f]{4,40}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +53,10 @@ class RunSelector:
     """Finds the runs of a store that a word of the command line names."""
 
     def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
-        """Take an opened store.
-
-        Runs that began after `now` are left out of what is picked by time. As a reference, a branch or another store stands for `window` runs.
-        """
+        """Take an opened store."""
+        # Runs that began after `now` are left out of what is picked by time. As a reference, a branch or another store stands for `window` runs.
         self.index = index
-        self._repository = repository
-        self._now = now
-        self._window = window
+        self._repository, self._now, self._window = repository, now, window
         self._notes: list[str] = []
         self._future: dict[str, str] = {}
 
@@ -70,20 +65,17 @@ class RunSelector:
         return cls(RunIndex.of_store(store), Repository(folder), now=dt.datetime.now(dt.UTC))
 
     def pick(self, text: str, *, against: Picked | None = None) -> Picked:
-        """Return the runs that a text names, see `WORDS`.
-
-        With `against`, the current side, a reference for it is picked: `last:N`, a branch or a store are several runs earlier than that. As
-        the current side, a branch or a store is its newest run.
-        """
+        """Return the runs that a text names, see `WORDS`."""
+        # With `against`, the current side, a reference for it is picked: `last:N`, a branch or a store are several runs earlier than that. As
+        # the current side, a branch or a store is its newest run.
         picked = self._pick(text, against)
         if against is None:
             return picked
         taken = {head.run_id for head in against.heads}
         heads = tuple(head for head in picked.heads if head.run_id not in taken)
         if not heads and picked.heads:
-            raise StoreError(
-                f"{text!r} is the current side itself ({', '.join(sorted(taken))}); name another reference"
-            )
+            itself = f"{text!r} is the current side itself ({', '.join(sorted(taken))})"
+            raise StoreError(f"{itself}; name another reference")
         # A run that could load no suite is a reference for nothing; alone it stays, so that this can be said of it.
         return replace(picked, heads=tuple(head for head in heads if head.has_series) or heads)
 
@@ -91,7 +83,10 @@ class RunSelector:
         if text.endswith(".parquet"):
             index = RunIndex.of_file(text, moved=self.index.place.moved)
             return Picked(asked=redacted(text), index=index, heads=tuple(index))
-        if "://" in text or _is_store(text):
+        is_store = "://" in text
+        with contextlib.suppress(OSError, ValueError):  # a text that no path can be
+            is_store = is_store or (Path(text) / "records").is_dir()
+        if is_store:
             index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
             return Picked(asked=redacted(text), index=index, heads=self._newest(index, self._window if against else 1))
@@ -105,9 +100,8 @@ class RunSelector:
             known = against is not None and any(head.branch == text for head in self.index)
         # What is there, though not before the current side, is nothing to compare with, and no mistake.
         if not heads and not known:
-            raise StoreError(
-                f"{text!r} names no run of store {self.index.name!r}; {self._there_is()}; expected {WORDS}"
-            )
+            nothing = f"{text!r} names no run of store {self.index.name!r}"
+            raise StoreError(f"{nothing}; {self._there_is()}; expected {WORDS}")
         return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=heads)
 
     def is_past(self, head: IndexedRun) -> bool:
@@ -141,31 +135,23 @@ class RunSelector:
 
     def _newest_of_devices(self) -> tuple[IndexedRun, ...]:
         """Return the newest run of each device model that began within a day of the newest of all, with the runs that confirm them."""
-        found: list[IndexedRun] = []
+        newest: list[IndexedRun] = []
         seen: set[str] = set()
         for head in self.index:
             if not head.has_series or head.confirms is not None or not self.is_past(head):
                 continue
-            if found and found[0].named and head.named and found[0].named - head.named > _TOGETHER:
+            if newest and newest[0].named and head.named and newest[0].named - head.named > dt.timedelta(days=1):
                 break
             if not head.devices <= seen:
-                found.append(head)
+                newest.append(head)
                 seen |= head.devices
-        return _with_confirming(self.index, found)
+        return _with_confirming(self.index, newest)
 
     def _newest(
-        self,
-        index: RunIndex,
-        count: int,
-        against: Picked | None = None,
-        *,
-        behind: int = 0,
-        branch: str | None = None,
+        self, index: RunIndex, count: int, against: Picked | None = None, *, behind: int = 0, branch: str | None = None
     ) -> tuple[IndexedRun, ...]:
-        """Return `count` runs after the newest `behind`, earlier than those of `against`, with the runs that confirm them.
-
-        A run that could load no suite is left out: it says nothing of any series.
-        """
+        """Return `count` runs after the newest `behind`, earlier than those of `against`, with the runs that confirm them."""
+        # A run that could load no suite is left out: it says nothing of any series.
         before = min((head.run_id for head in against.heads), default=None) if against else None
 
         def wanted(head: IndexedRun) -> bool:
@@ -193,15 +179,12 @@ class RunSelector:
         named = self.index.beginning(text)
         if exact := tuple(head for head in named if head.run_id == text):
             return _with_confirming(self.index, exact)
-        sha_like = _SHA.fullmatch(text) is not None
-        commits = (
-            {head.commit for head in self.index if head.commit and head.commit.startswith(text)} if sha_like else set()
-        )
+        is_hash = re.fullmatch(r"[0-9a-f]{4,40}", text) is not None
+        commits = {head.commit for head in self.index if is_hash and head.commit and head.commit.startswith(text)}
         if len(named) + len(commits) > 1:
-            shown = ", ".join(
-                [*(head.run_id for head in named[:4]), *(f"commit {sha[:12]}" for sha in sorted(commits)[:4])]
-            )
-            raise StoreError(f"{text!r} begins several in store {self.index.name!r}: {shown}; give more of it")
+            shown = [*(head.run_id for head in named[:4]), *(f"commit {sha[:12]}" for sha in sorted(commits)[:4])]
+            several = f"{text!r} begins several in store {self.index.name!r}"
+            raise StoreError(f"{several}: {', '.join(shown)}; give more of it")
         if named:
             return _with_confirming(self.index, named)
         if any(head.branch == text for head in self.index):
@@ -211,9 +194,8 @@ class RunSelector:
             return ()
         heads = tuple(head for head in self.index if head.commit == sha)
         if not heads:
-            raise StoreError(
-                f"no run of store {self.index.name!r} is of commit {sha[:12]} ({text}); {self._there_is()}"
-            )
+            nothing = f"no run of store {self.index.name!r} is of commit {sha[:12]} ({text})"
+            raise StoreError(f"{nothing}; {self._there_is()}")
         # What lay uncommitted beside a commit is another state of the code.
         if clean := tuple(head for head in heads if not head.dirty):
             return _with_confirming(self.index, clean)
@@ -221,20 +203,12 @@ class RunSelector:
         return heads
 
     def _there_is(self) -> str:
-        heads = self.index.first(5)
         runs = []
-        for head in heads:
+        for head in self.index.first(5):
             commit = ", ".join(filter(None, [head.branch, (head.commit or "")[:7]])) or "no commit"
             runs.append(f"{head.run_id} ({commit}{'' if head.has_series else ', which could load no suite'})")
         newest = f"the newest runs are {', '.join(runs)}" if runs else "no run of it can be read"
         return "; ".join([newest, *self.index.problems])
-
-
-def _is_store(text: str) -> bool:
-    try:
-        return (Path(text) / "records").is_dir()
-    except (OSError, ValueError):  # a text that no path can be
-        return False
 
 
 def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[IndexedRun, ...]:
@@ -243,13 +217,9 @@ def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[Inde
         return ()
     ids = {head.run_id for head in heads}
     oldest = min(ids)
-    together = list(heads)
-    for head in index:
-        if head.run_id < oldest:  # what confirms a run comes after it
-            break
-        if head.confirms in ids and head.run_id not in ids:
-            together.append(head)
-    return tuple(sorted(together, key=lambda head: head.run_id, reverse=True))
+    later = itertools.takewhile(lambda head: head.run_id >= oldest, index)  # what confirms a run comes after it
+    confirming = [head for head in later if head.confirms in ids and head.run_id not in ids]
+    return tuple(sorted([*heads, *confirming], key=lambda head: head.run_id, reverse=True))
 
 
 def _span(text: str) -> tuple[dt.datetime, dt.datetime]:

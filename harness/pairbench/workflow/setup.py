@@ -24,7 +24,6 @@ from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_AGAIN_S = 0.001
 
 
 class _Asked(SystemExit):
@@ -33,20 +32,18 @@ class _Asked(SystemExit):
 
 @contextlib.contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """End a command at once on Ctrl-C, SIGTERM and SIGHUP, with its cleaning up and exit code 130.
-
-    Python drops exceptions in a few places, such as the callbacks of imports, with a traceback on stderr. There the exception is raised
-    again a moment later.
-    """
+    """End a command at once on Ctrl-C, SIGTERM and SIGHUP, with its cleaning up and exit code 130."""
+    # Python drops exceptions in a few places, such as the callbacks of imports, with a traceback on stderr. There the exception is raised
+    # again a moment later.
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise _Asked(130)
 
-    def dropped(told: "sys.UnraisableHookArgs") -> None:
-        if isinstance(told.exc_value, _Asked):
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    def dropped(unraisable: "sys.UnraisableHookArgs") -> None:
+        if isinstance(unraisable.exc_value, _Asked):
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
         else:
-            before(told)
+            before(unraisable)
 
     before: Callable[[Any], object] = sys.unraisablehook
     with on_signals(end, more=(signal.SIGALRM,)):
@@ -118,10 +115,9 @@ def catalogue_folder(name: str) -> Path:
 def shown(file: Path, config: Config) -> str:
     """Return the name of a suite in records: the same wherever the checkout, pairbench or the user's current folder are."""
     path, catalogue = file.resolve(), catalogue_folder("suites")
-    if config.written is not None and path.is_relative_to(config.written.resolve()):
-        return path.relative_to(
-            config.written.resolve()
-        ).as_posix()  # its folder is gone, and another one, with the next call
+    written = config.written and config.written.resolve()
+    if written is not None and path.is_relative_to(written):
+        return path.relative_to(written).as_posix()  # its folder is gone, and another one, with the next call
     if path.is_relative_to(catalogue):
         return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()
@@ -156,11 +152,9 @@ def make_context(
     quick: bool = False,
     interrupted: threading.Event | None = None,
 ) -> "Iterator[WorkerContext]":
-    """Give a context with launchers and a cache folder that is removed in the end, so that first calls are first calls.
-
-    `suites` are loaded later: where they name torch's compiler, all workers load it. Workers that only describe suites need less. A
-    `quick` context is for `try`: its compiled code stays for the next time, and threads of forked workers wait as an interpreter's do.
-    """
+    """Give a context with launchers and a cache folder that is removed in the end, so that first calls are first calls."""
+    # `suites` are loaded later: where they name torch's compiler, all workers load it. Workers that only describe suites need less. A
+    # `quick` context is for `try`: its compiled code stays for the next time, and threads of forked workers wait as an interpreter's do.
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
@@ -170,10 +164,7 @@ def make_context(
     if not describes and ("compile" in config.settings.modes or names_compiler(suites, config.root)):
         needed = Preload.COMPILER
     sweep_folders()
-    with (
-        open_launchers(yielding=not quick) as launchers,
-        held_folder() as own,
-    ):
+    with open_launchers(yielding=not quick) as launchers, held_folder() as own:
         cache = (kept_compilations() if quick else None) or own
         bytecode = kept_bytecode()
         prepare(launchers, cache, needed, bytecode)
@@ -209,22 +200,16 @@ class Chosen:
     implementations: tuple[str, ...] = ()
     """Names or globs, empty for all; the baseline is taken anyway."""
     narrowed: Narrowed | None = None
-    """The restriction by `--changed-since`."""
 
     def operators(self) -> tuple["OperatorDescription", ...]:
         """Return the selected operators, each with its selected cases."""
         if not self.selections:
             return self.survey.operators
-        narrowed = (
-            replace(
-                operator,
-                cases=tuple(
-                    case for case in operator.cases if any(one.takes(operator, case) for one in self.selections)
-                ),
-            )
-            for operator in self.survey.operators
-        )
-        return tuple(operator for operator in narrowed if operator.cases)
+        taken = []
+        for operator in self.survey.operators:
+            cases = [case for case in operator.cases if any(one.takes(operator, case) for one in self.selections)]
+            taken += [replace(operator, cases=tuple(cases))] if cases else []
+        return tuple(taken)
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
@@ -233,13 +218,9 @@ def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requeste
     select = tuple((selection.suite, selection.pattern) for selection in chosen.selections)
     if chosen.narrowed is not None:
         select = tuple(chosen.narrowed.select(chosen.operators(), tiers, {pattern for _, pattern in select}))
-    return Requested(
-        select=select,
-        suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
-        tiers=tiers,
-        modes=frozenset(settings.modes),
-        implementations=frozenset(chosen.implementations),
-    )
+    suites = frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken})
+    modes, implementations = frozenset(settings.modes), frozenset(chosen.implementations)
+    return Requested(select=select, suites=suites, tiers=tiers, modes=modes, implementations=implementations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,9 +280,8 @@ def load(context: "WorkerContext", asked: SelectedSuites, implementations: Itera
     """Load suites in a worker, which also finds the devices."""
     from pairbench.execute.parent.scout import survey
 
-    return Chosen(
-        survey=survey(context, asked.suites), selections=asked.selections, implementations=tuple(implementations)
-    )
+    surveyed = survey(context, asked.suites)
+    return Chosen(survey=surveyed, selections=asked.selections, implementations=tuple(implementations))
 
 
 def ask(config: Config, select: list[str] | None) -> SelectedSuites:
@@ -314,7 +294,10 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
         if selection.suite is None:
             selections.append(selection)
             continue
-        inside = find_suites((_there(selection.suite, config),))
+        path = Path(selection.suite)
+        if not path.exists() and (new := moved_here(config).get(selection.suite)):
+            raise SuiteError(f"suite {selection.suite!r} is {new!r} now; name that")
+        inside = find_suites((path,))
         if not inside:
             raise SuiteError(
                 f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
@@ -329,17 +312,9 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
     return SelectedSuites(suites=suites, selections=narrowed)
 
 
-def _there(name: str, config: Config) -> Path:
-    path = Path(name)
-    new = None if path.exists() else moved_here(config).get(name)
-    if new is not None:
-        raise SuiteError(f"suite {name!r} is {new!r} now; name that")
-    return path
-
-
 def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...]:
     """Return SELECT arguments for stored records: files and folders by the names that records have."""
-    found: list[Selection] = []
+    selections: list[Selection] = []
     moved = moved_here(config)
     for text in select:
         selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
@@ -347,8 +322,8 @@ def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...
         if suite is not None:
             path = Path(suite)
             suite = moved.get(suite) or (f"{shown(path, config)}{'/' * path.is_dir()}" if path.exists() else suite)
-        found.append(replace(selection, suite=suite))
-    return narrow(found)
+        selections.append(replace(selection, suite=suite))
+    return narrow(selections)
 
 
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
@@ -366,11 +341,8 @@ def store_of(config: Config) -> "StoreLocation":
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Return the devices that `--device` names."""
     gpus = tuple(device for device in devices if device.kind == "cuda")
-    cpu = devices[-1]
-    if wanted == "auto":
-        return gpus[:1] or (cpu,)
-    if wanted == "all":
-        return gpus or (cpu,)
+    if wanted in ("auto", "all"):
+        return (gpus[:1] if wanted == "auto" else gpus) or devices[-1:]
     named = tuple(device for device in devices if device.selector == ("cuda:0" if wanted == "cuda" else wanted))
     if not named:
         known = ", ".join(f"{device.selector} ({device.name})" for device in devices)
@@ -379,10 +351,8 @@ def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]
 
 
 def stamp(at: "dt.datetime") -> str:
-    """Return a unique name that sorts by the millisecond.
-
-    Runs are in the order of their names, and a run that confirms another may begin in the same second.
-    """
+    """Return a unique name that sorts by the millisecond."""
+    # Runs are in the order of their names, and a run that confirms another may begin in the same second.
     import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
 
     return f"{at:%Y%m%dT%H%M%S}-{at.microsecond // 1000:03d}{secrets.token_hex(3)}"
