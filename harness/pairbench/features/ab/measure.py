@@ -17,6 +17,7 @@ from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
+from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side
 from pairbench.model.comparison import (
@@ -41,7 +42,7 @@ from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
-from pairbench.workflow.devices import Reporter, on_devices
+from pairbench.workflow.devices import Reporter
 from pairbench.workflow.git import open_checkouts
 from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.progress import PlainProgress, open_progress
@@ -125,18 +126,16 @@ class SideBySide:
     """The result of measuring two commits in turns."""
 
     comparison: Comparison
-    """The changes of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
     """The rows of both sides: one for each series, and a second where it was measured again."""
     parts: tuple[Parts, Parts]
-    """The outcomes behind these rows, with raw samples."""
     environment: Environment
     outputs: dict[Series, OutputsCompared]
     broken: tuple[str, ...] = ()
     """The errors of suites of the current side that cannot be loaded and have no compared series."""
 
     def plain(self, *, strict: bool) -> dict[str, Any]:
-        reference, current = ([expanded(record) for record in side] for side in self.records)
+        reference, current = (list(map(expanded, side)) for side in self.records)
         return {
             **document(self.comparison),
             "strict": strict,
@@ -154,7 +153,6 @@ class Turns:
     sides: tuple[LoadedSide, LoadedSide]
     """The reference, then the current side."""
     device: str
-    """The value of `--device`."""
     scratch: Path
     """A folder for outputs that one side passes to the other."""
     progress: PlainProgress
@@ -174,9 +172,8 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
         named, against = (f"{side.asked} ({side.commit.sha[:7]})" for side in (head, base))
         progress.notify(f"pairbench: {named} against {against}")
         sides = (load_side(config, context, arguments, base), load_side(config, context, arguments, head))
-        return measure(
-            Turns(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
-        )
+        turns = Turns(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
+        return measure(turns)
 
 
 def measure(loaded: Turns) -> SideBySide:
@@ -190,16 +187,12 @@ def measure(loaded: Turns) -> SideBySide:
     plans = _plans(loaded.sides, device)
     devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
     device = equipped(device, devices, [case for plan in plans for case in plan.cases])
-    done: list[SideBySide] = []
-    on_devices(
-        loaded.context,
-        (device,),
-        loaded.progress,
-        lambda device: done.append(_Measurement(loaded, plans, device).run()),
-    )
-    if loaded.context.interrupted.is_set():
+    interrupted = loaded.context.interrupted
+    with device_lock(device, loaded.progress.notify, interrupted.is_set) as held:
+        done = _Measurement(loaded, plans, device).run() if held else None
+    if done is None or interrupted.is_set():
         raise InterruptedRunError
-    return done[0]
+    return done
 
 
 def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, Plan]:
@@ -343,10 +336,7 @@ class _Measurement:
 
 def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
     outcomes = (state.outcome(entry) for entry in state.planned.entries)
-    return [
-        replace(outcome, rounds=tuple(timed for timed in outcome.rounds if timed.round in rounds))
-        for outcome in outcomes
-    ]
+    return [replace(one, rounds=tuple(timed for timed in one.rounds if timed.round in rounds)) for one in outcomes]
 
 
 def open_store(config: Config, history: Config) -> StoreLocation:

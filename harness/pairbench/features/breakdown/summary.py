@@ -162,9 +162,8 @@ class SpotTime:
 
     spot: SourceLine
     ns: float | None
-    """Nanoseconds of the line; None where the share of the work is unknown."""
+    """None where the share of the work is unknown."""
     waits: int
-    """The number of waits for the device in the trace."""
 
 
 def parts_ns(breakdown: Breakdown) -> float:
@@ -177,7 +176,6 @@ def off_by(breakdown: Breakdown) -> float | None:
 
 
 def agrees(breakdown: Breakdown) -> bool:
-    """Return whether the parts add up to the whole."""
     return abs(parts_ns(breakdown) - breakdown.whole_ns) <= max(_AGREES * breakdown.whole_ns, _AGREES_NS)
 
 
@@ -193,8 +191,7 @@ def _kinds(breakdown: Breakdown) -> Callable[[WorkTotal], str]:
 
 def by_kind(breakdown: Breakdown) -> list[BreakdownRow]:
     kind = _kinds(breakdown)
-    rows = _rows(breakdown.pieces, kind, kind)
-    return sorted(rows, key=lambda row: (-row.ns, KINDS.index(row.kind)))
+    return sorted(_rows(breakdown.pieces, kind, kind), key=lambda row: (-row.ns, KINDS.index(row.kind)))
 
 
 def by_kernel(breakdown: Breakdown) -> list[BreakdownRow]:
@@ -212,13 +209,13 @@ def _rows(
         groups.setdefault((name(piece), kind(piece)), []).append(piece)
     return [
         BreakdownRow(
-            name=of[0],
-            kind=of[1],
+            name=name_,
+            kind=kind_,
             count=sum(piece.count for piece in group),
             launches=sum(piece.launches for piece in group),
             ns=sum(piece.ns for piece in group),
         )
-        for of, group in groups.items()
+        for (name_, kind_), group in groups.items()
     ]
 
 
@@ -233,7 +230,6 @@ def by_line(breakdown: Breakdown) -> list[SpotTime]:
 
 
 def unexplained_waits(breakdown: Breakdown) -> int:
-    """Return the number of waits in the trace that belong to no known line."""
     return sum(wait.count for wait in breakdown.waits if wait.spot is None)
 
 
