@@ -103,8 +103,7 @@ class Backfilled:
     filled: list[Filled] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     interrupted: bool = False
-    not_in_store: str | None = None
-    """The store's error that ended the backfill."""
+    not_in_store: str | None = None  # the store's error that ended the backfill
 
     @property
     def exit_code(self) -> int:

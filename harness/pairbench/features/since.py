@@ -27,8 +27,7 @@ class TouchedSuite:
 
     suite: str
     file: Path
-    was: Path | None
-    """The path in the commit; None where the suite is new."""
+    was: Path | None  # the path in the commit; None where the suite is new
     unhashed: tuple[str, ...]
     """The differing files that no hash covers, so that they may concern every operator of the suite."""
 
@@ -40,8 +39,7 @@ class FilesSince:
     repository: Path
     sha: str
     there: frozenset[Path]
-    differing: frozenset[Path]
-    """Files of the commit that have changed or are gone."""
+    differing: frozenset[Path]  # files of the commit that have changed or are gone
 
     @classmethod
     def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":

@@ -40,9 +40,6 @@ def _pushed(one: Waiting, config: Config, *, given: bool) -> dict[str, Any]:
     return row | {"store": location.address, "outcome": PUBLISHED, "files": done.files}
 
 
-_DAYS = {"d": 1, "w": 7, "y": 365}
-
-
 def compact_store(config: Config, *, keep: int) -> Iterator[Merged]:
     """Merge old records, and yield each merge."""
     yield from compact(_store_with_files(config), keep=keep)
@@ -76,4 +73,4 @@ def _days(text: str) -> int:
     found = re.fullmatch(r"([1-9]\d{0,4})([dwy])", text)
     if found is None:
         raise UsageError(f"--older {text!r} is no age, expected days, weeks or years, such as 90d, 12w or 1y")
-    return int(found[1]) * _DAYS[found[2]]
+    return int(found[1]) * {"d": 1, "w": 7, "y": 365}[found[2]]

@@ -24,11 +24,9 @@ class Arguments:
 
     repository: Path
     base: str
-    head: str | None
-    """The commit that is judged; None for the working tree."""
+    head: str | None  # the commit that is judged; None for the working tree
     select: tuple[str, ...]
-    implementations: tuple[str, ...]
-    """Names or globs; empty for all."""
+    implementations: tuple[str, ...]  # names or globs; empty for all
 
     def suites(self, config: Config) -> tuple[Path, ...]:
         """Return the suite files of the working tree; a commit may have others."""
@@ -43,8 +41,7 @@ class LoadedSide:
     checkout: Checkout
     context: WorkerContext
     chosen: Chosen
-    nothing: UsageError | None = None
-    """The error, if the side has nothing of the selection."""
+    nothing: UsageError | None = None  # the error, if the side has nothing of the selection
 
 
 def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:

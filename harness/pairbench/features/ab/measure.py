@@ -150,11 +150,9 @@ class Turns:
     """Two loaded commits, and the settings by which they are measured in turns."""
 
     context: WorkerContext
-    sides: tuple[LoadedSide, LoadedSide]
-    """The reference, then the current side."""
+    sides: tuple[LoadedSide, LoadedSide]  # the reference, then the current side
     device: str
-    scratch: Path
-    """A folder for outputs that one side passes to the other."""
+    scratch: Path  # a folder for outputs that one side passes to the other
     progress: PlainProgress
     policy: Policy
 

@@ -52,14 +52,10 @@ class Beside:
     """An earlier result of a series, beside the present one; of an earlier try it has some of the columns only."""
 
     record: Record
-    change: float | None = None
-    """The present median latency over the earlier one; None where they cannot be compared."""
-    clear: bool = False
-    """Whether the change exceeds the usual difference between two processes."""
-    shared: bool = False
-    """Whether the baseline changed alike, which points to the machine."""
-    elsewhere: bool = False
-    """Whether versions or machine were different."""
+    change: float | None = None  # the present median latency over the earlier one; None where they cannot be compared
+    clear: bool = False  # whether the change exceeds the usual difference between two processes
+    shared: bool = False  # whether the baseline changed alike, which points to the machine
+    elsewhere: bool = False  # whether versions or machine were different
     why_not: str = ""
 
 
@@ -77,10 +73,8 @@ class Attempt:
     """One invocation of `pairbench try`, or one repetition of `try --watch`."""
 
     cases: tuple[tuple[Tried, ...], ...]
-    left_out: tuple[str, ...] = ()
-    """Keys of selected cases that were not taken: one case of each operator is enough."""
-    untried: tuple[str, ...] = ()
-    """Keys of taken cases that were not tried, because an earlier case was wrong."""
+    left_out: tuple[str, ...] = ()  # keys of selected cases that were not taken: one case of each operator is enough
+    untried: tuple[str, ...] = ()  # keys of taken cases that were not tried, because an earlier case was wrong
     broken: tuple[BrokenSuite, ...] = ()
 
     @property
@@ -224,13 +218,10 @@ class NewestRuns:
 class WantedTry:
     """The arguments of `pairbench try`."""
 
-    select: tuple[str, ...]
-    """SELECT arguments; empty for everything."""
-    implementations: tuple[str, ...]
-    """Names or globs of implementations; empty for all."""
+    select: tuple[str, ...]  # SELECT arguments; empty for everything
+    implementations: tuple[str, ...]  # names or globs of implementations; empty for all
     device: str
-    every_case: bool
-    """Whether to take all selected cases instead of one for each operator."""
+    every_case: bool  # whether to take all selected cases instead of one for each operator
 
 
 class TryListener(Protocol):

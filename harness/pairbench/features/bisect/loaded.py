@@ -53,10 +53,8 @@ class Wanted:
 @dataclass(kw_only=True)
 class LoadedCommit:
     loaded: LoadedSide
-    plan: Plan
-    """The one case, with the implementation and the baseline."""
-    interleaving: Interleaving | None = None
-    """The turns of this commit with the good end; None before the first turn."""
+    plan: Plan  # the one case, with the implementation and the baseline
+    interleaving: Interleaving | None = None  # the turns of this commit with the good end; None before the first turn
 
     def hash(self, wanted: Wanted) -> str:
         return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash

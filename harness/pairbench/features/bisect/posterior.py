@@ -36,10 +36,8 @@ class Round:
     """One round of a commit beside the good end, or beside another."""
 
     commit: int
-    log_ratio: float
-    """The logarithm of the latency of the commit over that of its base."""
-    base: int = 0
-    """The earlier commit beside it; 0 is the good end."""
+    log_ratio: float  # the logarithm of the latency of the commit over that of its base
+    base: int = 0  # the earlier commit beside it; 0 is the good end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +66,7 @@ class Spread:
 class Posterior:
     """The posterior of the culprit, with the mean step and noise if it is the most probable one."""
 
-    probability: Floats
-    """The probability of each commit, beginning with commit 1."""
+    probability: Floats  # the probability of each commit, beginning with commit 1
     step: float
     deviation: float
 
@@ -153,8 +150,7 @@ class Candidate:
     """A range of commits that no round can tell apart; one commit, unless some cannot be measured."""
 
     first: int
-    last: int
-    """Only the last commit can be measured."""
+    last: int  # only the last commit can be measured
     probability: float
 
 

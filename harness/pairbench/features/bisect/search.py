@@ -118,12 +118,10 @@ _FLOOR_ROUNDS = 3
 class SearchOptions:
     """The arguments of `pairbench bisect`."""
 
-    arguments: Arguments
-    """The good end as base, the bad end as head, and SELECT."""
+    arguments: Arguments  # the good end as base, the bad end as head, and SELECT
     device: str
     implementation: str | None
-    metric: str
-    """The count to search by, `latency`, or `auto`: a count that differs between the ends, else the latency."""
+    metric: str  # the count to search by, `latency`, or `auto`: a count that differs between the ends, else the latency
     most: int
     policy: Policy
 
@@ -159,14 +157,12 @@ class _Search:
     config: Config
     options: SearchOptions
     loaded: LoadedCommits
-    history: tuple[HistoryCommit, ...]
-    """The good end first, the bad end last: a commit's number is its index."""
+    history: tuple[HistoryCommit, ...]  # the good end first, the bad end last: a commit's number is its index
     progress: PlainProgress
     spread: Spread = field(default_factory=Spread.least)
     skipped: dict[int, Skipped] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
-    probes: int = 0
-    """The rounds of commits beside the good end, without those of the ends."""
+    probes: int = 0  # the rounds of commits beside the good end, without those of the ends
     changed: list[bool | None] = field(default_factory=list)
 
     @property

@@ -161,8 +161,7 @@ class SpotTime:
     """The total of one source line."""
 
     spot: SourceLine
-    ns: float | None
-    """None where the share of the work is unknown."""
+    ns: float | None  # None where the share of the work is unknown
     waits: int
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pairbench.analyze.latencies import interval_columns
 from pairbench.analyze.records import environment_columns
@@ -58,24 +58,15 @@ class Pairing:
             )
         return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
 
-    def split(self, result: Result) -> tuple[str, Axes]:
-        """Return the implementation of a result, and the remaining axes."""
-        axes = dict(result.axes)
-        if self.axis not in axes:
-            return BASELINE, result.axes
-        value = format_value(axes.pop(self.axis))
-        return BASELINE if value == self.baseline else value, tuple(axes.items())
-
     def check(self, results: Iterable[Result]) -> None:
         """Raise where the pairing pairs nothing."""
         values: set[str] = set()
         axes: set[str] = set()
-        empty = True
+        result = None
         for result in results:  # once through: a history is long
-            empty = False
             axes.update(axis for axis, _ in result.axes)
             values.update(format_value(value) for axis, value in result.axes if axis == self.axis)
-        if empty:
+        if result is None:
             return  # nothing could be read, and that is what has to be said
         if not values:
             raise UsageError(
@@ -96,15 +87,16 @@ class Pairing:
 
 def split(result: Result, pairing: Pairing | None) -> tuple[str, Axes]:
     """Return the implementation of a result and the axes of its case; without a pairing all results are baselines."""
-    return pairing.split(result) if pairing else (BASELINE, result.axes)
+    axes = dict(result.axes)
+    if pairing is None or pairing.axis not in axes:
+        return BASELINE, result.axes
+    value = format_value(axes.pop(pairing.axis))
+    return BASELINE if value == pairing.baseline else value, tuple(axes.items())
 
 
 MODE = "eager"
-_Z = 1.959964
-"""Standard normal quantile of a 95 % interval."""
-_UNKNOWN_STOP = "unknown"
-_LATEST_NS = 2**63 - 1
-"""The largest value of a column: a file may have means over any number of calls."""
+_Z = 1.959964  # standard normal quantile of a 95 % interval
+_LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,21 +195,17 @@ def _case(record: Record) -> tuple[str, str | None]:
 
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
     """Return raw samples as rows. Other tools do not say when each was taken, so `at_ns` is the sum of the samples before."""
-    names = (record.operator, record.case, record.implementation, record.mode, record.timer)
-    operator, case, implementation, mode, timer = (name or "" for name in names)
+    names = ("operator", "case", "implementation", "mode", "timer")
+    required: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
     return [
         Samples(
             run_id=record.run_id,
             device_name=record.device_name,
             device_uuid=record.device_uuid,
             suite=record.suite,
-            operator=operator,
-            case=case,
-            implementation=implementation,
-            mode=mode,
-            timer=timer,
+            **required,
             round=number,
-            stop_reason=record.stop_reason or _UNKNOWN_STOP,
+            stop_reason=record.stop_reason or "unknown",
             block=tuple(range(len(values))),
             position=(0,) * len(values),
             at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate(values, initial=0.0))[
@@ -293,9 +281,7 @@ def _own(rows: Sequence[Row], device_names: set[str], run_id: str) -> list[Row]:
     return [replace(row, run_id=run_id) for row in rows if row.device_name in device_names]
 
 
-ASV = "asv"
-COMMITTED = "committed"
-_NEW, _THERE = "imported", "in the store already"
+ASV, COMMITTED = "asv", "committed"
 NOT_IMPORTED = "not imported"
 
 
@@ -304,14 +290,12 @@ class WantedImport:
     """The arguments of `pairbench import`."""
 
     tool: str
-    paths: tuple[str, ...]
-    """Files of pytest-benchmark, or results folders of asv."""
+    paths: tuple[str, ...]  # files of pytest-benchmark, or results folders of asv
     implementation: str | None = None
     """`AXIS[:BASELINE]`: the parameter whose values are implementations; None where every benchmark stands alone."""
     when: str | None = None
     """`committed` or `measured`: the time of a run; None for when it was measured, if that is the commits' order."""
-    device_name: str | None = None
-    """The GPU that was measured; None for the CPU in the files."""
+    device_name: str | None = None  # the GPU that was measured; None for the CPU in the files
 
 
 def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
@@ -323,31 +307,30 @@ def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
     return [_imported(source, pairing, intake) for source in sources]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Source:
+class _Source(NamedTuple):
     name: str
     read: Callable[[], ForeignRun]
 
 
 def _sources(wanted: WantedImport) -> Iterator[_Source]:
+    at_commit = wanted.when == COMMITTED
     for path in dict.fromkeys(wanted.paths):
         if wanted.tool != ASV:
-            read = partial(read_benchmark_json, path, at_commit=wanted.when == COMMITTED)
-            yield _Source(name=path, read=partial(_on_device, read, wanted.device_name))
+            yield _Source(path, partial(_on_device, wanted.device_name, read_benchmark_json, path, at_commit=at_commit))
             continue
         try:
             files, benchmarks = find_results(path)
         except ImportFailedError as error:
-            yield _Source(name=path, read=partial(_fail, error))
+            yield _Source(path, partial(_fail, error))
             continue
         for file in files:
-            read = partial(read_asv_file, file, benchmarks, at_commit=wanted.when == COMMITTED)
-            yield _Source(name=str(file), read=partial(_on_device, read, wanted.device_name))
+            read = partial(_on_device, wanted.device_name, read_asv_file, file, benchmarks, at_commit=at_commit)
+            yield _Source(str(file), read)
 
 
-def _on_device(read: Callable[[], ForeignRun], device_name: str | None) -> ForeignRun:
-    run = read()
-    return run.on_gpu(device_name) if device_name else run
+def _on_device(gpu: str | None, read: Callable[..., ForeignRun], *arguments: Any, at_commit: bool) -> ForeignRun:
+    run = read(*arguments, at_commit=at_commit)
+    return run.on_gpu(gpu) if gpu else run
 
 
 def _fail(error: Exception) -> ForeignRun:
@@ -393,7 +376,7 @@ def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[
     except (UsageError, StoreFailedError) as error:
         return row | {"reason": str(error)}
     return row | {
-        "outcome": _THERE if there else _NEW,
+        "outcome": "in the store already" if there else "imported",
         "run_id": intake.run_id_of(rows),
         "commit": measurement.origin.commit,
         "records": len(rows.records),

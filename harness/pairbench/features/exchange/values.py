@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +22,7 @@ from pairbench.model.case import AxisValue
 from pairbench.model.environment import Device, Environment
 from pairbench.model.record import Record
 
-_LONGEST = 60
-_SHOWN = 40
+_LONGEST, _SHOWN = 60, 40
 _LETTERS = re.compile(r"[^A-Za-z0-9_.+-]+")
 _UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]", re.DOTALL)
 
@@ -73,8 +72,7 @@ def word(text: str) -> str:
 
 Axes = tuple[tuple[str, AxisValue], ...]
 
-UNKNOWN = ""
-"""Value of a required column that another tool does not record, such as the version of torch."""
+UNKNOWN = ""  # value of a required column that another tool does not record, such as the version of torch
 
 
 class ImportFailedError(UsageError):
@@ -88,8 +86,7 @@ class Timing:
     timer: str
     p50_ns: float
     n_samples: int | None
-    samples_ns: tuple[float, ...] = ()
-    """Latencies of single samples in order; empty where the file does not keep them."""
+    samples_ns: tuple[float, ...] = ()  # latencies of single samples in order; empty where the file does not keep them
     calls_per_sample: int = 1
     """Number of calls in a sample. Beyond one, a sample is the mean of so many calls, and its tail is not that of single calls."""
 
@@ -101,8 +98,7 @@ class Result:
     suite: str
     operator: str
     axes: Axes
-    label: str
-    """The tool's own name of the parameters, which tells apart results with equal `axes`."""
+    label: str  # the tool's own name of the parameters, which tells apart results with equal `axes`
     status: str = "measured"
     reason: str | None = None
     timing: Timing | None = None
@@ -137,13 +133,18 @@ class ForeignRun:
     results: tuple[Result, ...]
     restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
     """Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them."""
-    left_out: tuple[str, ...] = ()
-    """The benchmark's name for each value that was left out."""
+    left_out: tuple[str, ...] = ()  # the benchmark's name for each value that was left out
 
     def on_gpu(self, name: str) -> "ForeignRun":
         """Return the run as on a GPU of that model; restored records keep their own device."""
         device = Device(selector="cuda", kind="cuda", name=name)
         return replace(self, environment=replace(self.environment, device=device))
+
+
+def cpu_environment(cpu: str, **columns: Any) -> Environment:
+    """Return the environment of a tool that measures on the CPU."""
+    device = Device(selector="cpu", kind="cpu", name=cpu)
+    return Environment(device=device, cpu=cpu, driver=None, cuda=None, cudnn=None, triton=None, **columns)
 
 
 def run_id_of(started: dt.datetime, content: bytes) -> str:
@@ -170,11 +171,9 @@ def told_apart(results: Sequence[Result]) -> tuple[tuple[Result, ...], tuple[str
     kept: dict[tuple[str, str, Axes], Result] = {}
     twice = []
     for result in results:
-        alone = counts[_case(result)] == 1
-        one = result if alone else replace(result, axes=(("id", word(result.label)),))
-        if _case(one) in kept:
+        one = result if counts[_case(result)] == 1 else replace(result, axes=(("id", word(result.label)),))
+        if kept.setdefault(_case(one), one) is not one:
             twice.append(f"{result.suite}::{result.operator}[{result.label}]")
-        kept.setdefault(_case(one), one)
     return tuple(kept.values()), tuple(twice)
 
 
@@ -219,14 +218,13 @@ def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Ki
     return value
 
 
-def optional(holder: dict[str, Any], name: str, kind: type[Kind]) -> Kind | None:
+def optional(holder: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:
     """Return a value if it has the given type, else None."""
     value = holder.get(name)
     return value if isinstance(value, kind) else None
 
 
-LONGEST_NS = 1e18
-"""Some thirty years: a longer time is no latency, and many of them exceed a column."""
+LONGEST_NS = 1e18  # some thirty years: a longer time is no latency, and many of them exceed a column
 
 
 def latency_ns(value: object) -> float | None:

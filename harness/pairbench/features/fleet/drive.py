@@ -27,13 +27,11 @@ from pairbench.model.plain import plain
 from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult
 from pairbench.store.location import StoreLocation
 
-_LOOK_S = 1.0
-"""Seconds between two updates of the hosts."""
+_LOOK_S = 1.0  # seconds between two updates of the hosts
 _GRACE_S = 90.0
 """Seconds after which a unit whose worker is invisible has surely ended: by then the worker notices that it is alone."""
 _MOST_DEATHS = 5
-_END_S = 40.0
-"""Seconds that units have to end in order after an interruption."""
+_END_S = 40.0  # seconds that units have to end in order after an interruption
 
 
 @dataclass(kw_only=True)
@@ -41,12 +39,10 @@ class Progress:
     """The state of a fleet's run."""
 
     hosts: tuple[Host, ...] = ()
-    flying: dict[str, Unit] = field(default_factory=dict)
-    """The unit of each host, by its worker's address."""
+    flying: dict[str, Unit] = field(default_factory=dict)  # the unit of each host, by its worker's address
     results: list[UnitResult] = field(default_factory=list)
     waiting: int = 0
-    seconds: float = 0.0
-    """Seconds from the first unit to the last."""
+    seconds: float = 0.0  # seconds from the first unit to the last
     interrupted: bool = False
 
     @property
@@ -154,7 +150,6 @@ class Drive:
         self._show()
 
     def _line_up(self, units: Sequence[Unit]) -> None:
-        self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
         self._waiting = Waiting(units, self._last, self._present, dt.datetime.now(dt.UTC))
 
     def _look(self) -> None:
@@ -174,16 +169,14 @@ class Drive:
             with contextlib.suppress(OSError, TimeoutError, AttributeError, ValueError):
                 workers = dict(self._client.scheduler_info(n_workers=-1)["workers"])
         self.progress.hosts = hosts_of(workers)
-        present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
-        if present != self._present:
+        before = self._present
+        self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
+        if self._present != before:
             self._line_up(self._waiting.units())
 
     def _submit(self) -> None:
         for host in self.progress.hosts:
-            if host.held_up or host.address in self._futures:
-                continue
-            taken = self._waiting.take(host)
-            if taken is not None:
+            if not host.held_up and host.address not in self._futures and (taken := self._waiting.take(host)):
                 self._send(host, *taken)
 
     def _send(self, host: Host, unit: Unit, offer: Offer) -> None:

@@ -63,8 +63,7 @@ def stored_units(
     return found
 
 
-AWAY = dt.timedelta(days=1)
-"""The time after which another GPU of the model takes over an absent GPU's series."""
+AWAY = dt.timedelta(days=1)  # the time after which another GPU of the model takes over an absent GPU's series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +72,7 @@ class Last:
 
     identity: str
     host: str
-    seen: dt.datetime
-    """When the device measured anything last, as far as the store knows."""
+    seen: dt.datetime  # when the device measured anything last, as far as the store knows
 
 
 def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt.datetime) -> str:
@@ -120,10 +118,7 @@ class Waiting:
         """
         needs = [(offer.identity, offer) for offer in host.offers]
         needs += [(name, offer) for offer in host.offers for name in (offer.model, offer.kind)]
-        for need, offer in needs:
-            if line := self._lines.get(need):
-                return line.popleft(), offer
-        return None
+        return next(((line.popleft(), offer) for need, offer in needs if (line := self._lines.get(need))), None)
 
     def missing(self, hosts: Iterable[Host]) -> dict[str, int]:
         """Return the number of waiting units for each device that no host has."""
@@ -137,8 +132,6 @@ class Waiting:
 
 _STEPS = (16, 112, 896)
 """Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
-
-
 _DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
 
 

@@ -23,23 +23,20 @@ from pairbench.model.unit import Host, Offer
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_context, pick_devices
 
-_SMI_S = 20
-
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
     name: str
     offers: tuple[Offer, ...]
-    findings: tuple[tuple[str, Finding], ...]
-    """What `pairbench doctor` finds, by the device's selector."""
+    findings: tuple[tuple[str, Finding], ...]  # what `pairbench doctor` finds, by the device's selector
 
 
 def examine_host(config: Config, devices: str) -> Examined:
     """Examine the devices of this host as `pairbench doctor` does."""
     with open_context(config) as context:
         known = survey(context, ()).devices
-        chosen = [device for word in devices.split(",") for device in pick_devices(word.strip(), known)]
-        chosen = list(dict.fromkeys(chosen))
+        words = devices.split(",")
+        chosen = list(dict.fromkeys(device for word in words for device in pick_devices(word.strip(), known)))
         offers = tuple(
             Offer(
                 identity=device.uuid or f"cpu-{platform.node()}",
@@ -52,7 +49,7 @@ def examine_host(config: Config, devices: str) -> Examined:
         )
         findings = [(device.selector, found) for device in chosen for found in diagnose_device(context, device)]
     host = platform.node()
-    part = {"auto", "all"}.isdisjoint(devices.split(",")) and len(chosen) < len(known) - (known[0].kind == "cuda")
+    part = {"auto", "all"}.isdisjoint(words) and len(chosen) < len(known) - (known[0].kind == "cuda")
     return Examined(name=f"{host} {devices}" if part else host, offers=offers, findings=tuple(findings))
 
 
@@ -61,7 +58,7 @@ class BusyWatch:
 
     def __init__(self, offers: tuple[Offer, ...]) -> None:
         self._offers = offers
-        self._meter = LoadMeter()
+        self.begin()
 
     def begin(self) -> None:
         """Begin anew, after a unit that kept the host busy itself."""
@@ -88,7 +85,7 @@ def compute_processes() -> list[tuple[str, str]]:
         return []
     query = [command, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_SMI_S, check=False)
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return processes_of(done.stdout) if done.returncode == 0 else []
@@ -113,8 +110,7 @@ class WorkerChoice:
     address: str
     certificates: Path | None
     insecure: bool
-    devices: str
-    """Values of `--device`, with commas between them."""
+    devices: str  # values of `--device`, with commas between them
     python: str
     ignores_load: bool
 
@@ -197,11 +193,8 @@ class _Worker:
             name = PLUGIN
             context = self.context
 
-        known = {
-            "version": __version__,
-            "host": self._examined.name,
-            "offers": [asdict(offer) for offer in self._examined.offers],
-        }
+        offers = [asdict(offer) for offer in self._examined.offers]
+        known = {"version": __version__, "host": self._examined.name, "offers": offers}
         protocol = self._address.partition("://")[0]
         return Worker(
             self._address,
@@ -231,11 +224,8 @@ class _Worker:
                 continue
             found = await asyncio.to_thread(self._watch.held_up)
             if found != self._held_up:
-                self._notify(
-                    f"{self._examined.name}: {found}; it takes no unit"
-                    if found
-                    else f"{self._examined.name} takes units again"
-                )
+                words = f": {found}; it takes no unit" if found else " takes units again"
+                self._notify(f"{self._examined.name}{words}")
             self._held_up = found
             if worker.status in (Status.running, Status.paused):
                 worker.status = Status.paused if found else Status.running

@@ -29,12 +29,9 @@ class SuiteFiles:
     top level.
     """
 
-    listed: tuple[Path, ...]
-    """The suite files that the settings list, those in folders below a listed one included."""
-    named: tuple[Path, ...]
-    """Files and folders of the command line."""
-    test_patterns: tuple[str, ...]
-    """Patterns of test files, pytest's `python_files`."""
+    listed: tuple[Path, ...]  # the suite files that the settings list, those in folders below a listed one included
+    named: tuple[Path, ...]  # files and folders of the command line
+    test_patterns: tuple[str, ...]  # patterns of test files, pytest's `python_files`
 
     def takes(self, file: Path) -> bool:
         """Return whether a file is a suite."""
@@ -180,10 +177,8 @@ class Options:
     config: Config
     files: SuiteFiles
     device: str
-    reference: str | None
-    """The reference of the gate; None without a gate."""
-    changed_since: str | None
-    """The commit since which operators must have changed; None to take all."""
+    reference: str | None  # the reference of the gate; None without a gate
+    changed_since: str | None  # the commit since which operators must have changed; None to take all
     save: bool
 
     @classmethod

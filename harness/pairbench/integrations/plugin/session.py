@@ -83,15 +83,12 @@ class PluginSession:
     loader: SuiteLoader
     config: pytest.Config
     opened: contextlib.ExitStack
-    tiers: frozenset[str] = frozenset()
-    """Tiers that are run; empty until pytest has collected."""
+    tiers: frozenset[str] = frozenset()  # tiers that are run; empty until pytest has collected
     changed: Chosen | None = None
     """The operators that have changed since a commit, and a control; None without `--pairbench-changed-since`."""
     judged: "Confirmed | None" = None
-    no_verdict: str | None = None
-    """Why there is no verdict although there should be one."""
-    held: HeldReports | None = None
-    """Reports of tests that the gate has yet to judge; None without a gate."""
+    no_verdict: str | None = None  # why there is no verdict although there should be one
+    held: HeldReports | None = None  # reports of tests that the gate has yet to judge; None without a gate
 
     @classmethod
     def open(cls, config: pytest.Config, options: Options, files: Iterable[Path]) -> Self:

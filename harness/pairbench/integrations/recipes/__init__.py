@@ -16,12 +16,9 @@ _HEAD = re.compile(r"(?:#!/.+\n)?# For: (?P<purpose>.+)\n# File: (?P<place>\S+)\
 class Recipe:
     """A file for a CI system, or a cluster."""
 
-    name: str
-    """Names of the system and of its runner's device, such as github-cpu."""
-    purpose: str
-    """The file's first line: where it runs and what it does there."""
-    place: str
-    """The file's second line: its path in a repository."""
+    name: str  # names of the system and of its runner's device, such as github-cpu
+    purpose: str  # the file's first line: where it runs and what it does there
+    place: str  # the file's second line: its path in a repository
     text: str
 
 
