@@ -45,11 +45,7 @@ def next_step(
     unmeasurable: Collection[int],
     differing: Collection[tuple[int, int]],
 ) -> int | None:
-    """Return the index of the commit to measure next, or None where no further one is expected to tell anything.
-
-    Both ends and the commits that change the hash of an implementation come first, then the middle between two measured neighbours
-    that differ, the widest gap first.
-    """
+    """Return the index of the commit to measure next: an end, one with a new hash, or the middle of the widest gap that differs."""
     closed = {*measured, *unmeasurable}
     ends = [0, len(changed) - 1]
     first = [index for index in (*ends, *(index for index, one in enumerate(changed) if one)) if index not in closed]
@@ -97,8 +93,6 @@ class Which:
 
 @dataclass(kw_only=True)
 class Backfilled:
-    """The result of a backfill."""
-
     commits: int
     filled: list[Filled] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)

@@ -20,8 +20,7 @@ from pairbench.report.units import error, percent
 from pairbench.workflow.one_case import Wanted, open_case
 
 _ROWS = 48
-_AROUND = 3
-"""Rows before and after the first module beyond tolerance that are always shown."""
+_AROUND = 3  # rows before and after the first module beyond tolerance that are always shown
 
 Rows = list[dict[str, Any]]
 

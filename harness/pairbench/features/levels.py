@@ -34,7 +34,7 @@ from pairbench.workflow.setup import Request, stamp, store_of
 
 def render_calibrations(calibrations: Sequence[Calibration], output: str) -> str:
     if output == "json":
-        return to_json({"calibrations": [_plain(calibration) for calibration in calibrations]})
+        return to_json({"calibrations": [{**vars(one), "floors": _plain_floors(one)} for one in calibrations]})
     return "\n".join(_text(calibration, output) for calibration in calibrations)
 
 
@@ -61,23 +61,18 @@ def _text(calibration: Calibration, output: str) -> str:
                 **({"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}),
             }
         )
-    table = ""
-    if rows:
-        table = render_rows(f"noise floors of {calibration.device_name}", rows, output)
-    elif len(calibration.runs) < LEAST_RUNS:
+    table = render_rows(f"noise floors of {calibration.device_name}", rows, output) if rows else ""
+    if not rows and len(calibration.runs) < LEAST_RUNS:
         table = f"no noise floors: they take {LEAST_RUNS} runs, and these were {len(calibration.runs)} (`--runs {LEAST_RUNS}`)\n"
     return f"{table}\n{measured(calibration)}\n"
 
 
-def _plain(calibration: Calibration) -> dict[str, Any]:
-    floors = [{**vars(series), **vars(floor)} for series, floor in sorted(calibration.floors.items())]
-    return {**vars(calibration), "floors": floors}
+def _plain_floors(calibration: Calibration) -> list[dict[str, Any]]:
+    return [{**vars(series), **vars(floor)} for series, floor in sorted(calibration.floors.items())]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedMachine:
-    """The result of calibrating a machine."""
-
     calibrations: tuple[Calibration, ...]  # one for each device model, as stored; none where the runs were interrupted
     exit_code: int  # the worst exit code of the runs; 4 where the store did not take a calibration
     kept: Kept | None = None  # what the store did not take; None where it has everything
@@ -114,7 +109,6 @@ def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple
     calibrations = []
     for name in dict.fromkeys(record.device_name for run in runs for record in run):
         of_device = [records for run in runs if (records := [one for one in run if one.device_name == name])]
-        shown = calibrate_from(of_device)
         calibrations.append(
             Calibration(
                 calibration_id=stamp(now),
@@ -122,10 +116,7 @@ def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple
                 device_name=name,
                 environment_hash=of_device[0][0].environment_hash,
                 runs=tuple(run[0].run_id for run in of_device),
-                comparisons=shown.comparisons,
-                judged=shown.judged,
-                alarms=shown.alarms,
-                floors=shown.floors,
+                **calibrate_from(of_device)._asdict(),
             )
         )
     return tuple(calibrations)
@@ -143,19 +134,16 @@ class StoredAcceptances:
 def accept_level(
     config: Config, text: str, *, reason: str, run: str | None = None, wanted: Wanted = ANY
 ) -> StoredAcceptances:
-    """Accept the level that some series have in a run, and store that.
-
-    Without a run, the newest that measured a series of the text is taken.
-    """
+    """Accept the level that some series have in a run, by default the newest that measured one of them, and store that."""
     if not reason.strip():
         raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
     selector = RunSelector.of_store(store_of(config), config.root)
     records, problems, run_id = _records_of(selector, run, text, wanted)
     at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    acceptances = [
+    acceptances = (
         acceptance_of(series, several, run_id=run_id, at=at, reason=reason.strip())
         for series, several in named_series(records, text, run_id, wanted).items()
-    ]
+    )
     return StoredAcceptances(
         acceptances=tuple((one, write_acceptance(config.store, one)) for one in acceptances),
         problems=tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])),
@@ -165,10 +153,7 @@ def accept_level(
 def _records_of(
     selector: RunSelector, run: str | None, text: str, wanted: Wanted
 ) -> tuple[tuple[Record, ...], tuple[str, ...], str]:
-    """Return the records of a run, the problems of its files, and its id.
-
-    Without a run, the newest runs are searched: a run that had no time for a series, or that was of others, has no level of it.
-    """
+    """Return the records of the given run, or of the newest that has a level of the series, the problems of its files, and its id."""
     tried: list[tuple[tuple[Record, ...], tuple[str, ...], str]] = []
     for back in range(1 if run else _NEWEST):
         try:

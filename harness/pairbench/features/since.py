@@ -23,8 +23,6 @@ from pairbench.workflow.setup import Chosen, Request, catalogue_folder, default_
 
 @dataclass(frozen=True, kw_only=True)
 class TouchedSuite:
-    """A suite with files that differ from the commit's."""
-
     suite: str
     file: Path
     was: Path | None  # the path in the commit; None where the suite is new
@@ -95,10 +93,7 @@ _Described = tuple[OperatorDescription, ...] | BrokenSuite
 def compare_operators(
     context: WorkerContext, survey: Survey, files: FilesSince, touched: Sequence[TouchedSuite]
 ) -> tuple[dict[OperatorKey, str], list[OperatorKey]]:
-    """Return what differs of operators of touched suites, and the operators of these suites that are gone.
-
-    The commit's suites are loaded in a worker.
-    """
+    """Return what differs of operators of touched suites, which are loaded in the commit too, and the operators that are gone."""
     changed: dict[OperatorKey, str] = {}
     gone: list[OperatorKey] = []
     now: dict[str, list[OperatorDescription]] = {}
@@ -269,7 +264,6 @@ def _with_one_case(operator: OperatorDescription, tiers: Collection[str]) -> Ope
 
 
 def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescription]) -> tuple[tuple[str, Path], ...]:
-    """Return name and file of each selected suite."""
     files = {operator.suite: Path(operator.path).resolve() for operator in selected}
     for suite in chosen.survey.broken:
         here, catalogue = config.root / suite.suite, catalogue_folder("suites").parent / suite.suite

@@ -101,30 +101,22 @@ def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
 
 def _reason(compared: OutputsCompared) -> str:
     correctness = compared.correctness
-    match compared.agreement:
-        case Agreement.EQUAL:
-            return "computes the same to the bit"
-        case Agreement.WITHIN:
-            left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
-            return f"computes the same within the tolerance{left}"
-        case Agreement.DIFFERENT:
-            return f"right by itself, and not the same as before for the same inputs: {compared.reason}"
-        case Agreement.UNKNOWN:
-            return f"nobody knows whether it computes the same: {compared.reason}"
+    left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
+    return {
+        Agreement.EQUAL: "computes the same to the bit",
+        Agreement.WITHIN: f"computes the same within the tolerance{left}",
+        Agreement.DIFFERENT: f"right by itself, and not the same as before for the same inputs: {compared.reason}",
+        Agreement.UNKNOWN: f"nobody knows whether it computes the same: {compared.reason}",
+    }[compared.agreement]
 
 
-SIDES = ("reference", "current")
-"""The names of the two sides, which are also in the ids of their runs."""
-Parts = list[tuple[Run, list[Outcome]]]
-"""The outcomes of each case of one side, and the run that they belong to."""
-_ROUNDS = 5
-"""The default: a round is one pair of ratios, and few tell little of the spread of pairs."""
+SIDES = ("reference", "current")  # the names of the two sides, which are also in the ids of their runs
+Parts = list[tuple[Run, list[Outcome]]]  # the outcomes of each case of one side, and the run that they belong to
+_ROUNDS = 5  # the default: a round is one pair of ratios, and few tell little of the spread of pairs
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """The result of measuring two commits in turns."""
-
     comparison: Comparison
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
     """The rows of both sides: one for each series, and a second where it was measured again."""
@@ -269,31 +261,27 @@ class _Measurement:
         reference, current = (
             Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
         )
-        problems, broken = self._problems(changes)
+        suites = {change.series.suite for change in changes}
+        problems = self._problems()
         return SideBySide(
             comparison=Comparison(reference=reference, current=current, changes=changes, problems=problems),
             records=records,
             parts=parts,
             environment=self.environment,
             outputs=outputs,
-            broken=broken,
+            broken=tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites),
         )
 
-    def _problems(self, changes: tuple[Change, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        problems = [
-            f"{side.checkout.asked}: {suite.reason}"
-            for side in self.loaded.sides
-            for suite in side.chosen.survey.broken
-        ]
-        problems += [f"{side.checkout.asked}: {side.nothing}" for side in self.loaded.sides if side.nothing]
+    def _problems(self) -> tuple[str, ...]:
+        named = [(side.checkout.asked, side) for side in self.loaded.sides]
+        problems = [f"{name}: {suite.reason}" for name, side in named for suite in side.chosen.survey.broken]
+        problems += [f"{name}: {side.nothing}" for name, side in named if side.nothing]
         problems += [
-            f"{side.checkout.asked}: submodules are not there in a worktree ({', '.join(side.checkout.submodules)})"
-            for side in self.loaded.sides
+            f"{name}: submodules are not there in a worktree ({', '.join(side.checkout.submodules)})"
+            for name, side in named
             if side.checkout.submodules and side.chosen.survey.broken
         ]
-        compared = {change.series.suite for change in changes}
-        broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in compared)
-        return tuple(problems), broken
+        return tuple(problems)
 
     def _parts(self, index: int) -> Parts:
         """Return the outcomes of a side; a case that was measured again is there twice, the second time in a run that confirms the first."""

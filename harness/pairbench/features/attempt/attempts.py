@@ -95,10 +95,7 @@ _BETWEEN_PROCESSES_NS = 200.0
 
 
 def beside(record: Record, earlier: Record) -> Beside:
-    """Compare a result with an earlier one of the same series.
-
-    A change is clear where it exceeds the usual difference between two processes and the two intervals do not overlap.
-    """
+    """Compare two results of one series: a change is clear where it exceeds that of two processes and the intervals do not overlap."""
     why = _why_not(record, earlier)
     compared = Beside(record=earlier, elsewhere=record.environment_hash != earlier.environment_hash, why_not=why)
     now, then = p50_of(record), p50_of(earlier)
@@ -146,7 +143,6 @@ class LastTries:
         self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=2000)
 
     def read(self) -> dict[Series, Record]:
-        """Return the last try of each series, without damaged entries."""
         records = (_record(values) for values in self._values.read().values())
         return {series: record for record in records if record and (series := Series.of(record))}
 
@@ -216,8 +212,6 @@ class NewestRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedTry:
-    """The arguments of `pairbench try`."""
-
     select: tuple[str, ...]  # SELECT arguments; empty for everything
     implementations: tuple[str, ...]  # names or globs of implementations; empty for all
     device: str
@@ -225,8 +219,6 @@ class WantedTry:
 
 
 class TryListener(Protocol):
-    """The callbacks of a try: what begins, messages, and finished cases."""
-
     def doing(self, what: str) -> None: ...
     def notify(self, text: str) -> None: ...
     def case(self, tried: tuple[Tried, ...]) -> None: ...

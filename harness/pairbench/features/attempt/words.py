@@ -100,7 +100,6 @@ def _name(record: Record) -> str:
 
 
 def _shared_reason(case: Sequence[Tried]) -> str:
-    """Return why the whole case ended, where all its implementations ended for one reason."""
     reasons = {one.record.reason for one in case}
     (reason, *more) = reasons
     whole = not more and reason is not None and all(Status(one.record.status).bad for one in case)
@@ -117,7 +116,6 @@ _VERBS = {
 
 
 def _words(one: Tried) -> list[str]:
-    """Return the lines about one implementation."""
     record = one.record
     if p50_of(record) is None:
         status = Status(record.status)

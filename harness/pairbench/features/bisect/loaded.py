@@ -60,7 +60,6 @@ class LoadedCommit:
         return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash
 
     def reached(self) -> frozenset[str]:
-        """Return the paths of the files that the suite depends on."""
         return reached_paths(self.loaded.checkout, [self.plan.cases[0].operator])
 
 
@@ -83,28 +82,26 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
         raise SelectionError(f"SELECT takes {len(plan.cases)} cases, expected one; name one of{listed}")
     planned = plan.cases[0]
     patterns = () if implementation is None else (implementation,)
-    names = [
+    entries = [
         entry
         for entry in planned.entries
         if (entry.implementation == BASELINE) == (implementation == BASELINE)
         and names_implementation(patterns, entry.implementation)
     ]
-    if len(names) != 1:
-        listed = ", ".join(map(str, names or planned.entries))
-        raise SelectionError(
-            f"{planned.case.key}: {len(names)} implementations are asked for, expected one; -i and --mode choose among {listed}"
-        )
-    if names[0] in planned.skipped or names[0] in planned.untimed:
-        reason = planned.skipped.get(names[0]) or planned.untimed[names[0]]
-        raise SelectionError(f"{planned.case.key}, {names[0]} cannot be measured on {device.selector}: {reason}")
+    key = planned.case.key
+    if len(entries) != 1:
+        listed = ", ".join(map(str, entries or planned.entries))
+        asked = f"{key}: {len(entries)} implementations are asked for"
+        raise SelectionError(f"{asked}, expected one; -i and --mode choose among {listed}")
+    (entry,) = entries
+    if reason := planned.skipped.get(entry) or planned.untimed.get(entry):
+        raise SelectionError(f"{key}, {entry} cannot be measured on {device.selector}: {reason}")
     path = Path(planned.operator.path).resolve().relative_to(loaded.checkout.root.resolve()).as_posix()
-    return Wanted(suite=planned.operator.suite, case=planned.case.key, entry=names[0], device=device), path
+    return Wanted(suite=planned.operator.suite, case=key, entry=entry, device=device), path
 
 
 @dataclass(kw_only=True)
 class LoadedCommits:
-    """The commits that were loaded so far, by their hash."""
-
     config: Config
     context: WorkerContext
     arguments: Arguments
@@ -201,7 +198,6 @@ def _why(twin: SharedCase, entry: Entry) -> str:
 
 
 def _last_ns(state: CaseState, entry: Entry, latency: Latency) -> float:
-    """Return the median latency of an entry in its latest round."""
     outcome = state.outcome(entry)
     rounds = sampled_rounds(replace(outcome, rounds=outcome.rounds[-1:]))
     samples = rounds.device if latency is DEVICE else rounds.call

@@ -77,10 +77,8 @@ def prior_of(changed: Sequence[bool | None]) -> Floats:
     return normed
 
 
-_OUTLIERS = 0.05
-"""The part of rounds that say nothing: half of them read as the other side, half as anything."""
-_STEPS, _DEVIATIONS = 25, 9
-"""How many steps and deviations are summed over, besides the outer steps."""
+_OUTLIERS = 0.05  # the part of rounds that say nothing: half of them read as the other side, half as anything
+_STEPS, _DEVIATIONS = 25, 9  # how many steps and deviations are summed over, besides the outer steps
 
 
 def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
@@ -137,10 +135,8 @@ def _normal(values: Floats, middle: Floats | float, deviation: Floats) -> Floats
     return density
 
 
-ENOUGH = 0.99
-"""The probability at which the search stops."""
-UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED
-"""The same for commits that leave the implementation's hash unchanged."""
+ENOUGH = 0.99  # the probability at which the search stops
+UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED  # the same for commits that leave the implementation's hash unchanged
 _REACH, _POINTS = 5.0, 101
 """The range of log ratios to integrate over, in deviations beyond both means, and its number of points."""
 

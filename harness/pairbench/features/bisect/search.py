@@ -106,18 +106,13 @@ def _percent(probability: float) -> str:
 
 
 AUTO, LATENCY = "auto", "latency"
-TRIES = 3
-"""The most candidates that are held against their parents."""
-_MORE = 3
-"""The factor of rounds for ends that the first rounds leave undecided."""
-_FLOOR_ROUNDS = 3
-"""The rounds of a calibration's runs, which its floors do not record: the default of `run`."""
+TRIES = 3  # the most candidates that are held against their parents
+_MORE = 3  # the factor of rounds for ends that the first rounds leave undecided
+_FLOOR_ROUNDS = 3  # the rounds of a calibration's runs, which its floors do not record: the default of `run`
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """The arguments of `pairbench bisect`."""
-
     arguments: Arguments  # the good end as base, the bad end as head, and SELECT
     device: str
     implementation: str | None
@@ -431,7 +426,6 @@ class _Search:
         )
 
     def _locked(self, work: Callable[[], float]) -> float:
-        """Return the result of `work` under the device's lock."""
         with device_lock(
             self.loaded.wanted.device, self.progress.notify, self.loaded.context.interrupted.is_set
         ) as held:

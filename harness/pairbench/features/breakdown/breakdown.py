@@ -42,8 +42,7 @@ from pairbench.workflow.setup import stamp
 PROFILED = "Times are those of a profiled run: their shares count, and none of them is a latency."
 _KERNELS = 12
 _CODE = 80
-_SMALL = 0.001
-"""The part of a call's time below which modules are left out of the table; JSON has them."""
+_SMALL = 0.001  # the part of a call's time below which modules are left out of the table; JSON has them
 
 Rows = list[dict[str, Any]]
 
@@ -76,7 +75,6 @@ def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
 
 
 def sentences(part: Breakdown) -> list[str]:
-    """Return sentences on a breakdown as a whole: sums, idle time, notes."""
     lines = []
     if part.whole_ns:
         whole = "the time that the device was busy" if part.idle else "the host's clock around the call"
@@ -114,7 +112,8 @@ def _walk(node: Node, depth: int, whole: float) -> Iterator[tuple[Node, int]]:
 
 def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str, Any]:
     kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
-    row = {
+    parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
+    return {
         # Spaces in front of a cell would be lost.
         "module": "· " * depth + node.label,
         "class": node.class_name,
@@ -123,13 +122,9 @@ def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str
         "own_%": _share(node.own_ns, whole),
         "us": _us(node.ns),
         "kernels" if on_gpu else "operators": node.count,
+        **({"launches": node.launches} if on_gpu else {}),
+        "mostly": ", ".join(parts),
     }
-    if on_gpu:
-        row["launches"] = node.launches
-    row["mostly"] = ", ".join(
-        f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01
-    )
-    return row
 
 
 def _kind_rows(part: Breakdown) -> Rows:
@@ -163,7 +158,6 @@ def _kernel_rows(part: Breakdown) -> Rows:
 
 
 def line_rows(part: Breakdown) -> Rows:
-    """Return a row for each line of code that copies, casts or waits."""
     whole = parts_ns(part)
     several = any(spot.called_from for spot in part.spots)
     return [
@@ -239,8 +233,6 @@ def _us(ns: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedBreakdown(Wanted):
-    """The arguments of `pairbench breakdown`."""
-
     implementations: tuple[str, ...] = ("baseline",)
     trace: Path | None = None
     keep: bool = False
@@ -276,7 +268,6 @@ def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:
-    """Return the stored form of a case's breakdowns, made now."""
     now = dt.datetime.now(dt.UTC)
     known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
     return KeptBreakdown(

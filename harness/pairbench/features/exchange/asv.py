@@ -10,7 +10,6 @@ from typing import Any
 
 from pairbench.features.exchange.values import (
     UNKNOWN,
-    Axes,
     ForeignRun,
     ImportFailedError,
     Origin,
@@ -38,17 +37,12 @@ _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 @dataclass(frozen=True, kw_only=True)
 class AsvTable:
-    """One benchmark of asv with all values of its parameters."""
+    """One benchmark of asv with a result for each value of its parameters."""
 
     name: str
     kind: str
-    version: str | None
     started_at: object
-    points: tuple[tuple[Axes, str], ...]  # axes and label of each value
-    values: tuple[object, ...]
-    samples: tuple[object, ...]
-    calls: tuple[object, ...]
-    repeats: tuple[object, ...]
+    results: tuple[Result, ...]
 
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
@@ -63,9 +57,9 @@ class AsvTable:
         points = tuple(itertools.product(*(map(str, values) for values in params)))
         names = optional(known, "param_names", list) or []
         names = [names[place] if place < len(names) else f"param{place + 1}" for place in range(len(params))]
-        kind = known.get("type") or _PREFIXES.get(name.rpartition(".")[2].partition("_")[0], "another kind")
+        kind = str(known.get("type") or _PREFIXES.get(name.rpartition(".")[2].partition("_")[0], "another kind"))
 
-        def each(column: str) -> tuple[object, ...]:
+        def each(column: str) -> list[object]:
             values = cells.get(column)
             values = values if isinstance(values, list) else [None] * len(points)
             if len(values) != len(points):
@@ -73,58 +67,47 @@ class AsvTable:
                     f"{where} has {len(values)} of {column!r} for {name!r}, expected {len(points)}: one for each value of "
                     "its parameters"
                 )
-            return tuple(values)
+            return values
 
-        def axes(point: tuple[str, ...]) -> Axes:
+        suite, operator = _place(name)
+        results = []
+        measures = zip(*map(each, ("result", "samples", "stats_number", "stats_repeat")), strict=True)
+        for point, (value, samples, calls, repeats) in zip(points, measures, strict=True):
+            status, reason = _status(value, kind)
+            measured = status == "measured"
             pairs = zip(names, point, strict=True)
-            return tuple(sorted(((word(str(name)), literal(text)) for name, text in pairs), key=str))
-
-        return cls(
-            name=name,
-            kind=str(kind),
-            version=optional(cells, "version", str),
-            started_at=cells.get("started_at"),
-            points=tuple((axes(point), ", ".join(point)) for point in points),
-            values=each("result"),
-            samples=each("samples"),
-            calls=each("stats_number"),
-            repeats=each("stats_repeat"),
-        )
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """The module as a file, and the function in it with its class: names that begin with a capital are classes."""
-        *parts, function = self.name.split(".")
-        modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
-        return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
-
-    def results(self) -> Iterator[Result]:
-        suite, operator = self.place
-        for index, (axes, label) in enumerate(self.points):
-            value = self.values[index]
-            status, reason = _status(value, self.kind)
-            timed = status == "measured" and self.kind == _TIME
-            yield Result(
-                suite=suite,
-                operator=operator,
-                axes=axes,
-                label=label,
-                status=status,
-                reason=reason,
-                timing=self._timing(index) if timed else None,
-                peak_bytes=count(int(number(value))) if self.kind == _PEAK and status == "measured" else None,
-                definition_hash=self.version,
+            results.append(
+                Result(
+                    suite=suite,
+                    operator=operator,
+                    axes=tuple(sorted(((word(str(name)), literal(text)) for name, text in pairs), key=str)),
+                    label=", ".join(point),
+                    status=status,
+                    reason=reason,
+                    timing=_timing(value, samples, calls, repeats) if measured and kind == _TIME else None,
+                    peak_bytes=count(int(number(value))) if measured and kind == _PEAK else None,
+                    definition_hash=optional(cells, "version", str),
+                )
             )
+        return cls(name=name, kind=kind, started_at=cells.get("started_at"), results=tuple(results))
 
-    def _timing(self, index: int) -> Timing:
-        samples = latencies_ns(self.samples[index])
-        return Timing(
-            timer="asv",
-            p50_ns=latency_ns(self.values[index]) or 0.0,
-            n_samples=len(samples) or count(self.repeats[index]),
-            samples_ns=samples,
-            calls_per_sample=count(self.calls[index]) or 1,
-        )
+
+def _place(name: str) -> tuple[str, str]:
+    """Return the module as a file, and the function in it with its class: names that begin with a capital are classes."""
+    *parts, function = name.split(".")
+    modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
+    return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
+
+
+def _timing(value: object, samples: object, calls: object, repeats: object) -> Timing:
+    samples_ns = latencies_ns(samples)
+    return Timing(
+        timer="asv",
+        p50_ns=latency_ns(value) or 0.0,
+        n_samples=len(samples_ns) or count(repeats),
+        samples_ns=samples_ns,
+        calls_per_sample=count(calls) or 1,
+    )
 
 
 def _status(value: object, kind: str) -> tuple[str, str | None]:
@@ -145,11 +128,11 @@ def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
         (result.suite, _stem(result.operator), result.axes): result
         for table in tables
         if table.kind == _PEAK
-        for result in table.results()
+        for result in table.results
     }
     for table in tables:
         if table.kind == _TIME:
-            for result in table.results():
+            for result in table.results:
                 peak = peaks.pop((result.suite, _stem(result.operator), result.axes), None)
                 yield replace(result, peak_bytes=peak.peak_bytes) if peak else result
     for peak in peaks.values():
@@ -204,7 +187,7 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     kept, twice = told_apart(list(joined(tables)))
     if not kept:
         raise ImportFailedError(f"{where} holds no time_* or peakmem_* benchmark, expected at least one")
-    foreign = (table.name for table in tables if table.kind not in (_TIME, _PEAK) for _ in table.points)
+    foreign = (table.name for table in tables if table.kind not in (_TIME, _PEAK) for _ in table.results)
     started = committed if at_commit else measured
     existing = str(document.get("env_name") or _EXISTING).startswith(_EXISTING)
     return ForeignRun(

@@ -38,8 +38,7 @@ STATS_OF = "stats_of"
 
 _S = 1e-9
 
-_Place = tuple[Series | None, str | None]
-"""A series and a device."""
+_Place = tuple[Series | None, str | None]  # a series and a device
 
 
 class Exported(NamedTuple):
@@ -140,10 +139,7 @@ def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
 
 
 def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Return the stats of a record's samples, else of its medians of rounds; None where it has no latency.
-
-    `STATS_OF`, `SAMPLES_OF` and `ROUND_SIZES` say what the stats are of; pytest-benchmark does not read them.
-    """
+    """Return the stats of a record's samples, else of its medians of rounds, and what they are of; None where it has no latency."""
     if record.status != "measured":
         return None
     if rounds:
@@ -185,10 +181,7 @@ def _name(record: Record) -> str:
 
 
 def _by_place(samples: Sequence[Samples]) -> dict[_Place, dict[str, list[tuple[float, ...]]]]:
-    """Return the latencies in ns of each round that the statistics rest on, by the name of the latency.
-
-    Samples taken while the GPU throttled are left out of a round where it was measured again, as in the statistics.
-    """
+    """Return the latencies in ns of each round, by name; throttled samples are left out where the round was measured again."""
     latencies: dict[_Place, dict[str, list[tuple[float, ...]]]] = {}
     for row in sorted(samples, key=lambda row: row.round):
         series = Series(**{item.name: getattr(row, item.name) for item in fields(Series)})
@@ -204,8 +197,6 @@ def _by_place(samples: Sequence[Samples]) -> dict[_Place, dict[str, list[tuple[f
 
 @dataclass(frozen=True, kw_only=True)
 class PickedRuns:
-    """The runs to export, with their records."""
-
     picked: Picked
     records: tuple[Record, ...]
     problems: tuple[str, ...]

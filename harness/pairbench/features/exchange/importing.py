@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pairbench.analyze.latencies import interval_columns
 from pairbench.analyze.records import environment_columns
@@ -101,8 +101,6 @@ _LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means o
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """One imported file as rows."""
-
     source: str
     run_id: str
     records: tuple[Record, ...]
@@ -114,10 +112,10 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
     """Return a file's results as rows, with speedups where the pairing finds a baseline."""
     shared = {**asdict(run.origin), **environment_columns(run.environment)}
     pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
-    own = list(_with_speedups(pairs))
+    own = list(_with_speedups([record for record, _ in pairs]))
     samples = [
         _samples(record, [timing.samples_ns], timing.calls_per_sample)
-        for record, timing in zip(own, (timing for _, timing in pairs), strict=True)
+        for record, timing in pairs
         if timing and timing.samples_ns
     ]
     samples += [_samples(record, rounds) for record, rounds in run.restored if rounds]
@@ -164,10 +162,7 @@ def _latency_columns(timing: Timing) -> dict[str, Any]:
 
 
 def order_interval(samples: Sequence[float], q: float) -> Interval:
-    """Return a percentile of one process' samples with its 95 % interval between two order statistics.
-
-    The interval never exceeds the samples; fewer than six samples have none.
-    """
+    """Return a percentile of one process' samples with its 95 % interval, two of the samples; fewer than six samples have none."""
     if len(samples) < FEWEST_ALONE:
         return Interval(percentile(samples, q), math.nan, math.nan)
     ordered = sorted(samples)
@@ -178,19 +173,15 @@ def order_interval(samples: Sequence[float], q: float) -> Interval:
     return Interval(percentile(ordered, q), ordered[low], ordered[high])
 
 
-def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> Iterator[Record]:
-    controls = {_case(record): p50_of(record, CALL) for record, _ in pairs if record.role == BASELINE}
-    for record, _ in pairs:
-        ours, theirs = p50_of(record, CALL), controls.get(_case(record))
+def _with_speedups(records: Sequence[Record]) -> Iterator[Record]:
+    controls = {(one.suite, one.case): p50_of(one, CALL) for one in records if one.role == BASELINE}
+    for record in records:
+        ours, theirs = p50_of(record, CALL), controls.get((record.suite, record.case))
         if record.role == BASELINE or ours is None or theirs is None:
             yield record
         else:
             columns: dict[str, Any] = interval_columns(CALL.speedup, ratio_interval(theirs, ours))
             yield replace(record, **columns)
-
-
-def _case(record: Record) -> tuple[str, str | None]:
-    return record.suite, record.case
 
 
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
@@ -208,9 +199,7 @@ def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) 
             stop_reason=record.stop_reason or "unknown",
             block=tuple(range(len(values))),
             position=(0,) * len(values),
-            at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate(values, initial=0.0))[
-                :-1
-            ],
+            at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate([0.0, *values[:-1]])),
             call_ns=tuple(values),
             host_ns=None,
             device_ns=None,
@@ -220,8 +209,6 @@ def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) 
         for number, values in enumerate(rounds)
     ]
 
-
-Row = TypeVar("Row", Record, Samples)
 
 _IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
 
@@ -252,8 +239,8 @@ class Intake:
                     run_id=run_id,
                     device_slug=slug,
                     month=f"{run_id[:4]}-{run_id[4:6]}",
-                    records=_own(run.records, names, run_id),
-                    samples=_own(run.samples, names, run_id),
+                    records=[replace(one, run_id=run_id) for one in run.records if one.device_name in names],
+                    samples=[replace(one, run_id=run_id) for one in run.samples if one.device_name in names],
                 )
             except TypeError as error:
                 raise ImportFailedError(f"{run.source}: holds what a store does not take: {error}") from error
@@ -277,18 +264,12 @@ def _content(run_id: str) -> str:
     return match[1] if match else ""
 
 
-def _own(rows: Sequence[Row], device_names: set[str], run_id: str) -> list[Row]:
-    return [replace(row, run_id=run_id) for row in rows if row.device_name in device_names]
-
-
 ASV, COMMITTED = "asv", "committed"
 NOT_IMPORTED = "not imported"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedImport:
-    """The arguments of `pairbench import`."""
-
     tool: str
     paths: tuple[str, ...]  # files of pytest-benchmark, or results folders of asv
     implementation: str | None = None

@@ -73,7 +73,6 @@ def extra_info_of(record: Record) -> dict[str, Any]:
 
 
 def machine_info_of(source: Record | Environment | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment's columns as JSON values without nulls."""
     if isinstance(source, Environment):
         source = environment_columns(source)
     elif isinstance(source, Record):
@@ -143,7 +142,11 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> Foreign
     if at_commit and isinstance(commit.get("time"), str):
         started = _moment(commit["time"], where)
     origin = _origin(started, content, commit, optional(ours, "run", dict) or {})
-    machine = _machine(document["machine_info"], ours)
+    machine, environment = document["machine_info"], optional(ours, "environment", str)
+    if environment and (columns := optional(machine, KEY, dict)):
+        machine = machine | {
+            KEY: {"environment": environment, **columns}
+        }  # the column that is elsewhere in the document
     results, restored = [], []
     for place, benchmark in enumerate(document["benchmarks"]):
         here = f"{where} benchmark {place}"
@@ -167,12 +170,6 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> Foreign
         restored=tuple(restored),
         left_out=twice,
     )
-
-
-def _machine(machine_info: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Return machine_info with the environment's column, which is elsewhere in the document."""
-    columns, environment = optional(machine_info, KEY, dict), optional(ours, "environment", str)
-    return machine_info | {KEY: {"environment": environment, **columns}} if columns and environment else machine_info
 
 
 def _moment(text: str, where: str) -> dt.datetime:

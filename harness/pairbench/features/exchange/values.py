@@ -47,7 +47,6 @@ def axis_value(value: object) -> AxisValue:
 
 
 def literal(text: str) -> AxisValue:
-    """Return the value of a parameter that is given as its `repr`."""
     try:
         return axis_value(ast.literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -81,8 +80,6 @@ class ImportFailedError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """The latencies of one benchmark."""
-
     timer: str
     p50_ns: float
     n_samples: int | None
@@ -125,8 +122,6 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignRun:
-    """One file of another tool."""
-
     source: str
     origin: Origin
     environment: Environment
@@ -142,7 +137,6 @@ class ForeignRun:
 
 
 def cpu_environment(cpu: str, **columns: Any) -> Environment:
-    """Return the environment of a tool that measures on the CPU."""
     device = Device(selector="cpu", kind="cpu", name=cpu)
     return Environment(device=device, cpu=cpu, driver=None, cuda=None, cudnn=None, triton=None, **columns)
 
@@ -163,10 +157,7 @@ def inversions(runs: Iterable[Origin]) -> int:
 
 
 def told_apart(results: Sequence[Result]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
-    """Return results with different cases, and the names of duplicates, which are left out.
-
-    Two results whose parameters look equal here, such as two lambdas, are told apart by their tool's own label.
-    """
+    """Return results with different cases, two that look equal told apart by their tool's own label, and the names of duplicates."""
     counts = Counter(case for case, _ in {(_case(result), result.label) for result in results})
     kept: dict[tuple[str, str, Axes], Result] = {}
     twice = []
@@ -187,7 +178,6 @@ _WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number
 
 
 def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], bytes]:
-    """Return a JSON document and the bytes it was read from."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -210,7 +200,6 @@ def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], byte
 
 
 def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Kind:
-    """Return a required value of the given type."""
     value = holder.get(name)
     if not isinstance(value, kind):
         what = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"
@@ -219,7 +208,6 @@ def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Ki
 
 
 def optional(holder: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:
-    """Return a value if it has the given type, else None."""
     value = holder.get(name)
     return value if isinstance(value, kind) else None
 
@@ -228,7 +216,6 @@ LONGEST_NS = 1e18  # some thirty years: a longer time is no latency, and many of
 
 
 def latency_ns(value: object) -> float | None:
-    """Return seconds as a latency in ns, or None."""
     taken = number(value) * 1e9
     return taken if 0 <= taken < LONGEST_NS else None
 
@@ -241,7 +228,6 @@ def latencies_ns(values: object) -> tuple[float, ...]:
 
 
 def number(value: object) -> float:
-    """Return a number as float, else NaN."""
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -249,5 +235,4 @@ def number(value: object) -> float:
 
 
 def count(value: object) -> int | None:
-    """Return a positive integer that fits a column, else None."""
     return value if type(value) is int and 0 < value < 2**63 else None

@@ -29,8 +29,6 @@ ANY = "any"  # the device of units that are measured on each device model of the
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The options of `pairbench fleet run` that apply to all units."""
-
     commits: tuple[str, ...]  # commits, branches or tags; empty for the commit that is checked out
     devices: tuple[str, ...]
     tier: tuple[str, ...]
@@ -151,9 +149,16 @@ def run_fleet(
 
 @contextlib.contextmanager
 def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """Give a function that shows progress and one that prints a message, both on stderr."""
     if not sys.stderr.isatty():
-        yield _Lines().show, _say
+        shown_at = 0.0
+
+        def show_line(progress: Progress) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at >= _LINE_EVERY_S:
+                shown_at = time.monotonic()
+                _say(f"pairbench: {_head(progress)}")
+
+        yield show_line, _say
         return
     from rich.console import Console
     from rich.live import Live
@@ -181,17 +186,6 @@ def _head(progress: Progress) -> str:
 def _say(text: str) -> None:
     sys.stderr.write(f"{safe(text)}\n")
     sys.stderr.flush()
-
-
-class _Lines:
-    def __init__(self) -> None:
-        self._at = 0.0
-
-    def show(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._at >= _LINE_EVERY_S:
-            self._at = now
-            _say(f"pairbench: {_head(progress)}")
 
 
 _LISTED = 20
@@ -226,7 +220,6 @@ def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterab
 
 
 def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
-    """Return the result of all units in one of the formats."""
     ends = Counter(result.end for result in results)
     if output == "json":
         units = [{**plain(result), "key": result.unit.key} for result in results]

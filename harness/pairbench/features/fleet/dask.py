@@ -79,7 +79,6 @@ def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> 
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether other machines cannot reach an address."""
     found = _ADDRESS.fullmatch(address)
     return found is not None and _LOOPBACK.fullmatch(found["host"]) is not None
 
@@ -123,8 +122,7 @@ def configured() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-METADATA = "pairbench"
-"""The key of pairbench's version in a scheduler's metadata."""
+METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metadata
 
 
 def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
@@ -158,10 +156,7 @@ async def _serve(address: str, security: Any, notify: Callable[[str], None]) -> 
 
 
 def make_certificates(folder: Path, *, days: int = 365) -> list[dict[str, str]]:
-    """Make an authority, and a key and a certificate each for scheduler, workers and clients; return a row for each file.
-
-    The authority's key signs these three and is not kept: a fleet that needs other certificates makes all of them anew.
-    """
+    """Make an authority, whose key is not kept, and a key and a certificate for each role; return a row for each file."""
     need_dask()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes

@@ -36,8 +36,6 @@ _END_S = 40.0  # seconds that units have to end in order after an interruption
 
 @dataclass(kw_only=True)
 class Progress:
-    """The state of a fleet's run."""
-
     hosts: tuple[Host, ...] = ()
     flying: dict[str, Unit] = field(default_factory=dict)  # the unit of each host, by its worker's address
     results: list[UnitResult] = field(default_factory=list)

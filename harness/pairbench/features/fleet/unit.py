@@ -121,7 +121,6 @@ def _make(repository: Path, place: Path, commit: str) -> Code:
 
 
 def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
-    """Run the build command of the commit's own settings."""
     try:
         command = load_config(folder).build
     except PairbenchError as error:
@@ -147,7 +146,6 @@ def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
 
 
 def tail_of(log: Path) -> str:
-    """Return the path of a log, and its last lines."""
     try:
         with log.open("rb") as file:
             lines = last_lines(file.fileno())[-20:]
@@ -173,16 +171,13 @@ def _sweep(repository: Path, place: Path, kept: str) -> None:
 
 
 PLUGIN = "pairbench"
-BUSY = "busy"
-"""The `end` of a unit that was not begun because other work kept the host busy."""
+BUSY = "busy"  # the `end` of a unit that was not begun because other work kept the host busy
 _POLL_S, _GRACE_S = 0.2, 30.0
 """Seconds between two looks at the process, and those that it has to end in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitContext:
-    """The worker's state that its units need."""
-
     python: str  # the interpreter whose pairbench measures
     commits: Commits
     logs: Path
@@ -210,7 +205,6 @@ def run_unit(text: str) -> str:
 
 
 def measure(asked: Mapping[str, Any], context: UnitContext, given_up: Callable[[], bool]) -> dict[str, Any]:
-    """Return the result of a unit, as `run_unit` does."""
     began = time.monotonic()
     unit = Unit.of(asked["unit"], "unit")
     if why := context.held_up():

@@ -76,10 +76,7 @@ class BusyWatch:
 
 
 def compute_processes() -> list[tuple[str, str]]:
-    """Return UUID and process id of every process that computes on a GPU; empty where the driver does not tell.
-
-    `nvidia-smi` is asked, for NVML would stay loaded in the worker.
-    """
+    """Return the pairs of GPU and process that `nvidia-smi` tells, for NVML would stay loaded in the worker; empty without it."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
@@ -97,16 +94,13 @@ def processes_of(text: str) -> list[tuple[str, str]]:
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
 
 
-HOST = "HOST"
-"""The resource of which every worker has one, and every unit takes one."""
+HOST = "HOST"  # the resource of which every worker has one, and every unit takes one
 _KNOWN, _HELD_UP = "pairbench", "pairbench_held_up"
 _WATCH_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerChoice:
-    """The arguments of `pairbench fleet worker`."""
-
     address: str
     certificates: Path | None
     insecure: bool
@@ -188,8 +182,6 @@ class _Worker:
         from distributed import Worker, WorkerPlugin
 
         class Plugin(WorkerPlugin):  # type: ignore[misc]
-            """Holds the state that units need on this host."""
-
             name = PLUGIN
             context = self.context
 

@@ -68,7 +68,6 @@ def _paid(case: CaseResults, *, best: bool) -> str:
 
 
 def _compiled(record: Record) -> str:
-    """Return how often was compiled, where that is more than once, and how often the graph breaks."""
     if record.compilations is None:
         return ""
     counts = ((record.compilations, "compiled"), (record.recompilations, "again"), (record.graph_breaks, "breaks"))

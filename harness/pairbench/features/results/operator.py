@@ -89,20 +89,15 @@ def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> C
     return ClaimState.BETTER if low > most else ClaimState.WORSE if high < least else ClaimState.SAME
 
 
-SIZE = "bytes"
-"""The name under which conditions speak of the size of a case: the bytes that it demands."""
-_FEWEST = 4
-"""The number of cases below which any axis would tell them apart."""
-_TELLS = 0.75
-"""The part of the losing cases that a condition must hold, less the part of the others that it holds."""
+SIZE = "bytes"  # the name under which conditions speak of the size of a case: the bytes that it demands
+_FEWEST = 4  # the number of cases below which any axis would tell them apart
+_TELLS = 0.75  # the part of the losing cases that a condition must hold, less the part of the others that it holds
 _ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
 """Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CasePoint:
-    """A case in which a variant was measured."""
-
     axes: Mapping[str, object]  # the case's axes, and its size under SIZE
     loses: bool
 
@@ -135,10 +130,7 @@ def loses(record: Record) -> bool:
 
 
 def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
-    """Return the condition that best tells losing cases from the others; None where all lose, one or none does, or none tells them.
-
-    A second bound is taken where it tells much more than the first alone: more of them would fit any map.
-    """
+    """Return the condition, of two bounds where that tells much more, that best tells losing cases from the others; None if none does."""
     losing = sum(point.loses for point in points)
     if len(points) < _FEWEST or losing in (0, 1, len(points)):
         return None
@@ -307,7 +299,6 @@ def _mode_results(
 
 
 def _timed_with(record: Record) -> _Timed:
-    """Return what a variant has in common with the baseline that it was timed with."""
     return record.run_id, record.device_uuid, record.case, record.mode
 
 

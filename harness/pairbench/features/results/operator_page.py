@@ -39,7 +39,6 @@ def arrow(before: str, after: str) -> str:
 
 
 def published(claim: Claim) -> str:
-    """Return a claim's figure with its unit."""
     if claim.pair is None:
         return _ratio(claim)
     before, after = claim.pair
@@ -51,11 +50,6 @@ def published(claim: Claim) -> str:
             return arrow(units.size(before * _BYTES_PER_GIB), units.size(after * _BYTES_PER_GIB))
         case quantity:
             return f"{arrow(units.count(before), units.count(after))} {quantity}"
-
-
-def in_short(claim: Claim) -> str:
-    """Return a claim without its latencies, whose ratio is enough in a table that has our latencies beside it."""
-    return _ratio(claim) if claim.quantity == "latency_ms" else published(claim)
 
 
 def ours(one: JudgedClaim) -> str:
@@ -110,14 +104,8 @@ def _ratio(claim: Claim) -> str:
     return units.ratio(least) if least == most else f"{units.ratio_range(least, most)}x"
 
 
-_FOLD_MEASUREMENTS = 8
-"""Number of rows above which the table is folded."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MeasurementRow:
-    """The record of one implementation in one case."""
-
     label: str
     record: Record
     latency: Latency  # the latency in which it stands beside its baseline
@@ -142,7 +130,7 @@ def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlo
         _MEASUREMENT_COLUMNS,
         measurements,
         title=f"All {len(measurements)} measurements, errors included; a speedup is over the baseline of its own run:",
-        fold_above=_FOLD_MEASUREMENTS,
+        fold_above=8,
     )
 
 
@@ -172,14 +160,11 @@ _MEASUREMENT_COLUMNS: tuple[Column[MeasurementRow], ...] = (
 )
 
 
-_FOLD_LOSSES = 15
-"""Number of rows above which a table is folded: the page must stay readable."""
-_NAMED_CASES = 3
-"""Number of cases that a row names."""
+_FOLD_LOSSES = 15  # number of rows above which a table is folded: the page must stay readable
+_NAMED_CASES = 3  # in a row
 
 
 def losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the variants that lose, a row each, then their speedups case by case."""
     if not results.losses:
         if any(mode.best for case in results.cases for mode in case.modes):
             yield Paragraph(text="Where variants lose: no variant is proven slower than the baseline in any case.")
@@ -220,13 +205,6 @@ def _map(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
         title="Their speedups, case by case, wherever one of them loses (slower: its whole interval lies below 1)",
         fold_above=_FOLD_LOSSES,
     )
-
-
-def refused_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
-    if results.refused:
-        yield _grouped(results.refused, labels, title="Refused (mismatched, failed, out of memory or out of time):")
-    if results.skipped:
-        yield _grouped(results.skipped, labels, title="Skipped:")
 
 
 def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str) -> TableBlock:
@@ -277,10 +255,8 @@ def _speedup(record: Record) -> str:
     return f"{latency_words.speedup(record)}{f' ({interval})' if interval else ''}"
 
 
-_FOLD_CASES = 40
-"""Number of cases above which their table is folded."""
-_NAMED_GAPS = 6
-"""Number of cases that a sentence names."""
+_FOLD_CASES = 40  # number of cases above which their table is folded
+_NAMED_GAPS = 6  # in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +274,6 @@ class CaseRow:
 
 
 def operator_blocks(results: OperatorResults) -> Iterator[Block]:
-    """Yield the part of the page on one operator and device model."""
     labels = case_names(results)
     yield Heading(text=results.operator.name, level=3)
     summary, source = results.operator.summary, results.operator.source
@@ -327,7 +302,10 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
         yield claims_table(results.claims, labels)
     yield every_table(results, labels)
     yield from losses_blocks(results, labels)
-    yield from refused_blocks(results, labels)
+    if results.refused:
+        yield _grouped(results.refused, labels, title="Refused (mismatched, failed, out of memory or out of time):")
+    if results.skipped:
+        yield _grouped(results.skipped, labels, title="Skipped:")
     yield from _gaps(results, labels)
 
 
@@ -386,8 +364,12 @@ def part_of_roof(record: Record) -> float | None:
 
 
 def _published(row: CaseRow) -> str:
-    claims = (one.claim for one in row.claims)
-    return "; ".join(" ".join(filter(None, (claim.implementation, in_short(claim)))) for claim in claims)
+    texts = []
+    for claim in (one.claim for one in row.claims):
+        # Our latencies stand beside it, so that its ratio is enough.
+        figure = _ratio(claim) if claim.quantity == "latency_ms" else published(claim)
+        texts.append(f"{claim.implementation} {figure}" if claim.implementation else figure)
+    return "; ".join(texts)
 
 
 def _states(row: CaseRow) -> str:

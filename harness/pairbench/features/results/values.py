@@ -65,7 +65,6 @@ class CaseResults:
     modes: tuple[ModeResults, ...]
 
     def in_mode(self, mode: str) -> ModeResults | None:
-        """Return the results in a mode; None where the case was not measured in it."""
         return next((results for results in self.modes if results.mode == mode), None)
 
 

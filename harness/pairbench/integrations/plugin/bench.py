@@ -26,7 +26,6 @@ from pairbench.workflow.requested import Requested
 from pairbench.workflow.run_files import Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, requested_of
 
-Say = Callable[[str], None]
 _Key = tuple[str, str] | tuple[str, str, Entry]
 
 
@@ -38,30 +37,16 @@ class Bench:
         config: Config,
         context: WorkerContext,
         loader: SuiteLoader,
-        notify: Say,
+        notify: Callable[[str], None],
         *,
         times: bool,
         save: bool,
         shared: bool,
     ) -> None:
-        """Prepare; nothing starts before the first item asks.
-
-        Args:
-            config: The settings.
-            context: Of the workers.
-            loader: Of the suites.
-            notify: Tells the user something.
-            times: Whether anything is going to be timed.
-            save: Whether the session becomes a run of the store.
-            shared: Whether other processes of this session verify on the same device.
-        """
-        self.config = config
-        self.loader = loader
-        self._context = context
-        self._notify = notify
-        self._times = times
-        self._save = save
-        self._shared = shared
+        """Prepare; nothing starts before the first item asks. `shared`: other processes of this session verify on the same device."""
+        self.config, self.loader = config, loader
+        self._context, self._notify = context, notify
+        self._times, self._save, self._shared = times, save, shared
         self._states: dict[_Key, CaseState] = {}
         self._verified: set[_Key] = set()
         self._results: dict[_Key, dict[Entry, tuple[Outcome, Record]]] = {}
@@ -70,14 +55,9 @@ class Bench:
         self._held = contextlib.ExitStack()
         self._files: RunFiles | None = None
         self.records: list[Record] = []
-        """Records of everything that was measured."""
 
     def select(self, selected: Iterable[PairEntry], *, whole: bool, changed: Chosen | None) -> None:
-        """Take in the entries of the items that were selected.
-
-        `whole` says whether these are all entries of their suites, so that others of the series are missing, and `changed` is the choice
-        of `--pairbench-changed-since`.
-        """
+        """Take in the selected entries; `whole`: these are all of their suites; `changed`: the choice of `--pairbench-changed-since`."""
         self._whole, self._changed = whole, changed
         entries: dict[_Key, dict[Entry, None]] = {}
         planned: dict[_Key, PlannedCase] = {}
@@ -93,7 +73,7 @@ class Bench:
         return (*item.case, item.entry) if self._shared else item.case
 
     def verified(self, item: PairEntry) -> Outcome:
-        """Verify an entry's case, if that was not done, and return the entry's outcome."""
+        """Return an entry's outcome, once its case is verified."""
         key = self._key(item)
         state = self._states[key]
         if key not in self._verified:
@@ -104,7 +84,7 @@ class Bench:
         return replace(state.outcome(item.entry), status=Status.VERIFIED) if verified else state.outcome(item.entry)
 
     def measured(self, item: PairEntry) -> tuple[Outcome, Record]:
-        """Measure an entry's case, if that was not done, and return the entry's outcome and record."""
+        """Return an entry's outcome and record, once its case is measured."""
         key = self._key(item)
         if key not in self._results:
             self.verified(item)
@@ -119,7 +99,6 @@ class Bench:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        """The environment of the device, with what the session was asked for."""
         if not self._times:
             return self._asked().put_in(probe_environment(self._context, self._device))
         environment, load = probe_device(self._context, self._device, self._watch)
@@ -131,7 +110,6 @@ class Bench:
 
     @functools.cached_property
     def run(self) -> Run:
-        """This session as a run."""
         return new_run(checkout_of(self._chosen(), self.config))
 
     def close(self) -> None:
@@ -139,7 +117,6 @@ class Bench:
 
         Raises StoreFailedError where the store has not taken all records; the message says where the rest is.
         """
-        kept = None
         try:
             if self._files is not None:
                 for key, state in self._states.items():
@@ -149,7 +126,7 @@ class Bench:
                         self._results[key] = _keep(self._recorder, state)
         finally:
             files, self._files = self._files, None
-            kept = files.close() if files is not None else None
+            kept = files.close() if files else None
             self._held.close()
         if kept is not None:
             raise StoreFailedError("\n".join(kept.lines()))
@@ -187,13 +164,10 @@ class Bench:
             nothing = frozenset[str]()
             return Requested(select=(), suites=nothing, tiers=nothing, modes=nothing)
         asked = requested_of(self._chosen(), self.loader.device, self.config.settings)
-        if self._changed is not None:
-            return asked
-        return replace(asked, select=tuple((suite, None) for suite in sorted(asked.suites)))
+        return asked if self._changed else replace(asked, select=tuple((one, None) for one in sorted(asked.suites)))
 
 
 def _only(planned: PlannedCase, entries: Iterable[Entry]) -> PlannedCase:
-    """Return a case with some of its entries, in its own order."""
     kept = set(entries)
     return replace(
         planned,
