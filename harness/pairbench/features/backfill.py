@@ -219,9 +219,7 @@ class _Walk:
     def _changed(self) -> list[bool]:
         """Return which commits change an implementation; only commits that touch a file of the newest commit's suites are loaded."""
         newest = len(self.commits) - 1
-        files = (
-            self._loaded(newest, lambda side, _: reached_paths(side.checkout, side.chosen.operators())) or frozenset()
-        )
+        files = self._loaded(newest, lambda one, _: reached_paths(one.checkout, one.chosen.operators())) or frozenset()
         touched = touched_files(self.arguments.repository, self.commits)
         before: frozenset[tuple[str, ...]] | None = None
         changed = []

@@ -3,7 +3,7 @@
 import contextlib
 import datetime as dt
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -171,11 +171,8 @@ def _records_of(
     return tried[0]  # the newest run, to say what is wrong
 
 
-def named_series(
-    records: Iterable[Record], text: str, run_id: str, wanted: Wanted = ANY
-) -> dict[Series, Sequence[Record]]:
+def named_series(records: Sequence[Record], text: str, run_id: str, wanted: Wanted) -> dict[Series, list[Record]]:
     """Return the series that a text names in some records, each with its records."""
-    records = tuple(records)
     by_series: dict[Series, list[Record]] = {}
     for record in wanted.records(records):
         if series := Series.of(record):

@@ -227,9 +227,7 @@ class _Measurement:
         first = self._compare()
         again = to_measure_again(first.comparison.changes, self.loaded.policy)
         slower = {(series.suite, series.case) for series in again}
-        self.again = [
-            shared for shared in alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
-        ]
+        self.again = [twin for twin in alternation.twins if (twin.current.planned.operator.suite, twin.key) in slower]
         if not self.again:
             return first
         self.loaded.progress.notify(

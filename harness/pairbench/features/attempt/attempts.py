@@ -171,7 +171,6 @@ def _types() -> dict[str, tuple[type, ...]]:
     return {name: (*several, int) if float in several else several for name, several in kinds.items()}
 
 
-_COLUMNS = (*TREND_COLUMNS, "environment")
 _STEPS = (4, 28, 168)
 """Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
 
@@ -202,7 +201,7 @@ class NewestRuns:
                 break
             begin += step
             where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
-            rows, _ = read_series(self._place, where=where, columns=_COLUMNS, run_ids=run_ids)
+            rows, _ = read_series(self._place, where=where, columns=(*TREND_COLUMNS, "environment"), run_ids=run_ids)
             # The oldest first, so that the newest stays.
             measured = ((series, row) for row in rows if (series := Series.of(row)) and p50_of(row))
             self._found |= {series: row for series, row in measured if series in missing}
@@ -319,9 +318,7 @@ class Attempts:
     def _compared(self, records: Sequence[Record]) -> tuple[Tried, ...]:
         last = self._tries.read()
         stored = self._stored.of([series for record in records if (series := Series.of(record))])
-        self._tries.keep(
-            record for record in records if p50_of(record) and not withheld(record.device_kind, record.environment)
-        )
+        self._tries.keep(one for one in records if p50_of(one) and not withheld(one.device_kind, one.environment))
 
         def compared(record: Record, earlier: dict[Series, Record]) -> Beside | None:
             series = Series.of(record)

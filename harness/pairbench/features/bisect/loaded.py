@@ -127,13 +127,11 @@ class LoadedCommits:
         """Return a loaded commit with the plan of the one series."""
         if loaded.chosen.survey.broken:
             raise UnmeasurableError(loaded.chosen.survey.broken[0].reason)
-        plan, why = plan_side(loaded, self.wanted.device)
-        entry = self.wanted.entry
-        cases = [
-            one for one in plan.cases if (one.operator.suite, one.case.key) == (self.wanted.suite, self.wanted.case)
-        ]
+        wanted, entry = self.wanted, self.wanted.entry
+        plan, why = plan_side(loaded, wanted.device)
+        cases = [one for one in plan.cases if (one.operator.suite, one.case.key) == (wanted.suite, wanted.case)]
         if not cases or entry not in cases[0].entries:
-            raise UnmeasurableError(f"there is no {self.wanted.case}, {entry}{f': {why}' if why else ''}")
+            raise UnmeasurableError(f"there is no {wanted.case}, {entry}{f': {why}' if why else ''}")
         names = (BASELINE, entry.implementation)
         kept = tuple(one for one in cases[0].entries if one.mode == entry.mode and one.implementation in names)
         return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))

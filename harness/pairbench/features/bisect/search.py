@@ -226,10 +226,8 @@ class _Search:
 
     def _differing(self, ends: SideBySide) -> str | None:
         """Return a count that differs exactly between the ends; None where none does, or something else was asked for."""
-        sides = [
-            next((record for record in side if Series.of(record) == self.loaded.wanted.series), None)
-            for side in ends.records
-        ]
+        series = self.loaded.wanted.series
+        sides = [next((one for one in side if Series.of(one) == series), None) for side in ends.records]
         if self.options.metric != AUTO or None in sides:
             return None
         exact = [record for record in sides if record and record.launch_status == "exact"]
@@ -330,9 +328,7 @@ class _Search:
 
     def _read_hashes(self) -> None:
         """Compare each commit's implementation hash with the one before; only commits that touch a file of its suite are loaded."""
-        files = frozenset[str]().union(
-            *(self.loaded.known[self.history[number].sha].reached() for number in (0, self.last))
-        )
+        files = self._end(0).reached() | self._end(self.last).reached()
         touched = touched_files(self.loaded.arguments.repository, self.history[1:])
         before = self._end(0).hash(self.loaded.wanted)
         found: list[bool | None] = []
@@ -388,14 +384,11 @@ class _Search:
 
     def _rounds(self, ends: SideBySide, base: int, head: int, latency: Latency) -> list[Round]:
         series = self.loaded.wanted.series
-        of_side = [
+        sides = [
             [value for record in side if Series.of(record) == series for value in round_values(record, latency.p50)]
             for side in ends.records
         ]
-        return [
-            Round(commit=head, base=base, log_ratio=math.log(now / before))
-            for before, now in zip(*of_side, strict=True)
-        ]
+        return [Round(commit=head, base=base, log_ratio=math.log(now / then)) for then, now in zip(*sides, strict=True)]
 
     def _prior_spread(self, ends: SideBySide, latency: Latency) -> Spread:
         """Return the spread that a calibration says, else the least spread."""
@@ -426,9 +419,8 @@ class _Search:
         )
 
     def _locked(self, work: Callable[[], float]) -> float:
-        with device_lock(
-            self.loaded.wanted.device, self.progress.notify, self.loaded.context.interrupted.is_set
-        ) as held:
+        device, interrupted = self.loaded.wanted.device, self.loaded.context.interrupted
+        with device_lock(device, self.progress.notify, interrupted.is_set) as held:
             if not held:
                 raise InterruptedRunError
             return work()

@@ -41,7 +41,6 @@ from pairbench.workflow.setup import stamp
 
 PROFILED = "Times are those of a profiled run: their shares count, and none of them is a latency."
 _KERNELS = 12
-_CODE = 80
 _SMALL = 0.001  # the part of a call's time below which modules are left out of the table; JSON has them
 
 Rows = list[dict[str, Any]]
@@ -166,7 +165,7 @@ def line_rows(part: Breakdown) -> Rows:
             "from_to": item.spot.detail,
             "line": f"{item.spot.file}:{item.spot.line}" if item.spot.file else "",
             **({"called_from": item.spot.called_from} if several else {}),
-            "code": shorten(item.spot.code, _CODE),
+            "code": shorten(item.spot.code, 80),
             "module": listed(merge_numbered(item.spot.modules), 2),
             "count": item.spot.count,
             "bytes": size(item.spot.bytes) if item.spot.bytes else "",
@@ -183,9 +182,7 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
         {kind for table in tables.values() for kind in table},
         key=lambda kind: -max(t.get(kind, 0.0) for t in tables.values()),
     )
-    rows: Rows = [
-        {"kind": kind, **{name: _us(table.get(kind, 0.0)) for name, table in tables.items()}} for kind in kinds
-    ]
+    rows: Rows = [{"kind": kind, **{name: _us(table.get(kind, 0)) for name, table in tables.items()}} for kind in kinds]
     rows.append({"kind": "sum", **{name: _us(sum(table.values())) for name, table in tables.items()}})
     return rows
 

@@ -149,8 +149,6 @@ def _stem(operator: str) -> str:
 
 
 EXPECTED = "a result file of asv (api version 2)"
-
-_VERSION = 2
 _EXISTING = "existing"
 """The environments in which asv did not check the code out, so that it may differ from the commit's."""
 
@@ -175,7 +173,7 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     """Return the run in one result file; with `at_commit` its time is that of its commit, for a history that was measured afterwards."""
     document, content = read_document(path, EXPECTED)
     where = f"{path}:"
-    if document.get("version") != _VERSION or not isinstance(document.get("result_columns"), list):
+    if document.get("version") != 2 or not isinstance(document.get("result_columns"), list):
         raise ImportFailedError(
             f"{where} is of version {document.get('version')!r}, expected {EXPECTED}; `asv update` brings older ones up to date"
         )

@@ -94,7 +94,6 @@ def split(result: Result, pairing: Pairing | None) -> tuple[str, Axes]:
     return BASELINE if value == pairing.baseline else value, tuple(axes.items())
 
 
-MODE = "eager"
 _Z = 1.959964  # standard normal quantile of a 95 % interval
 _LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
 
@@ -141,7 +140,7 @@ def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> 
         dtype=case.dtype,
         implementation=implementation,
         role=BASELINE if implementation == BASELINE else "variant",
-        mode=MODE,
+        mode="eager",
         status=result.status,
         reason=result.reason,
         peak_bytes=result.peak_bytes,

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ class _Lost:
     at: float
 
 
+@dataclass(kw_only=True)
 class Drive:
     """Takes units through a fleet.
 
@@ -69,32 +71,26 @@ class Drive:
     once a second and whenever a unit ends.
     """
 
-    def __init__(
-        self,
-        *,
-        address: str,
-        certificates: Path | None,
-        store: StoreLocation,
-        patience_s: float,
-        notify: Callable[[str], None],
-        show: Callable[[Progress], None],
-        interrupted: threading.Event,
-    ) -> None:
-        self.address, self.certificates, self.store, self.patience_s = address, certificates, store, patience_s
-        self.notify, self.show, self.interrupted = notify, show, interrupted
-        self._client: Any = None
-        self.progress = Progress()
-        self._ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = queue.Queue()
-        self._waiting = Waiting((), {}, (), dt.datetime.now(dt.UTC))
-        self._lost: list[_Lost] = []
-        self._deaths: Counter[Unit] = Counter()
-        self._futures: dict[str, Any] = {}
-        self._named = secrets.token_hex(4)
-        self._number = 0
-        self._missing: dict[str, float] = {}
-        self._last: dict[Unit, Last] = {}
-        self._present: frozenset[str] = frozenset()
-        self._last_look = 0.0
+    address: str
+    certificates: Path | None
+    store: StoreLocation
+    patience_s: float
+    notify: Callable[[str], None]
+    show: Callable[[Progress], None]
+    interrupted: threading.Event
+    progress: Progress = field(default_factory=Progress)
+    _client: Any = None
+    _ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = field(default_factory=queue.Queue)
+    _waiting: Waiting = field(default_factory=lambda: Waiting((), {}, (), dt.datetime.now(dt.UTC)))
+    _lost: list[_Lost] = field(default_factory=list)
+    _deaths: Counter[Unit] = field(default_factory=Counter)
+    _futures: dict[str, Any] = field(default_factory=dict)
+    _named: str = field(default_factory=partial(secrets.token_hex, 4))
+    _number: int = 0
+    _missing: dict[str, float] = field(default_factory=dict)
+    _last: dict[Unit, Last] = field(default_factory=dict)
+    _present: frozenset[str] = frozenset()
+    _last_look: float = 0.0
 
     def run(self, units: Sequence[Unit], devices: Callable[[tuple[Host, ...]], Sequence[Unit]]) -> Progress:
         """Have units measured and return the result of each; `devices` makes further units of the fleet's hosts."""

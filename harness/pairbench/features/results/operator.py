@@ -32,9 +32,6 @@ from pairbench.model.record import Record
 from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
 from pairbench.stats import Interval, speedup_interval
 
-COLUMN = {"launches": "launches_per_call", "syncs": "syncs_per_call", "peak_gib": "peak_bytes"}
-"""The record column of each quantity of a claim; speedups and latencies are compared by their intervals instead."""
-
 
 def judged(
     operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
@@ -68,7 +65,7 @@ def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> C
     if variant is None or variant.status != Status.MEASURED:
         return ClaimState.UNMEASURED
     if claim.quantity in ("launches", "syncs"):
-        count = getattr(variant, COLUMN[claim.quantity])
+        count = variant.launches_per_call if claim.quantity == "launches" else variant.syncs_per_call
         most = (claim.pair or (0, 0))[1]
         if count is None:
             return ClaimState.UNMEASURED

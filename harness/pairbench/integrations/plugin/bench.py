@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pairbench.analyze.records import Run, believed
 from pairbench.config import Config
@@ -29,32 +29,25 @@ from pairbench.workflow.setup import Chosen, requested_of
 _Key = tuple[str, str] | tuple[str, str, Entry]
 
 
+@dataclass(kw_only=True)
 class Bench:
-    """Verifies and measures one case at a time: all of its entries that the session wants, and their baselines."""
+    """Verifies and measures one case at a time, from when the first item asks: all entries that the session wants, and their baselines."""
 
-    def __init__(
-        self,
-        config: Config,
-        context: WorkerContext,
-        loader: SuiteLoader,
-        notify: Callable[[str], None],
-        *,
-        times: bool,
-        save: bool,
-        shared: bool,
-    ) -> None:
-        """Prepare; nothing starts before the first item asks. `shared`: other processes of this session verify on the same device."""
-        self.config, self.loader = config, loader
-        self._context, self._notify = context, notify
-        self._times, self._save, self._shared = times, save, shared
-        self._states: dict[_Key, CaseState] = {}
-        self._verified: set[_Key] = set()
-        self._results: dict[_Key, dict[Entry, tuple[Outcome, Record]]] = {}
-        self._whole = True
-        self._changed: Chosen | None = None
-        self._held = contextlib.ExitStack()
-        self._files: RunFiles | None = None
-        self.records: list[Record] = []
+    config: Config
+    context: WorkerContext
+    loader: SuiteLoader
+    notify: Callable[[str], None]
+    times: bool
+    save: bool
+    shared: bool  # whether other processes of this session verify on the same device
+    records: list[Record] = field(default_factory=list)
+    _states: dict[_Key, CaseState] = field(default_factory=dict)
+    _verified: set[_Key] = field(default_factory=set)
+    _results: dict[_Key, dict[Entry, tuple[Outcome, Record]]] = field(default_factory=dict)
+    _whole: bool = True
+    _changed: Chosen | None = None
+    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _files: RunFiles | None = None
 
     def select(self, selected: Iterable[PairEntry], *, whole: bool, changed: Chosen | None) -> None:
         """Take in the selected entries; `whole`: these are all of their suites; `changed`: the choice of `--pairbench-changed-since`."""
@@ -70,7 +63,7 @@ class Bench:
 
     def _key(self, item: PairEntry) -> _Key:
         # Among several processes, each has some items of a case, and does not know which.
-        return (*item.case, item.entry) if self._shared else item.case
+        return (*item.case, item.entry) if self.shared else item.case
 
     def verified(self, item: PairEntry) -> Outcome:
         """Return an entry's outcome, once its case is verified."""
@@ -99,14 +92,14 @@ class Bench:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        if not self._times:
-            return self._asked().put_in(probe_environment(self._context, self._device))
-        environment, load = probe_device(self._context, self._device, self._watch)
+        if not self.times:
+            return self._asked().put_in(probe_environment(self.context, self._device))
+        environment, load = probe_device(self.context, self._device, self._watch)
         return load.put_in(self._asked().put_in(environment))
 
     @functools.cached_property
     def _watch(self) -> HostWatch:
-        return HostWatch(self._device, self._notify)
+        return HostWatch(self._device, self.notify)
 
     @functools.cached_property
     def run(self) -> Run:
@@ -122,7 +115,7 @@ class Bench:
                 for key, state in self._states.items():
                     if key not in self._results and state.planned.case.tier != "edge":
                         state.leave_out_untimed()
-                        state.interrupt(self._context.settings.rounds)
+                        state.interrupt(self.context.settings.rounds)
                         self._results[key] = _keep(self._recorder, state)
         finally:
             files, self._files = self._files, None
@@ -139,20 +132,20 @@ class Bench:
     @functools.cached_property
     def _cases(self) -> CaseByCase:
         device = self._device
-        held = self._held.enter_context(device_lock(device, self._notify, lambda: False, shared=self._shared))
+        held = self._held.enter_context(device_lock(device, self.notify, lambda: False, shared=self.shared))
         assert held
         self.loader.close()
-        if self._times:
+        if self.times:
             # Probed while no worker of ours is on the device: it also finds the processes of others.
             _ = self.environment
-        context = context_for(self._context, self.config, device)
-        return self._held.enter_context(CaseByCase(context, device, times=self._times))
+        context = context_for(self.context, self.config, device)
+        return self._held.enter_context(CaseByCase(context, device, times=self.times))
 
     @functools.cached_property
     def _recorder(self) -> Recorder:
         writer = None
-        if self._save:
-            self._files = RunFiles(self.run, self.config.store, self._notify)
+        if self.save:
+            self._files = RunFiles(self.run, self.config.store, self.notify)
             writer = self._files.writer(self.loader.device)
         return Recorder(run=self.run, environment=self.environment, records=self.records, writer=writer)
 

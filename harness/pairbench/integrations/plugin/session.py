@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
     from pairbench.workflow.confirm import Confirmed
 
-_MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
-"""A second's worth of importing, done while the first worker loads torch."""
-
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR  # of a gate that could not judge: 4, as other failures of the harness
 
 
@@ -97,7 +94,8 @@ class PluginSession:
             loader = SuiteLoader(options.config, context, options.device, suites)
             stack.callback(loader.close)
             if not describes:
-                for module in _MEANWHILE:
+                # A second's worth of importing, done while the first worker loads torch.
+                for module in ("pairbench.integrations.plugin.bench", "scipy.special"):
                     importlib.import_module(module)
             device = loader.device  # fails before anything else where there is no such device
             _check_reference(options)
@@ -115,10 +113,10 @@ class PluginSession:
         switches = ("benchmark_disable", "benchmark_skip", "collectonly")
         able = self.config.pluginmanager.hasplugin("benchmark") and not any(map(self.config.getoption, switches))
         bench = Bench(
-            self.options.config,
-            self.context,
-            self.loader,
-            _notify(self.config),
+            config=self.options.config,
+            context=self.context,
+            loader=self.loader,
+            notify=_notify(self.config),
             times=able and not shared,
             save=self.options.save,
             shared=shared,
