@@ -1,6 +1,8 @@
 """Which commits are measured where not all are: rules on places in a history."""
 
-from pairbench.features.backfill import every, neighbours, next_step
+import itertools
+
+from pairbench.features.backfill import every, next_step
 
 
 def test_every_nth_commit_has_the_newest_among_them() -> None:
@@ -13,7 +15,7 @@ def walk(moved: int, changed: list[bool], unmeasurable: set[int]) -> list[int]:
     """Return the places in the order in which they are measured, in a history that takes a new level at one of them."""
     measured: list[int] = []
     while True:
-        differing = [pair for pair in neighbours(measured) if pair[0] < moved <= pair[1]]
+        differing = [pair for pair in itertools.pairwise(sorted(measured)) if pair[0] < moved <= pair[1]]
         place = next_step(changed, measured, unmeasurable, differing)
         if place is None:
             return measured

@@ -6,21 +6,19 @@ The commits are all of a range, every Nth, those with a tag, or those that are e
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar
 
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side
+from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, reached_paths
 from pairbench.model.commits import Filled, HistoryCommit, Skipped
 from pairbench.model.comparison import GateOutcome
 from pairbench.model.plain import plain
 from pairbench.model.record import Record
 from pairbench.report.render import render_rows, to_json
 from pairbench.store.reader import read_frame, read_records
-from pairbench.suite.reached import reached_files
 from pairbench.workflow.git import (
     Worktrees,
     git,
@@ -47,11 +45,7 @@ def next_step(
     unmeasurable: Collection[int],
     differing: Collection[tuple[int, int]],
 ) -> int | None:
-    """Return the index of the commit to measure next, or None where no further one is expected to tell anything.
-
-    Both ends and the commits that change the hash of an implementation come first, then the middle between two measured neighbours
-    that differ, the widest gap first.
-    """
+    """Return the index of the commit to measure next: an end, one with a new hash, or the middle of the widest gap that differs."""
     closed = {*measured, *unmeasurable}
     ends = [0, len(changed) - 1]
     first = [index for index in (*ends, *(index for index, one in enumerate(changed) if one)) if index not in closed]
@@ -61,11 +55,6 @@ def next_step(
         if inside := [index for index in range(before + 1, after) if index not in closed]:
             return min(inside, key=lambda index: (abs(index - (before + after) / 2), index))
     return None
-
-
-def neighbours(measured: Collection[int]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of measured commits with no measured commit between them."""
-    return tuple(itertools.pairwise(sorted(measured)))
 
 
 def render_backfilled(filled: Sequence[Filled], skipped: Sequence[Skipped], output: str) -> str:
@@ -78,17 +67,13 @@ def render_backfilled(filled: Sequence[Filled], skipped: Sequence[Skipped], outp
             "date": one.commit.committed_at[:10],
             "subject": one.commit.subject,
             "records": one.records if isinstance(one, Filled) else None,
-            "run": _run(one),
+            "run": one.run_id or "was there"
+            if isinstance(one, Filled)
+            else f"skipped: {one.reason}{f' (log: {one.log})' if one.log else ''}",
         }
         for one in sorted(every, key=lambda one: one.commit.committed_at)
     ]
     return render_rows("commits", rows, output)
-
-
-def _run(one: Filled | Skipped) -> str:
-    if isinstance(one, Skipped):
-        return f"skipped: {one.reason}{f' (log: {one.log})' if one.log else ''}"
-    return one.run_id or "was there"
 
 
 _Made = TypeVar("_Made")
@@ -102,21 +87,17 @@ class Which:
 
     every: int | None = None
     tags: bool = False
-    """Whether only commits with a tag are taken."""
     steps: int | None = None
     """The most commits to take: those that change an implementation's hash, then those between neighbours that differ."""
 
 
 @dataclass(kw_only=True)
 class Backfilled:
-    """The result of a backfill."""
-
     commits: int
     filled: list[Filled] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     interrupted: bool = False
-    not_in_store: str | None = None
-    """The store's error that ended the backfill."""
+    not_in_store: str | None = None  # the store's error that ended the backfill
 
     @property
     def exit_code(self) -> int:
@@ -139,6 +120,8 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
         raise UsageError(
             f"range {arguments.base!r} {words}, expected one like v1.0..main; `git log {arguments.base}` lists it"
         )
+    end = arguments.base.rpartition("..")[2].lstrip(".") or "HEAD"
+    branch = git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
     with (
         open_context(config, arguments.suites(config)) as context,
         open_worktrees(repository) as worktrees,
@@ -149,7 +132,7 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
             arguments=arguments,
             device=device,
             commits=commits,
-            branch=_branch(repository, arguments.base),
+            branch=branch.removeprefix("origin/") if branch and branch != "HEAD" else None,
             context=context,
             worktrees=worktrees,
             progress=progress,
@@ -184,11 +167,9 @@ class _Walk:
         self.progress.notify(
             f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {index + 1} of {len(self.commits)}"
         )
-        found = self._loaded(index, self._record)
-        if found is None:
-            return
-        self.measured.add(index)
-        self.done.filled.append(found)
+        if filled := self._loaded(index, self._record):
+            self.measured.add(index)
+            self.done.filled.append(filled)
 
     def _record(self, side: LoadedSide, index: int) -> Filled | None:
         identity = read_commit(side.checkout.root, variables={})
@@ -208,25 +189,25 @@ class _Walk:
         self.done.not_in_store = done.kept.why if done.kept else None
         if done.interrupted:
             return None
-        return Filled(
-            commit=self.commits[index], run_id=done.run_id if done.records else None, records=len(done.records)
-        )
+        run_id = done.run_id if done.records else None
+        return Filled(commit=self.commits[index], run_id=run_id, records=len(done.records))
 
     def steps(self, most: int) -> Iterator[int]:
         """Yield the commits to measure, each chosen by the results of those before."""
         changed = self._changed()
         for _ in range(most):
-            differing = [pair for pair in neighbours(self.measured) if self._differ(*pair)]
+            pairs = itertools.pairwise(sorted(self.measured))
+            differing = [
+                (before, after)
+                for before, after in pairs
+                if any(change.outcome in _MOVED for change in compare(self._stored(before), self._stored(after)))
+            ]
             index = next_step(changed, self.measured, self.unmeasurable, differing)
             if index is None:
                 return
             yield index
             if index not in self.measured and index not in self.unmeasurable:
                 return  # interrupted
-
-    def _differ(self, before: int, after: int) -> bool:
-        changes = compare(self._stored(before), self._stored(after))
-        return any(change.outcome in _MOVED for change in changes)
 
     def _stored(self, index: int) -> tuple[Record, ...]:
         if index not in self.records:
@@ -238,7 +219,7 @@ class _Walk:
     def _changed(self) -> list[bool]:
         """Return which commits change an implementation; only commits that touch a file of the newest commit's suites are loaded."""
         newest = len(self.commits) - 1
-        files = self._loaded(newest, lambda side, _: _reached(side)) or frozenset()
+        files = self._loaded(newest, lambda one, _: reached_paths(one.checkout, one.chosen.operators())) or frozenset()
         touched = touched_files(self.arguments.repository, self.commits)
         before: frozenset[tuple[str, ...]] | None = None
         changed = []
@@ -246,7 +227,7 @@ class _Walk:
             if before is not None and files and not touched.get(commit.sha, files) & files:
                 changed.append(False)
                 continue
-            hashes = self._loaded(index, lambda side, _: _hashes(side))
+            hashes = self._loaded(index, _hashes)
             changed.append(before is not None and hashes is not None and hashes != before)
             before = before if hashes is None else hashes
         return changed
@@ -277,21 +258,5 @@ def _refuse_nothing(side: LoadedSide) -> None:
         raise SuiteError("; ".join(suite.reason for suite in side.chosen.survey.broken) or "there is no operator")
 
 
-def _hashes(side: LoadedSide) -> frozenset[tuple[str, ...]]:
+def _hashes(side: LoadedSide, _: int) -> frozenset[tuple[str, ...]]:
     return frozenset((one.suite, one.name, *one.hashes) for one in side.chosen.operators())
-
-
-def _reached(side: LoadedSide) -> frozenset[str]:
-    root = side.checkout.root.resolve()
-    suites = {Path(one.path).resolve() for one in side.chosen.operators()}
-    files = (
-        file for suite in suites for kind in (reached_files(suite, root),) for file in (*kind.tree, *kind.packages)
-    )
-    return frozenset(file.relative_to(root).as_posix() for file in files if file.is_relative_to(root))
-
-
-def _branch(repository: Path, range_: str) -> str | None:
-    """Return the branch at the end of a range, or None."""
-    end = range_.rpartition("..")[2].lstrip(".") or "HEAD"
-    name = git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
-    return name.removeprefix("origin/") if name and name != "HEAD" else None

@@ -3,7 +3,6 @@
 The text says which module is the first beyond tolerance, how errors grow, and which side is nearer to float64.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from pairbench.report.units import error, percent
 from pairbench.workflow.one_case import Wanted, open_case
 
 _ROWS = 48
-_AROUND = 3
-"""Rows before and after the first module beyond tolerance that are always shown."""
+_AROUND = 3  # rows before and after the first module beyond tolerance that are always shown
 
 Rows = list[dict[str, Any]]
 
@@ -44,8 +42,7 @@ def render_divergence(divergence: CaseDivergence, output: str, *, everything: bo
 
 
 def sentences(part: Divergence) -> list[str]:
-    lines = _verdict(part)
-    lines += _nearer_to_float64(part)
+    lines = _verdict(part) + _nearer_to_float64(part)
     if part.oracle_missing:
         lines.append(f"No oracle: {part.oracle_missing}.")
     if contained := [layer.module for layer in part.layers if layer.contained]:
@@ -55,18 +52,15 @@ def sentences(part: Divergence) -> list[str]:
     for what, names in (("baseline", part.only_baseline), ("variant", part.only_variant)):
         if names:
             lines.append(f"In the {what} only: {listed(merge_numbered(outermost(names)))}.")
-    lines += [f"Called {calls}: {listed(merge_numbered(outermost(names)))}." for calls, names in _uneven(part)]
-    return lines
-
-
-def _uneven(part: Divergence) -> Iterator[tuple[str, list[str]]]:
-    """Yield the numbers of calls by each side, in words, with the modules that have them."""
-    groups: dict[tuple[int, int], list[str]] = {}
+    uneven: dict[tuple[int, int], list[str]] = {}
     for name, baseline, variant in part.uncalled:
-        groups.setdefault((baseline, variant), []).append(name)
-    for (baseline, variant), names in groups.items():
-        never = "never by the variant (what is compiled or fused is no call)"
-        yield f"{baseline}x by the baseline, {f'{variant}x by the variant' if variant else never}", names
+        uneven.setdefault((baseline, variant), []).append(name)
+    for (baseline, variant), modules in uneven.items():
+        calls = (
+            f"{variant}x by the variant" if variant else "never by the variant (what is compiled or fused is no call)"
+        )
+        lines.append(f"Called {baseline}x by the baseline, {calls}: {listed(merge_numbered(outermost(modules)))}.")
+    return lines
 
 
 def _verdict(part: Divergence) -> list[str]:
@@ -74,15 +68,12 @@ def _verdict(part: Divergence) -> list[str]:
     if not part.layers:
         return ["No module is called by both, so nothing can be compared."]
     if first is None:
+        none = "No module's output leaves the tolerance"
         if part.output_mismatch:
             where = "the error is made behind the last module, or in what cannot be compared"
-            return [
-                f"No module's output leaves the tolerance, and yet the operator's does: {where}. {part.output_mismatch}."
-            ]
-        what = "No module's output leaves the tolerance"
-        if any(layer.off for layer in part.layers):
-            what = "No module's output leaves the tolerance and takes the module around it along"
-        return [f"{what}, and the operator's do not leave it either."]
+            return [f"{none}, and yet the operator's does: {where}. {part.output_mismatch}."]
+        along = " and takes the module around it along" if any(layer.off for layer in part.layers) else ""
+        return [f"{none}{along}, and the operator's do not leave it either."]
     assert first.gap is not None
     compared = [layer for layer in part.layers[: part.layers.index(first)] if layer.gap]
     lines = [f"{_name(first)} is the first whose output leaves the tolerance: {_gap(first.gap)}."]
@@ -105,20 +96,15 @@ def _nearer_to_float64(part: Divergence) -> list[str]:
     first, worse = part.first, part.first_worse
     if first is None and worse is None:
         return []
-    lines = (
-        [f"Against float64 (relative L2) the baseline of {_name(first)} {_errors(first)}."]
-        if first and _errors(first)
-        else []
-    )
+    lines = []
+    if first and _errors(first):
+        lines.append(f"Against float64 (relative L2) the baseline of {_name(first)} {_errors(first)}.")
+    further = "clearly further from float64 than the baseline"
     if worse is not None:
-        again = "it" if worse is first else f"{_name(worse)}: the baseline {_errors(worse)}"
-        lines.append(
-            f"The first that is clearly further from float64 than the baseline (over twice as far) is {again}."
-        )
+        module = "it" if worse is first else f"{_name(worse)}: the baseline {_errors(worse)}"
+        lines.append(f"The first that is {further} (over twice as far) is {module}.")
     elif part.oracle_missing is None:
-        lines.append(
-            "No module is clearly further from float64 than the baseline's, so this is rounding, in another order."
-        )
+        lines.append(f"No module is {further}'s, so this is rounding, in another order.")
     return lines
 
 
@@ -164,16 +150,11 @@ def _is_listed(name: str) -> bool:
     return last.isdecimal() and not any(part.isdecimal() for part in outer)
 
 
-def _remark(layer: Layer, part: Divergence) -> str:
-    if layer.incomparable:
-        return layer.incomparable
-    off = "first" if layer is part.first else "off, not around it" if layer.contained else "off" if layer.off else ""
-    return ", ".join(filter(None, (off, "further from float64" if layer.worse else "")))
-
-
 def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
     gap = layer.gap
     baseline, variant = layer.dtypes
+    off = "first" if layer is part.first else "off, not around it" if layer.contained else "off" if layer.off else ""
+    remarks = filter(None, (off, "further from float64" if layer.worse else ""))
     return {
         "module": layer.module or "the whole",
         "class": layer.class_name,
@@ -184,7 +165,7 @@ def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
         "dtype": baseline if baseline == variant else f"{baseline} / {variant}",
         "baseline_to_float64": error(layer.baseline_oracle),
         "variant_to_float64": error(layer.variant_oracle),
-        "remark": _remark(layer, part),
+        "remark": layer.incomparable or ", ".join(remarks),
     }
 
 
@@ -209,9 +190,7 @@ def _plain(divergence: CaseDivergence) -> dict[str, Any]:
         "layers": part.layers,
         "only_baseline": part.only_baseline,
         "only_variant": part.only_variant,
-        "uncalled": [
-            {"module": name, "baseline": baseline, "variant": variant} for name, baseline, variant in part.uncalled
-        ],
+        "uncalled": [dict(zip(("module", "baseline", "variant"), one, strict=True)) for one in part.uncalled],
         "oracle_missing": part.oracle_missing,
         "output_mismatch": part.output_mismatch,
     }
@@ -219,25 +198,21 @@ def _plain(divergence: CaseDivergence) -> dict[str, Any]:
 
 def find_divergence(config: Config, wanted: Wanted, variant: str) -> CaseDivergence:
     with open_case(config, wanted) as whole:
-        entry = _entry(whole.planned, variant)
+        known = {entry.implementation: entry for entry in whole.planned.entries if entry.role == "variant"}
+        if variant not in known:
+            name = whole.planned.operator.name
+            raise SelectionError(f"{name} has no variant {variant!r}, expected one of {', '.join(known)}")
+        entry = known[variant]
         one = whole.only((entry,))
         found = one.work("diverge", lambda device: _diverge(one.context, device, one.planned, entry))
         return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)
 
 
-def _entry(planned: PlannedCase, variant: str) -> Entry:
-    known = {entry.implementation: entry for entry in planned.entries if entry.role == "variant"}
-    if variant not in known:
-        raise SelectionError(f"{planned.operator.name} has no variant {variant!r}, expected one of {', '.join(known)}")
-    return known[variant]
-
-
 def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
     if entry in planned.skipped:
         return NoDivergence(entry=entry, reason=planned.skipped[entry], bad=False)
-    job = DivergeCase(
-        path=Path(planned.operator.path), operator=planned.operator.name, case=planned.case, entries=(entry,)
-    )
+    operator = planned.operator
+    job = DivergeCase(path=Path(operator.path), operator=operator.name, case=planned.case, entries=(entry,))
     # Triton's interpreter computes what the kernels do, which is all that is asked here.
     for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"):
         if isinstance(answer, Ended):

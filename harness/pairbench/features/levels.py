@@ -3,9 +3,10 @@
 import contextlib
 import datetime as dt
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -33,15 +34,15 @@ from pairbench.workflow.setup import Request, stamp, store_of
 
 def render_calibrations(calibrations: Sequence[Calibration], output: str) -> str:
     if output == "json":
-        return to_json({"calibrations": [_plain(calibration) for calibration in calibrations]})
+        return to_json({"calibrations": [{**vars(one), "floors": _plain_floors(one)} for one in calibrations]})
     return "\n".join(_text(calibration, output) for calibration in calibrations)
 
 
 def _text(calibration: Calibration, output: str) -> str:
     rows = []
     judged = judged_hosts(calibration.floors)
-    series = sorted(calibration.floors, key=lambda one: (one.operator, one.mode))
-    for (operator, mode), group in groupby(series, key=lambda one: (one.operator, one.mode)):
+    by_operator = attrgetter("operator", "mode")
+    for (operator, mode), group in groupby(sorted(calibration.floors, key=by_operator), key=by_operator):
         members = list(group)
         floors = [calibration.floors[one] for one in members]
         hosts = [floor.host for floor in floors if floor.host is not None]
@@ -60,53 +61,43 @@ def _text(calibration: Calibration, output: str) -> str:
                 **({"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}),
             }
         )
-    table = ""
-    if rows:
-        table = render_rows(f"noise floors of {calibration.device_name}", rows, output)
-    elif len(calibration.runs) < LEAST_RUNS:
+    table = render_rows(f"noise floors of {calibration.device_name}", rows, output) if rows else ""
+    if not rows and len(calibration.runs) < LEAST_RUNS:
         table = f"no noise floors: they take {LEAST_RUNS} runs, and these were {len(calibration.runs)} (`--runs {LEAST_RUNS}`)\n"
     return f"{table}\n{measured(calibration)}\n"
 
 
-def _plain(calibration: Calibration) -> dict[str, Any]:
-    floors = [{**vars(series), **vars(floor)} for series, floor in sorted(calibration.floors.items())]
-    return {**vars(calibration), "floors": floors}
-
-
-_LEAST_RUNS = 2
+def _plain_floors(calibration: Calibration) -> list[dict[str, Any]]:
+    return [{**vars(series), **vars(floor)} for series, floor in sorted(calibration.floors.items())]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedMachine:
-    """The result of calibrating a machine."""
-
-    calibrations: tuple[Calibration, ...]
-    """One for each device model, as stored; none where the runs were interrupted."""
-    exit_code: int
-    """The worst exit code of the runs; 4 where the store did not take a calibration."""
-    kept: Kept | None = None
-    """What the store did not take; None where it has everything."""
+    calibrations: tuple[Calibration, ...]  # one for each device model, as stored; none where the runs were interrupted
+    exit_code: int  # the worst exit code of the runs; 4 where the store did not take a calibration
+    kept: Kept | None = None  # what the store did not take; None where it has everything
 
 
 def check_runs(runs: int) -> None:
     """Raise where a number of runs tells nothing, before anything is measured."""
-    if runs < _LEAST_RUNS:
-        raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
+    if runs < 2:
+        raise UsageError(f"--runs is {runs}, expected at least 2: one run cannot be compared with itself")
 
 
 def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
     """Run the selected pairs several times, and store each device model's noise."""
     done = []
+    notify = request.progress.notify
     for number in range(runs):
-        request.progress.notify(f"pairbench: run {number + 1} of {runs}")
+        notify(f"pairbench: run {number + 1} of {runs}")
         done.append(record_run(request))
         if done[-1].error is not None:
             raise done[-1].error
         if done[-1].interrupted:
             return CalibratedMachine(calibrations=(), exit_code=done[-1].exit_code)
-    calibrations = calibrations_of([run.records for run in done], dt.datetime.now(dt.UTC))
-    notify = request.progress.notify
-    spool = Spool(StoreLocation.of(request.config.store), f"calibration-{stamp(dt.datetime.now(dt.UTC))}", notify)
+    now = dt.datetime.now(dt.UTC)
+    calibrations = calibrations_of([run.records for run in done], now)
+    spool = Spool(StoreLocation.of(request.config.store), f"calibration-{stamp(now)}", notify)
     for calibration in calibrations:
         write_calibration(request.config.store, calibration, spool.publish_alone)
     kept = settle(spool, notify)
@@ -117,9 +108,7 @@ def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
 def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple[Calibration, ...]:
     calibrations = []
     for name in dict.fromkeys(record.device_name for run in runs for record in run):
-        of_device = [[record for record in run if record.device_name == name] for run in runs]
-        of_device = [run for run in of_device if run]
-        shown = calibrate_from(of_device)
+        of_device = [records for run in runs if (records := [one for one in run if one.device_name == name])]
         calibrations.append(
             Calibration(
                 calibration_id=stamp(now),
@@ -127,50 +116,34 @@ def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple
                 device_name=name,
                 environment_hash=of_device[0][0].environment_hash,
                 runs=tuple(run[0].run_id for run in of_device),
-                comparisons=shown.comparisons,
-                judged=shown.judged,
-                alarms=shown.alarms,
-                floors=shown.floors,
+                **calibrate_from(of_device)._asdict(),
             )
         )
     return tuple(calibrations)
 
 
-_NEWEST = 50
-"""The number of newest runs that are gone through for one that has a series."""
+_NEWEST = 50  # the number of newest runs that are gone through for one that has a series
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredAcceptances:
-    """The stored acceptances."""
-
-    acceptances: tuple[tuple[Acceptance, str], ...]
-    """Each acceptance with the path of its file in the store."""
-    problems: tuple[str, ...]
-    """A sentence for each file that could not be read."""
+    acceptances: tuple[tuple[Acceptance, str], ...]  # each acceptance with the path of its file in the store
+    problems: tuple[str, ...]  # a sentence for each file that could not be read
 
 
 def accept_level(
-    config: Config,
-    text: str,
-    *,
-    reason: str,
-    run: str | None = None,
-    wanted: Wanted = ANY,
+    config: Config, text: str, *, reason: str, run: str | None = None, wanted: Wanted = ANY
 ) -> StoredAcceptances:
-    """Accept the level that some series have in a run, and store that.
-
-    Without a run, the newest that measured a series of the text is taken.
-    """
+    """Accept the level that some series have in a run, by default the newest that measured one of them, and store that."""
     if not reason.strip():
         raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
     selector = RunSelector.of_store(store_of(config), config.root)
     records, problems, run_id = _records_of(selector, run, text, wanted)
     at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    acceptances = [
+    acceptances = (
         acceptance_of(series, several, run_id=run_id, at=at, reason=reason.strip())
         for series, several in named_series(records, text, run_id, wanted).items()
-    ]
+    )
     return StoredAcceptances(
         acceptances=tuple((one, write_acceptance(config.store, one)) for one in acceptances),
         problems=tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])),
@@ -180,34 +153,26 @@ def accept_level(
 def _records_of(
     selector: RunSelector, run: str | None, text: str, wanted: Wanted
 ) -> tuple[tuple[Record, ...], tuple[str, ...], str]:
-    """Return the records of a run, the problems of its files, and its id.
-
-    Without a run, the newest runs are searched: a run that had no time for a series, or that was of others, has no level of it.
-    """
-    first: tuple[tuple[Record, ...], tuple[str, ...], str] | None = None
+    """Return the records of the given run, or of the newest that has a level of the series, the problems of its files, and its id."""
+    tried: list[tuple[tuple[Record, ...], tuple[str, ...], str]] = []
     for back in range(1 if run else _NEWEST):
         try:
             picked = selector.pick(run or f"latest~{back}")
         except (SelectionError, StoreError):
-            if first is None:
+            if not tried:
                 raise
             break
         records, problems = picked.index.records(picked.heads)
-        found = (tuple(records), tuple(problems), picked.side.runs[0])
-        first = first or found
+        tried.append((tuple(records), tuple(problems), picked.side.runs[0]))
         measured = [record for record in records if record.reason != OUT_OF_BUDGET]
         with contextlib.suppress(SelectionError):
-            named_series(measured, text, found[2], wanted)
-            return found
-    assert first is not None
-    return first  # the newest run, to say what is wrong
+            named_series(measured, text, tried[-1][2], wanted)
+            return tried[-1]
+    return tried[0]  # the newest run, to say what is wrong
 
 
-def named_series(
-    records: Iterable[Record], text: str, run_id: str, wanted: Wanted = ANY
-) -> dict[Series, Sequence[Record]]:
+def named_series(records: Sequence[Record], text: str, run_id: str, wanted: Wanted) -> dict[Series, list[Record]]:
     """Return the series that a text names in some records, each with its records."""
-    records = tuple(records)
     by_series: dict[Series, list[Record]] = {}
     for record in wanted.records(records):
         if series := Series.of(record):

@@ -23,12 +23,9 @@ from pairbench.workflow.setup import Chosen, Request, catalogue_folder, default_
 
 @dataclass(frozen=True, kw_only=True)
 class TouchedSuite:
-    """A suite with files that differ from the commit's."""
-
     suite: str
     file: Path
-    was: Path | None
-    """The path in the commit; None where the suite is new."""
+    was: Path | None  # the path in the commit; None where the suite is new
     unhashed: tuple[str, ...]
     """The differing files that no hash covers, so that they may concern every operator of the suite."""
 
@@ -40,8 +37,7 @@ class FilesSince:
     repository: Path
     sha: str
     there: frozenset[Path]
-    differing: frozenset[Path]
-    """Files of the commit that have changed or are gone."""
+    differing: frozenset[Path]  # files of the commit that have changed or are gone
 
     @classmethod
     def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":
@@ -49,22 +45,16 @@ class FilesSince:
         why = f"--changed-since compares them with commit {ref!r}"
         files = [file for _, file in suites]
         repository = repository_of(files[0].parent if files else start, why)
-        outside = next((file for file in files if not file.is_relative_to(repository)), None)
-        if outside is not None:
+        if outside := [file for file in files if not file.is_relative_to(repository)]:
             raise UsageError(
-                f"suite {str(outside)!r} is outside of the repository {repository}, expected all suites in one: {why}; "
+                f"suite {str(outside[0])!r} is outside of the repository {repository}, expected all suites in one: {why}; "
                 "name suites of one repository"
             )
         sha = resolve(repository, ref)
         # Not by `git diff` alone: a file that git does not track, or ignores, is none of the commit's.
         there = _paths(repository, run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--name-only", sha))
         listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", sha, "--")
-        return cls(
-            repository=repository,
-            sha=sha,
-            there=frozenset(there),
-            differing=frozenset(_paths(repository, listed) & there),
-        )
+        return cls(repository=repository, sha=sha, there=there, differing=_paths(repository, listed) & there)
 
     def touched(self, suites: tuple[tuple[str, Path], ...], olds: dict[Path, Path]) -> Iterator[TouchedSuite]:
         """Yield the suites with differing files; `olds` has the old paths of suites that have moved."""
@@ -93,8 +83,8 @@ class FilesSince:
                     yield path
 
 
-def _paths(repository: Path, listed: str) -> set[Path]:
-    return {repository / name for name in listed.split("\0") if name}
+def _paths(repository: Path, listed: str) -> frozenset[Path]:
+    return frozenset(repository / name for name in listed.split("\0") if name)
 
 
 _Described = tuple[OperatorDescription, ...] | BrokenSuite
@@ -103,10 +93,7 @@ _Described = tuple[OperatorDescription, ...] | BrokenSuite
 def compare_operators(
     context: WorkerContext, survey: Survey, files: FilesSince, touched: Sequence[TouchedSuite]
 ) -> tuple[dict[OperatorKey, str], list[OperatorKey]]:
-    """Return what differs of operators of touched suites, and the operators of these suites that are gone.
-
-    The commit's suites are loaded in a worker.
-    """
+    """Return what differs of operators of touched suites, which are loaded in the commit too, and the operators that are gone."""
     changed: dict[OperatorKey, str] = {}
     gone: list[OperatorKey] = []
     now: dict[str, list[OperatorDescription]] = {}
@@ -145,15 +132,13 @@ def difference(before: OperatorDescription | None, now: OperatorDescription, sui
 
 
 def _implementations(before: OperatorDescription, now: OperatorDescription) -> str:
-    old = {item.name: (item.hash, item.needs) for item in before.implementations}
-    new = {item.name: (item.hash, item.needs) for item in now.implementations}
+    old, new = ({item.name: (item.hash, item.needs) for item in side.implementations} for side in (before, now))
     parts = {
-        "differ": [name for name in new if name in old and old[name] != new[name]],
-        "new": [name for name in new if name not in old],
-        "gone": [name for name in old if name not in new],
+        "differs": [name for name in new if name in old and old[name] != new[name]],
+        "is new": [name for name in new if name not in old],
+        "is gone": [name for name in old if name not in new],
     }
-    words = {"differ": "{} differs", "new": "{} is new", "gone": "{} is gone"}
-    return ", ".join(words[what].format(" and ".join(names)) for what, names in parts.items() if names)
+    return ", ".join(f"{' and '.join(names)} {what}" for what, names in parts.items() if names)
 
 
 def _describe_both(
@@ -218,12 +203,12 @@ def narrow_to_changed(
     touched = tuple(files.touched(suites, olds))
     differences, vanished = compare_operators(context, chosen.survey, files, touched)
     able = [operator for operator in selected if _has_any(operator, chosen.implementations)]
-    changed = {_key(operator): differences[_key(operator)] for operator in able if _key(operator) in differences}
-    untouched = [operator for operator in able if _key(operator) not in changed]
+    measured = [operator for operator in able if _key(operator) in differences]
+    untouched = [operator for operator in able if _key(operator) not in differences]
     named = {selection.pattern for selection in chosen.selections}
-    measured = [operator for operator in able if _key(operator) in changed]
     runs = any(case.tier in tiers or case.key in named for operator in measured for case in operator.cases)
     control = control_sample(untouched, tiers) if runs else ()
+    control_keys = {_key(operator): operator.cases[0].key for operator in control}
     names = {suite.suite for suite in touched}
     gone = [
         (suite, name)
@@ -250,10 +235,10 @@ def narrow_to_changed(
         narrowed=Narrowed(
             ref=ref,
             sha=files.sha,
-            changed=changed,
+            changed={_key(operator): differences[_key(operator)] for operator in measured},
             whole=frozenset(_key(one) for one in measured if len(one.cases) == every[_key(one)]),
-            control={_key(operator): operator.cases[0].key for operator in control},
-            left_out=tuple(key for one in untouched if (key := _key(one)) not in {_key(other) for other in control}),
+            control=control_keys,
+            left_out=tuple(key for key in map(_key, untouched) if key not in control_keys),
             gone=(*gone, *((shown(path, config), None) for path in files.gone(places, olds))),
         ),
     )
@@ -279,7 +264,6 @@ def _with_one_case(operator: OperatorDescription, tiers: Collection[str]) -> Ope
 
 
 def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescription]) -> tuple[tuple[str, Path], ...]:
-    """Return name and file of each selected suite."""
     files = {operator.suite: Path(operator.path).resolve() for operator in selected}
     for suite in chosen.survey.broken:
         here, catalogue = config.root / suite.suite, catalogue_folder("suites").parent / suite.suite
@@ -294,9 +278,8 @@ def _old_places(config: Config, suites: Sequence[tuple[str, Path]]) -> dict[Path
 
 
 def _has_any(operator: OperatorDescription, wanted: Collection[str]) -> bool:
-    return any(
-        names_implementation(wanted, item.name) for item in operator.implementations if wanted or item.name != BASELINE
-    )
+    names = [item.name for item in operator.implementations if wanted or item.name != BASELINE]
+    return any(names_implementation(wanted, name) for name in names)
 
 
 def _key(operator: OperatorDescription) -> OperatorKey:

@@ -16,10 +16,7 @@ PUBLISHED, WAITS = "published", "still waits"
 
 
 def push_waiting(config: Config, *, given: bool) -> list[dict[str, Any]]:
-    """Publish the spool, and return a row for each of its folders.
-
-    With `given`, the store was named for this command, and everything goes there, wherever it was meant for.
-    """
+    """Publish the spool, all of it to the store that was `given` if there is one, and return a row for each of its folders."""
     return [_pushed(one, config, given=given) for one in list(waiting())]
 
 
@@ -40,11 +37,7 @@ def _pushed(one: Waiting, config: Config, *, given: bool) -> dict[str, Any]:
     return row | {"store": location.address, "outcome": PUBLISHED, "files": done.files}
 
 
-_DAYS = {"d": 1, "w": 7, "y": 365}
-
-
 def compact_store(config: Config, *, keep: int) -> Iterator[Merged]:
-    """Merge old records, and yield each merge."""
     yield from compact(_store_with_files(config), keep=keep)
 
 
@@ -57,10 +50,13 @@ def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
 
 def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamples], list[str]]:
     """Return the samples older than an age, and which of them could not be removed; without `sure` none is."""
-    before = dt.datetime.now(dt.UTC) - dt.timedelta(days=_days(older))
+    age = re.fullmatch(r"([1-9]\d{0,4})([dwy])", older)
+    if age is None:
+        raise UsageError(f"--older {older!r} is no age, expected days, weeks or years, such as 90d, 12w or 1y")
+    days = int(age[1]) * {"d": 1, "w": 7, "y": 365}[age[2]]
     location = _store_with_files(config)
-    found = old_samples(location, before)
-    return found, remove(location, found) if sure else []
+    samples = old_samples(location, dt.datetime.now(dt.UTC) - dt.timedelta(days=days))
+    return samples, remove(location, samples) if sure else []
 
 
 def _store_with_files(config: Config) -> StoreLocation:
@@ -70,10 +66,3 @@ def _store_with_files(config: Config) -> StoreLocation:
             f"store {location.name!r} has no file; make some with `pairbench run`, or name another store with --store"
         )
     return location
-
-
-def _days(text: str) -> int:
-    found = re.fullmatch(r"([1-9]\d{0,4})([dwy])", text)
-    if found is None:
-        raise UsageError(f"--older {text!r} is no age, expected days, weeks or years, such as 90d, 12w or 1y")
-    return int(found[1]) * _DAYS[found[2]]

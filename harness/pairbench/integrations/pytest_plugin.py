@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pairbench.errors import PairbenchError
-from pairbench.integrations.plugin.options import MARKERS, Options, add_options, distributes
+from pairbench.integrations.plugin.options import MARKERS, Options, add_options, distributes, refuse_unlike
 
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.session import PluginSession
@@ -20,12 +20,10 @@ _PLUGIN_SESSION = pytest.StashKey["PluginSession"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
     add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Open a plugin session if there are suites in reach."""
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning} (pairbench)")
     if config.option.help or config.option.version:
@@ -59,7 +57,6 @@ def _plugin_session(config: pytest.Config) -> "PluginSession | None":
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Return a line on the device that pairs are measured on."""
     plugin_session = _plugin_session(config)
     return plugin_session.header() if plugin_session else None
 
@@ -74,41 +71,35 @@ def pytest_collect_file(file_path: Any, parent: pytest.Collector) -> Generator[N
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect items that are not asked for."""
     if plugin_session := _plugin_session(config):
         with _usage():
             plugin_session.leave_out(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take in the items that are going to be run."""
     if plugin_session := _plugin_session(session.config):
         plugin_session.select(session.items)
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run the tests that a gate judges: their outcomes are known at the end."""
     plugin_session = _plugin_session(item.config)
     return True if plugin_session and plugin_session.run(item, nextitem) else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the measuring, and judge it where a gate is asked for."""
     if (plugin_session := _plugin_session(session.config)) and (status := plugin_session.finish(session)) is not None:
         session.exitstatus = status
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the gate's verdicts."""
     if plugin_session := _plugin_session(terminalreporter.config):
         plugin_session.summarise(terminalreporter)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add the device, the driver and the versions."""
     if plugin_session := _plugin_session(config):
         with _usage():
             plugin_session.describe_machine(machine_info)
@@ -116,7 +107,6 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
-    """Add the values of a store's records that pytest-benchmark does not have."""
     if plugin_session := _plugin_session(config):
         plugin_session.complete(output_json)
 
@@ -125,9 +115,6 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
 def pytest_benchmark_compare_machine_info(
     config: pytest.Config, machine_info: Mapping[str, Any], compared_benchmark: Mapping[str, Any]
 ) -> None:
-    """Refuse to compare with another device."""
     if _plugin_session(config):
-        from pairbench.integrations.plugin.options import refuse_unlike
-
         with _usage():
             refuse_unlike(machine_info, compared_benchmark)

@@ -193,9 +193,9 @@ def result(*axes: tuple[str, str | int], label: str = "", p50_ns: float = 1000.0
 
 def test_the_baseline_has_one_name() -> None:
     pairing = Pairing.parse("way:plain")
-    assert pairing.split(result(("way", "plain"), ("n", 4))) == ("baseline", (("n", 4),))
-    assert pairing.split(result(("way", "fast"), ("n", 4))) == ("fast", (("n", 4),))
-    assert pairing.split(result(("n", 4))) == ("baseline", (("n", 4),))
+    assert split(result(("way", "plain"), ("n", 4)), pairing) == ("baseline", (("n", 4),))
+    assert split(result(("way", "fast"), ("n", 4)), pairing) == ("fast", (("n", 4),))
+    assert split(result(("n", 4)), pairing) == ("baseline", (("n", 4),))
 
 
 def test_without_a_pairing_all_are_baselines() -> None:

@@ -1,6 +1,6 @@
 """The arguments of `pairbench ab`: the repository, two of its commits, and the same selection of both."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,9 +9,10 @@ from pairbench.errors import SelectionError, SuiteError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
-from pairbench.model.plan import Plan
+from pairbench.model.plan import OperatorDescription, Plan
 from pairbench.plan import names_implementation, parse_selection
 from pairbench.suite.load import find_suites
+from pairbench.suite.reached import reached_files
 from pairbench.workflow.devices import plan_for
 from pairbench.workflow.git import Checkout, find_commit, repository_of
 from pairbench.workflow.setup import Chosen, choose, default_places, moved_names
@@ -23,11 +24,9 @@ class Arguments:
 
     repository: Path
     base: str
-    head: str | None
-    """The commit that is judged; None for the working tree."""
+    head: str | None  # the commit that is judged; None for the working tree
     select: tuple[str, ...]
-    implementations: tuple[str, ...]
-    """Names or globs; empty for all."""
+    implementations: tuple[str, ...]  # names or globs; empty for all
 
     def suites(self, config: Config) -> tuple[Path, ...]:
         """Return the suite files of the working tree; a commit may have others."""
@@ -42,9 +41,7 @@ class LoadedSide:
     checkout: Checkout
     context: WorkerContext
     chosen: Chosen
-    """The side's suites and selection."""
-    nothing: UsageError | None = None
-    """The error, if the side has nothing of the selection."""
+    nothing: UsageError | None = None  # the error, if the side has nothing of the selection
 
 
 def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:
@@ -113,6 +110,14 @@ def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None
         return Plan(cases=()), error
 
 
+def reached_paths(checkout: Checkout, operators: Iterable[OperatorDescription]) -> frozenset[str]:
+    """Return the paths, in a checkout, of the files that the suites of some operators depend on."""
+    root = checkout.root.resolve()
+    reached = [reached_files(suite, root) for suite in {Path(one.path).resolve() for one in operators}]
+    files = (file for suite in reached for file in (*suite.tree, *suite.packages) if file.is_relative_to(root))
+    return frozenset(file.relative_to(root).as_posix() for file in files)
+
+
 def _defaults(config: Config) -> tuple[Path, ...]:
     return tuple(path.resolve() for path in default_places(config))
 
@@ -143,17 +148,8 @@ def _text_on_side(
 
 def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
     """Return an earlier commit's suites under their present names, so that both sides have the same series."""
-
-    def new(name: str) -> str:
-        return moved.get(name, name)
-
     survey = chosen.survey
-    return replace(
-        chosen,
-        survey=replace(
-            survey,
-            operators=tuple(replace(one, suite=new(one.suite)) for one in survey.operators),
-            broken=tuple(replace(one, suite=new(one.suite)) for one in survey.broken),
-        ),
-        selections=tuple(replace(one, suite=one.suite and new(one.suite)) for one in chosen.selections),
-    )
+    operators = tuple(replace(one, suite=moved.get(one.suite, one.suite)) for one in survey.operators)
+    broken = tuple(replace(one, suite=moved.get(one.suite, one.suite)) for one in survey.broken)
+    selections = tuple(replace(one, suite=moved.get(one.suite or "", one.suite)) for one in chosen.selections)
+    return replace(chosen, survey=replace(survey, operators=operators, broken=broken), selections=selections)

@@ -17,6 +17,7 @@ from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
+from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side
 from pairbench.model.comparison import (
@@ -41,7 +42,7 @@ from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
-from pairbench.workflow.devices import Reporter, on_devices
+from pairbench.workflow.devices import Reporter
 from pairbench.workflow.git import open_checkouts
 from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.progress import PlainProgress, open_progress
@@ -100,43 +101,33 @@ def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
 
 def _reason(compared: OutputsCompared) -> str:
     correctness = compared.correctness
-    match compared.agreement:
-        case Agreement.EQUAL:
-            return "computes the same to the bit"
-        case Agreement.WITHIN:
-            left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
-            return f"computes the same within the tolerance{left}"
-        case Agreement.DIFFERENT:
-            return f"right by itself, and not the same as before for the same inputs: {compared.reason}"
-        case Agreement.UNKNOWN:
-            return f"nobody knows whether it computes the same: {compared.reason}"
+    left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
+    return {
+        Agreement.EQUAL: "computes the same to the bit",
+        Agreement.WITHIN: f"computes the same within the tolerance{left}",
+        Agreement.DIFFERENT: f"right by itself, and not the same as before for the same inputs: {compared.reason}",
+        Agreement.UNKNOWN: f"nobody knows whether it computes the same: {compared.reason}",
+    }[compared.agreement]
 
 
-SIDES = ("reference", "current")
-"""The names of the two sides, which are also in the ids of their runs."""
-Parts = list[tuple[Run, list[Outcome]]]
-"""The outcomes of each case of one side, and the run that they belong to."""
-_ROUNDS = 5
-"""The default: a round is one pair of ratios, and few tell little of the spread of pairs."""
+SIDES = ("reference", "current")  # the names of the two sides, which are also in the ids of their runs
+Parts = list[tuple[Run, list[Outcome]]]  # the outcomes of each case of one side, and the run that they belong to
+_ROUNDS = 5  # the default: a round is one pair of ratios, and few tell little of the spread of pairs
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """The result of measuring two commits in turns."""
-
     comparison: Comparison
-    """The changes of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
     """The rows of both sides: one for each series, and a second where it was measured again."""
     parts: tuple[Parts, Parts]
-    """The outcomes behind these rows, with raw samples."""
     environment: Environment
     outputs: dict[Series, OutputsCompared]
     broken: tuple[str, ...] = ()
     """The errors of suites of the current side that cannot be loaded and have no compared series."""
 
     def plain(self, *, strict: bool) -> dict[str, Any]:
-        reference, current = ([expanded(record) for record in side] for side in self.records)
+        reference, current = (list(map(expanded, side)) for side in self.records)
         return {
             **document(self.comparison),
             "strict": strict,
@@ -151,12 +142,9 @@ class Turns:
     """Two loaded commits, and the settings by which they are measured in turns."""
 
     context: WorkerContext
-    sides: tuple[LoadedSide, LoadedSide]
-    """The reference, then the current side."""
+    sides: tuple[LoadedSide, LoadedSide]  # the reference, then the current side
     device: str
-    """The value of `--device`."""
-    scratch: Path
-    """A folder for outputs that one side passes to the other."""
+    scratch: Path  # a folder for outputs that one side passes to the other
     progress: PlainProgress
     policy: Policy
 
@@ -174,9 +162,8 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
         named, against = (f"{side.asked} ({side.commit.sha[:7]})" for side in (head, base))
         progress.notify(f"pairbench: {named} against {against}")
         sides = (load_side(config, context, arguments, base), load_side(config, context, arguments, head))
-        return measure(
-            Turns(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
-        )
+        turns = Turns(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
+        return measure(turns)
 
 
 def measure(loaded: Turns) -> SideBySide:
@@ -190,16 +177,12 @@ def measure(loaded: Turns) -> SideBySide:
     plans = _plans(loaded.sides, device)
     devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
     device = equipped(device, devices, [case for plan in plans for case in plan.cases])
-    done: list[SideBySide] = []
-    on_devices(
-        loaded.context,
-        (device,),
-        loaded.progress,
-        lambda device: done.append(_Measurement(loaded, plans, device).run()),
-    )
-    if loaded.context.interrupted.is_set():
+    interrupted = loaded.context.interrupted
+    with device_lock(device, loaded.progress.notify, interrupted.is_set) as held:
+        done = _Measurement(loaded, plans, device).run() if held else None
+    if done is None or interrupted.is_set():
         raise InterruptedRunError
-    return done[0]
+    return done
 
 
 def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, Plan]:
@@ -244,9 +227,7 @@ class _Measurement:
         first = self._compare()
         again = to_measure_again(first.comparison.changes, self.loaded.policy)
         slower = {(series.suite, series.case) for series in again}
-        self.again = [
-            shared for shared in alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
-        ]
+        self.again = [twin for twin in alternation.twins if (twin.current.planned.operator.suite, twin.key) in slower]
         if not self.again:
             return first
         self.loaded.progress.notify(
@@ -278,31 +259,27 @@ class _Measurement:
         reference, current = (
             Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
         )
-        problems, broken = self._problems(changes)
+        suites = {change.series.suite for change in changes}
+        problems = self._problems()
         return SideBySide(
             comparison=Comparison(reference=reference, current=current, changes=changes, problems=problems),
             records=records,
             parts=parts,
             environment=self.environment,
             outputs=outputs,
-            broken=broken,
+            broken=tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites),
         )
 
-    def _problems(self, changes: tuple[Change, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        problems = [
-            f"{side.checkout.asked}: {suite.reason}"
-            for side in self.loaded.sides
-            for suite in side.chosen.survey.broken
-        ]
-        problems += [f"{side.checkout.asked}: {side.nothing}" for side in self.loaded.sides if side.nothing]
+    def _problems(self) -> tuple[str, ...]:
+        named = [(side.checkout.asked, side) for side in self.loaded.sides]
+        problems = [f"{name}: {suite.reason}" for name, side in named for suite in side.chosen.survey.broken]
+        problems += [f"{name}: {side.nothing}" for name, side in named if side.nothing]
         problems += [
-            f"{side.checkout.asked}: submodules are not there in a worktree ({', '.join(side.checkout.submodules)})"
-            for side in self.loaded.sides
+            f"{name}: submodules are not there in a worktree ({', '.join(side.checkout.submodules)})"
+            for name, side in named
             if side.checkout.submodules and side.chosen.survey.broken
         ]
-        compared = {change.series.suite for change in changes}
-        broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in compared)
-        return tuple(problems), broken
+        return tuple(problems)
 
     def _parts(self, index: int) -> Parts:
         """Return the outcomes of a side; a case that was measured again is there twice, the second time in a run that confirms the first."""
@@ -343,10 +320,7 @@ class _Measurement:
 
 def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
     outcomes = (state.outcome(entry) for entry in state.planned.entries)
-    return [
-        replace(outcome, rounds=tuple(timed for timed in outcome.rounds if timed.round in rounds))
-        for outcome in outcomes
-    ]
+    return [replace(one, rounds=tuple(timed for timed in one.rounds if timed.round in rounds)) for one in outcomes]
 
 
 def open_store(config: Config, history: Config) -> StoreLocation:

@@ -49,31 +49,23 @@ from pairbench.workflow.setup import Chosen, SelectedSuites, ask, store_of
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """An earlier result of a series, beside the present one."""
+    """An earlier result of a series, beside the present one; of an earlier try it has some of the columns only."""
 
     record: Record
-    """The earlier result; an earlier try has some of the columns only."""
-    change: float | None = None
-    """The present median latency over the earlier one; None where they cannot be compared."""
-    clear: bool = False
-    """Whether the change exceeds the usual difference between two processes."""
-    shared: bool = False
-    """Whether the baseline changed alike, which points to the machine."""
-    elsewhere: bool = False
-    """Whether versions or machine were different."""
+    change: float | None = None  # the present median latency over the earlier one; None where they cannot be compared
+    clear: bool = False  # whether the change exceeds the usual difference between two processes
+    shared: bool = False  # whether the baseline changed alike, which points to the machine
+    elsewhere: bool = False  # whether versions or machine were different
     why_not: str = ""
-    """Why they cannot be compared; empty where they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """The result of one implementation of one case in one mode."""
+    """The result of one implementation of one case in one mode, beside the last try of its series and its newest stored run."""
 
     record: Record
     last: Beside | None = None
-    """The last try of the series."""
     stored: Beside | None = None
-    """The newest stored run of the series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +73,8 @@ class Attempt:
     """One invocation of `pairbench try`, or one repetition of `try --watch`."""
 
     cases: tuple[tuple[Tried, ...], ...]
-    left_out: tuple[str, ...] = ()
-    """Keys of selected cases that were not taken: one case of each operator is enough."""
-    untried: tuple[str, ...] = ()
-    """Keys of taken cases that were not tried, because an earlier case was wrong."""
+    left_out: tuple[str, ...] = ()  # keys of selected cases that were not taken: one case of each operator is enough
+    untried: tuple[str, ...] = ()  # keys of taken cases that were not tried, because an earlier case was wrong
     broken: tuple[BrokenSuite, ...] = ()
 
     @property
@@ -97,13 +87,6 @@ class Attempt:
     def tried(self) -> tuple[Tried, ...]:
         return tuple(one for case in self.cases for one in case)
 
-    def plain(self) -> dict[str, Any]:
-        return {
-            "left_out": list(self.left_out),
-            "untried": list(self.untried),
-            "broken_suites": [{"suite": one.suite, "reason": one.reason} for one in self.broken],
-        }
-
 
 _BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
 """Relative difference of latencies between two processes of the same code, by device kind; on a CPU it includes the addresses of memory."""
@@ -112,24 +95,19 @@ _BETWEEN_PROCESSES_NS = 200.0
 
 
 def beside(record: Record, earlier: Record) -> Beside:
-    """Compare a result with an earlier one of the same series.
-
-    A change is clear where it exceeds the usual difference between two processes and the two intervals do not overlap.
-    """
-    elsewhere = record.environment_hash != earlier.environment_hash
-    if why := _why_not(record, earlier):
-        return Beside(record=earlier, elsewhere=elsewhere, why_not=why)
+    """Compare two results of one series: a change is clear where it exceeds that of two processes and the intervals do not overlap."""
+    why = _why_not(record, earlier)
+    compared = Beside(record=earlier, elsewhere=record.environment_hash != earlier.environment_hash, why_not=why)
     now, then = p50_of(record), p50_of(earlier)
-    if now is None or then is None or withheld(record.device_kind, record.environment):
-        return Beside(record=earlier, elsewhere=elsewhere)
+    if why or now is None or then is None or withheld(record.device_kind, record.environment):
+        return compared
     least = math.log1p(max(_BETWEEN_PROCESSES[record.device_kind], _BETWEEN_PROCESSES_NS / then.estimate))
     clear = _differ(now, then, least)
     speedup, before = speedup_of(record), speedup_of(earlier)
-    shared = False
-    if clear and record.role != "baseline" and speedup is not None and before is not None:
-        # Where the speedup stayed although the latency changed, the baseline changed alike.
-        shared = not _differ(speedup, before, least)
-    return Beside(record=earlier, change=now.estimate / then.estimate, clear=clear, shared=shared, elsewhere=elsewhere)
+    # Where the speedup stayed although the latency changed, the baseline changed alike.
+    stayed = not _differ(speedup, before, least) if speedup and before else False
+    shared = clear and record.role != "baseline" and stayed
+    return replace(compared, change=now.estimate / then.estimate, clear=clear, shared=shared)
 
 
 def _why_not(record: Record, earlier: Record) -> str:
@@ -155,7 +133,6 @@ _KEPT = (
     *RESULT_COLUMNS,
     *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
 )
-_MOST = 2000
 
 
 class LastTries:
@@ -163,21 +140,20 @@ class LastTries:
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
         name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
-        self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=_MOST)
+        self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=2000)
 
     def read(self) -> dict[Series, Record]:
-        """Return the last try of each series, without damaged entries."""
         records = (_record(values) for values in self._values.read().values())
         return {series: record for record in records if record and (series := Series.of(record))}
 
     def keep(self, records: Iterable[Record]) -> None:
-        """Keep results as the last tries of their series."""
-        values = {
-            json.dumps(astuple(series)): {name: getattr(record, name) for name in _KEPT}
-            for record in records
-            if (series := Series.of(record))
-        }
-        self._values.keep(values)
+        self._values.keep(
+            {
+                json.dumps(astuple(series)): {name: getattr(record, name) for name in _KEPT}
+                for record in records
+                if (series := Series.of(record))
+            }
+        )
 
 
 def _record(values: dict[str, Any]) -> Record | None:
@@ -191,14 +167,10 @@ def _record(values: dict[str, Any]) -> Record | None:
 def _types() -> dict[str, tuple[type, ...]]:
     """Return the types that each cached column may have; JSON may hold a whole number for a float."""
     hints = get_type_hints(Record)
-    found = {}
-    for name in _KEPT:
-        kinds = get_args(hints[name]) or (hints[name],)
-        found[name] = (*kinds, int) if float in kinds else kinds
-    return found
+    kinds = {name: get_args(hints[name]) or (hints[name],) for name in _KEPT}
+    return {name: (*several, int) if float in several else several for name, several in kinds.items()}
 
 
-_COLUMNS = (*TREND_COLUMNS, "environment")
 _STEPS = (4, 28, 168)
 """Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
 
@@ -229,48 +201,38 @@ class NewestRuns:
                 break
             begin += step
             where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
-            rows, _ = read_series(self._place, where=where, columns=_COLUMNS, run_ids=run_ids)
+            rows, _ = read_series(self._place, where=where, columns=(*TREND_COLUMNS, "environment"), run_ids=run_ids)
             # The oldest first, so that the newest stays.
-            found = {series: row for row in rows if (series := Series.of(row)) and p50_of(row) is not None}
-            self._found |= {series: row for series, row in found.items() if series in missing}
+            measured = ((series, row) for row in rows if (series := Series.of(row)) and p50_of(row))
+            self._found |= {series: row for series, row in measured if series in missing}
             missing = missing - self._found.keys()
         self._found |= dict.fromkeys(missing)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedTry:
-    """The arguments of `pairbench try`."""
-
-    select: tuple[str, ...]
-    """SELECT arguments; empty for everything."""
-    implementations: tuple[str, ...]
-    """Names or globs of implementations; empty for all."""
+    select: tuple[str, ...]  # SELECT arguments; empty for everything
+    implementations: tuple[str, ...]  # names or globs of implementations; empty for all
     device: str
-    every_case: bool
-    """Whether to take all selected cases instead of one for each operator."""
+    every_case: bool  # whether to take all selected cases instead of one for each operator
 
 
 class TryListener(Protocol):
-    """The callbacks of a try: what begins, messages, and finished cases."""
-
     def doing(self, what: str) -> None: ...
     def notify(self, text: str) -> None: ...
-    def case(self, tried: tuple[Tried, ...]) -> None:
-        """Take a finished case."""
+    def case(self, tried: tuple[Tried, ...]) -> None: ...
 
 
 class Attempts:
     """Repeated tries of one selection on one device."""
 
     def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, listener: TryListener) -> None:
-        """Find the suites; no worker is started yet."""
         self._config, self._context, self._wanted, self._listener = config, context, wanted, listener
         self._stored, self._tries, self._ceilings = NewestRuns(store_of(config)), LastTries(config.root), KeptCeilings()
         self._devices: tuple[Device, ...] = ()
         self._look: QuickLook | None = None
         self._environment: Environment | None = None
         self.asked: SelectedSuites = ask(config, list(wanted.select))
-        """The suites of the last try, or of the first one to come."""
 
     def close(self) -> None:
         if self._look is not None:
@@ -294,8 +256,7 @@ class Attempts:
             implementations=self._wanted.implementations,
         )
         plan = plan_for(self._context, chosen, device, edge=False)
-        every = self._wanted.every_case
-        cases = plan.cases if every else one_of_each(plan.cases, self.asked.selections, device)
+        cases = plan.cases if self._wanted.every_case else one_of_each(plan.cases, self.asked.selections, device)
         using = equipped(device, self._devices, cases)
         if using.beside:
             look.renew(using)
@@ -343,8 +304,7 @@ class Attempts:
         """Return the environment, with measured ceilings where a case declares its cost; a case that was not timed needs the device only."""
         if not state.rounds:
             unknown: dict[str, Any] = dict.fromkeys(("driver", "cuda", "cudnn", "triton"))
-            bare = Environment(device=device, torch="", python="", hostname="", cpu="", **unknown)
-            return self._environment or bare
+            return self._environment or Environment(device=device, torch="", python="", hostname="", cpu="", **unknown)
         if self._environment is None:
             self._environment = look.probe(ceilings=False)
         if state.planned.operator.costs and not self._environment.rest["observed"]["ceilings"]:
@@ -358,20 +318,13 @@ class Attempts:
     def _compared(self, records: Sequence[Record]) -> tuple[Tried, ...]:
         last = self._tries.read()
         stored = self._stored.of([series for record in records if (series := Series.of(record))])
-        self._tries.keep(
-            record for record in records if p50_of(record) and not withheld(record.device_kind, record.environment)
-        )
+        self._tries.keep(one for one in records if p50_of(one) and not withheld(one.device_kind, one.environment))
 
-        def tried(record: Record) -> Tried:
+        def compared(record: Record, earlier: dict[Series, Record]) -> Beside | None:
             series = Series.of(record)
-            before, run = (found.get(series) if series else None for found in (last, stored))
-            return Tried(
-                record=record,
-                last=beside(record, before) if before else None,
-                stored=beside(record, run) if run else None,
-            )
+            return beside(record, earlier[series]) if series and series in earlier else None
 
-        return tuple(map(tried, records))
+        return tuple(Tried(record=one, last=compared(one, last), stored=compared(one, stored)) for one in records)
 
 
 _EVERY_S = 0.2
@@ -389,14 +342,12 @@ class SuiteFiles:
         self._suites = suites
         self._files: set[Path] = set()
         self._known: tuple[tuple[Path, ...], _Stamps, _Stamps] = ((), {}, {})
-        self._repositories: dict[Path, Path] = {}
-        self.seen = self._look()
-        """The files as of the last change."""
+        self._seen = self._look()
 
     def changed(self) -> tuple[Path, ...]:
         """Return the files that changed since the last call, once no editor writes to them any more."""
         now = self._look()
-        if now == self.seen:
+        if now == self._seen:
             return ()
         for _ in range(_SETTLED_AFTER):
             time.sleep(_SETTLE_S)
@@ -404,9 +355,8 @@ class SuiteFiles:
             # An editor may take a file away for a moment, to put another one in its place.
             if before == now and all(now.get(suite) for suite in self._suites()):
                 break
-        changed = tuple(sorted(file for file in now if now[file] != self.seen.get(file)))
-        self.seen = now
-        return changed
+        before, self._seen = self._seen, now
+        return tuple(sorted(file for file in now if now[file] != before.get(file)))
 
     def _look(self) -> _Stamps:
         suites = self._suites()
@@ -416,7 +366,7 @@ class SuiteFiles:
         if folders != self._known[1]:
             forget()
         for suite in suites:
-            reached = reached_files(suite, self._repository_of(suite.parent))
+            reached = reached_files(suite, _repository_of(suite.parent))
             # What was reached once stays: while a file is no Python, nobody can tell what it imports.
             self._files |= reached.tree | reached.packages
         self._files |= sources_beside(file for file in self._files if file.parent.is_dir())
@@ -429,11 +379,10 @@ class SuiteFiles:
         """Return the stamps of folders, in which files come and go, and of files."""
         return {file.parent: _stamp(file.parent) for file in self._files}, {file: _stamp(file) for file in self._files}
 
-    def _repository_of(self, folder: Path) -> Path:
-        if folder not in self._repositories:
-            top = git(folder, "rev-parse", "--show-toplevel")
-            self._repositories[folder] = Path(top).resolve() if top else Path.cwd().resolve()
-        return self._repositories[folder]
+
+@cache
+def _repository_of(folder: Path) -> Path:
+    return Path(git(folder, "rev-parse", "--show-toplevel") or ".").resolve()
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

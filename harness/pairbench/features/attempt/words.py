@@ -17,7 +17,7 @@ _SHOWN = 3
 
 
 def case_lines(case: Sequence[Tried]) -> list[str]:
-    """Return the lines of one case: its heading, and its implementations."""
+    """Return the heading of one case and the lines of its implementations."""
     first = case[0].record
     heading = clean(f"{first.case} ({first.suite}, {first.tier}, {first.device_name})")
     if shared := _shared_reason(case):
@@ -70,7 +70,13 @@ def as_plain(attempt: Attempt) -> dict[str, Any]:
         {**expanded(one.record), "last_try": _plain_beside(one.last), "stored_run": _plain_beside(one.stored)}
         for one in attempt.tried
     ]
-    return {"tries": tries, **attempt.plain(), "notes": precision_remark(one.record for one in attempt.tried)}
+    return {
+        "tries": tries,
+        "left_out": list(attempt.left_out),
+        "untried": list(attempt.untried),
+        "broken_suites": [{"suite": one.suite, "reason": one.reason} for one in attempt.broken],
+        "notes": precision_remark(one.record for one in attempt.tried),
+    }
 
 
 def _plain_beside(one: Beside | None) -> dict[str, Any] | None:
@@ -94,7 +100,6 @@ def _name(record: Record) -> str:
 
 
 def _shared_reason(case: Sequence[Tried]) -> str:
-    """Return why the whole case ended, where all its implementations ended for one reason."""
     reasons = {one.record.reason for one in case}
     (reason, *more) = reasons
     whole = not more and reason is not None and all(Status(one.record.status).bad for one in case)
@@ -111,10 +116,14 @@ _VERBS = {
 
 
 def _words(one: Tried) -> list[str]:
-    """Return the lines about one implementation."""
     record = one.record
     if p50_of(record) is None:
-        return [_without_time(record)]
+        status = Status(record.status)
+        if status is Status.VERIFIED:
+            return ["right, not timed"]
+        # What was verified and is not to be timed here.
+        right = "right, not timed" if status is Status.SKIPPED and record.margin is not None else _VERBS[status]
+        return [f"{right}: {record.reason}"]
     right = "right" if record.role == "variant" else ""
     parts = [_latency(record, one.last), right, _work(record), _speedup(record)]
     rate, part = rows.rate(record), rows.part_of_roof(record)
@@ -123,15 +132,6 @@ def _words(one: Tried) -> list[str]:
         *(latency_words.same_memory(record), record.reason or "", autotuned(record), *_remarks(one)),
     ]
     return list(filter(None, [", ".join(filter(None, parts)), "; ".join(filter(None, further))]))
-
-
-def _without_time(record: Record) -> str:
-    status = Status(record.status)
-    if status is Status.VERIFIED:
-        return "right, not timed"
-    # What was verified and is not to be timed here.
-    right = "right, not timed" if status is Status.SKIPPED and record.margin is not None else _VERBS[status]
-    return f"{right}: {record.reason}"
 
 
 def _latency(record: Record, last: Beside | None) -> str:
@@ -164,11 +164,8 @@ def _speedup(record: Record) -> str:
         return ""
     if withheld(record.device_kind, record.environment):
         return "speedup withheld"
-    known = speedup_of(record)
-    if known is None:
-        return ""
-    ends = units.ratio_range(known.low, known.high)
-    return f"speedup {units.ratio(known.estimate)}{f' ({ends})' if ends else ''}"
+    ends = latency_words.speedup_range(record)
+    return f"speedup {latency_words.speedup(record)}{f' ({ends})' if ends else ''}" if speedup_of(record) else ""
 
 
 def _remarks(one: Tried) -> Iterator[str]:

@@ -13,14 +13,13 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
-from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side
+from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side, reached_paths
 from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plan import BASELINE, Entry, Plan
-from pairbench.model.record import Record, Series
+from pairbench.model.record import Series
 from pairbench.plan import equipped, names_implementation
 from pairbench.stats import percentile
-from pairbench.suite.reached import reached_files
 from pairbench.workflow.devices import Reporter
 from pairbench.workflow.git import Worktrees
 from pairbench.workflow.progress import PlainProgress
@@ -54,20 +53,14 @@ class Wanted:
 @dataclass(kw_only=True)
 class LoadedCommit:
     loaded: LoadedSide
-    plan: Plan
-    """The one case, with the implementation and the baseline."""
-    interleaving: Interleaving | None = None
-    """The turns of this commit with the good end; None before the first turn."""
+    plan: Plan  # the one case, with the implementation and the baseline
+    interleaving: Interleaving | None = None  # the turns of this commit with the good end; None before the first turn
 
     def hash(self, wanted: Wanted) -> str:
         return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash
 
     def reached(self) -> frozenset[str]:
-        """Return the paths of the files that the suite depends on."""
-        root = self.loaded.checkout.root.resolve()
-        reached = reached_files(Path(self.plan.cases[0].operator.path).resolve(), root)
-        files = (*reached.tree, *reached.packages)
-        return frozenset(file.relative_to(root).as_posix() for file in files if file.is_relative_to(root))
+        return reached_paths(self.loaded.checkout, [self.plan.cases[0].operator])
 
 
 def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | None) -> tuple[Wanted, str]:
@@ -89,28 +82,26 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
         raise SelectionError(f"SELECT takes {len(plan.cases)} cases, expected one; name one of{listed}")
     planned = plan.cases[0]
     patterns = () if implementation is None else (implementation,)
-    names = [
+    entries = [
         entry
         for entry in planned.entries
         if (entry.implementation == BASELINE) == (implementation == BASELINE)
         and names_implementation(patterns, entry.implementation)
     ]
-    if len(names) != 1:
-        listed = ", ".join(map(str, names or planned.entries))
-        raise SelectionError(
-            f"{planned.case.key}: {len(names)} implementations are asked for, expected one; -i and --mode choose among {listed}"
-        )
-    if names[0] in planned.skipped or names[0] in planned.untimed:
-        reason = planned.skipped.get(names[0]) or planned.untimed[names[0]]
-        raise SelectionError(f"{planned.case.key}, {names[0]} cannot be measured on {device.selector}: {reason}")
+    key = planned.case.key
+    if len(entries) != 1:
+        listed = ", ".join(map(str, entries or planned.entries))
+        asked = f"{key}: {len(entries)} implementations are asked for"
+        raise SelectionError(f"{asked}, expected one; -i and --mode choose among {listed}")
+    (entry,) = entries
+    if reason := planned.skipped.get(entry) or planned.untimed.get(entry):
+        raise SelectionError(f"{key}, {entry} cannot be measured on {device.selector}: {reason}")
     path = Path(planned.operator.path).resolve().relative_to(loaded.checkout.root.resolve()).as_posix()
-    return Wanted(suite=planned.operator.suite, case=planned.case.key, entry=names[0], device=device), path
+    return Wanted(suite=planned.operator.suite, case=key, entry=entry, device=device), path
 
 
 @dataclass(kw_only=True)
 class LoadedCommits:
-    """The commits that were loaded so far, by their hash."""
-
     config: Config
     context: WorkerContext
     arguments: Arguments
@@ -136,18 +127,13 @@ class LoadedCommits:
         """Return a loaded commit with the plan of the one series."""
         if loaded.chosen.survey.broken:
             raise UnmeasurableError(loaded.chosen.survey.broken[0].reason)
-        plan, why = plan_side(loaded, self.wanted.device)
-        cases = [
-            one for one in plan.cases if (one.operator.suite, one.case.key) == (self.wanted.suite, self.wanted.case)
-        ]
-        if not cases or self.wanted.entry not in cases[0].entries:
-            raise UnmeasurableError(f"there is no {self.wanted.case}, {self.wanted.entry}{f': {why}' if why else ''}")
-        kept = tuple(
-            entry
-            for entry in cases[0].entries
-            if entry.mode == self.wanted.entry.mode
-            and entry.implementation in (BASELINE, self.wanted.entry.implementation)
-        )
+        wanted, entry = self.wanted, self.wanted.entry
+        plan, why = plan_side(loaded, wanted.device)
+        cases = [one for one in plan.cases if (one.operator.suite, one.case.key) == (wanted.suite, wanted.case)]
+        if not cases or entry not in cases[0].entries:
+            raise UnmeasurableError(f"there is no {wanted.case}, {entry}{f': {why}' if why else ''}")
+        names = (BASELINE, entry.implementation)
+        kept = tuple(one for one in cases[0].entries if one.mode == entry.mode and one.implementation in names)
         return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
 
     def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
@@ -157,10 +143,8 @@ class LoadedCommits:
         if commit.interleaving is None:
             scratch = self.worktrees.folder / f"outputs-{sha[:16]}"
             scratch.mkdir()
-            contexts = (good.loaded.context, commit.loaded.context)
-            commit.interleaving = Interleaving(
-                contexts, wanted.device, (good.plan, commit.plan), self._reporter(), scratch
-            )
+            contexts, plans = (good.loaded.context, commit.loaded.context), (good.plan, commit.plan)
+            commit.interleaving = Interleaving(contexts, wanted.device, plans, self._reporter(), scratch)
         interleaving = commit.interleaving
         if not interleaving.twins:
             raise UnmeasurableError(
@@ -176,7 +160,7 @@ class LoadedCommits:
         good_ns, own_ns = (_last_ns(state, wanted.entry, latency) for state in twin.states)
         return math.log(own_ns / good_ns)
 
-    def record(self, sha: str, environment: Environment) -> Record:
+    def count(self, sha: str, metric: str, environment: Environment) -> float:
         commit, wanted = self.commit(sha), self.wanted
         session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, self._reporter())
         session.verify(impostors=False)
@@ -186,7 +170,11 @@ class LoadedCommits:
             status, reason = state.ended[wanted.entry]
             raise UnmeasurableError(f"{status.value}: {reason}")
         run = Run(run_id="", started_at="", commit=commit.loaded.checkout.commit)
-        return to_records(run, environment, [state.outcome(wanted.entry)])[0]
+        (record,) = to_records(run, environment, [state.outcome(wanted.entry)])
+        count = number(record, metric)
+        if count is None or (metric in LAUNCHES and record.launch_status != "exact"):
+            raise UnmeasurableError(f"{metric} is not known: launches are {record.launch_status or 'not counted'}")
+        return count
 
     def _reporter(self) -> Reporter:
         return Reporter(progress=Quiet(), keep=lambda _: None)
@@ -199,13 +187,6 @@ class Quiet(PlainProgress):
         """Leave the step out."""
 
 
-def count_of(record: Record, metric: str) -> float:
-    count = number(record, metric)
-    if count is None or (metric in LAUNCHES and record.launch_status != "exact"):
-        raise UnmeasurableError(f"{metric} is not known: launches are {record.launch_status or 'not counted'}")
-    return count
-
-
 def _why(twin: SharedCase, entry: Entry) -> str:
     for state in reversed(twin.states):
         if entry in state.ended:
@@ -215,7 +196,6 @@ def _why(twin: SharedCase, entry: Entry) -> str:
 
 
 def _last_ns(state: CaseState, entry: Entry, latency: Latency) -> float:
-    """Return the median latency of an entry in its latest round."""
     outcome = state.outcome(entry)
     rounds = sampled_rounds(replace(outcome, rounds=outcome.rounds[-1:]))
     samples = rounds.get(DEVICE if latency is DEVICE else CALL)

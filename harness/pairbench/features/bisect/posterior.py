@@ -36,10 +36,8 @@ class Round:
     """One round of a commit beside the good end, or beside another."""
 
     commit: int
-    log_ratio: float
-    """The logarithm of the latency of the commit over that of its base."""
-    base: int = 0
-    """The earlier commit beside it; 0 is the good end."""
+    log_ratio: float  # the logarithm of the latency of the commit over that of its base
+    base: int = 0  # the earlier commit beside it; 0 is the good end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +66,7 @@ class Spread:
 class Posterior:
     """The posterior of the culprit, with the mean step and noise if it is the most probable one."""
 
-    probability: Floats
-    """The probability of each commit, beginning with commit 1."""
+    probability: Floats  # the probability of each commit, beginning with commit 1
     step: float
     deviation: float
 
@@ -80,10 +77,8 @@ def prior_of(changed: Sequence[bool | None]) -> Floats:
     return normed
 
 
-_OUTLIERS = 0.05
-"""The part of rounds that say nothing: half of them read as the other side, half as anything."""
-_STEPS, _DEVIATIONS = 25, 9
-"""How many steps and deviations are summed over, besides the outer steps."""
+_OUTLIERS = 0.05  # the part of rounds that say nothing: half of them read as the other side, half as anything
+_STEPS, _DEVIATIONS = 25, 9  # how many steps and deviations are summed over, besides the outer steps
 
 
 def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
@@ -140,10 +135,8 @@ def _normal(values: Floats, middle: Floats | float, deviation: Floats) -> Floats
     return density
 
 
-ENOUGH = 0.99
-"""The probability at which the search stops."""
-UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED
-"""The probability at which the search stops at a commit that leaves the implementation's hash unchanged."""
+ENOUGH = 0.99  # the probability at which the search stops
+UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED  # ENOUGH, for commits that leave the implementation's hash unchanged
 _REACH, _POINTS = 5.0, 101
 """The range of log ratios to integrate over, in deviations beyond both means, and its number of points."""
 
@@ -153,8 +146,7 @@ class Candidate:
     """A range of commits that no round can tell apart; one commit, unless some cannot be measured."""
 
     first: int
-    last: int
-    """Only the last commit can be measured."""
+    last: int  # only the last commit can be measured
     probability: float
 
 

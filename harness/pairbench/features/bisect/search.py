@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pairbench.analyze.compare.attribute import percent
 from pairbench.analyze.compare.exact import COUNTS, LAUNCHES
@@ -14,12 +13,13 @@ from pairbench.analyze.compare.exact import number as count_in
 from pairbench.analyze.compare.rounds import round_values
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, StoreError, UsageError
+from pairbench.execute.parent.lock import device_lock
 from pairbench.features.ab.arguments import Arguments, load_side
 from pairbench.features.ab.measure import SideBySide, Turns, measure
-from pairbench.features.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series, count_of
+from pairbench.features.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series
 from pairbench.features.bisect.posterior import (
     Candidate,
-    Floats,
+    Posterior,
     Round,
     Spread,
     candidates,
@@ -32,30 +32,27 @@ from pairbench.features.bisect.posterior import (
 )
 from pairbench.model.commits import Bisection, HistoryCommit, Skipped, Suspect
 from pairbench.model.comparison import Change, Comparison, Policy, Verdict
-from pairbench.model.environment import Device
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plain import plain
 from pairbench.model.record import Series
 from pairbench.report.comparison import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations
-from pairbench.workflow.devices import on_devices
 from pairbench.workflow.git import commits_between, keep_reason, open_worktrees, touched_files
 from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.noise import newest_calibrations
 from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.setup import open_context, store_of
 
-_SHOWN = 10
-
 
 def render_bisection(found: Bisection, output: str) -> str:
     if output == "json":
-        return to_json(plain_bisection(found))
+        values = {name: plain(value) for name, value in vars(found).items() if name != "last"}
+        last = document(found.last) if found.last else None
+        return to_json({**values, "exit_code": found.exit_code, "probability": found.probability, "last": last})
     parts = [f"{clean(f'{found.series.name}: {found.ends}')}\n"]
     if found.suspects:
-        rows = [_row(one) for one in found.suspects[:_SHOWN]]
-        parts.append(render_rows("the most probable commits", rows, output))
+        parts.append(render_rows("the most probable commits", [_row(one) for one in found.suspects[:10]], output))
     parts.append(f"{clean(_sentence(found))}\n")
     for one in found.skipped:
         log = f" (log: {one.log})" if one.log else ""
@@ -63,12 +60,6 @@ def render_bisection(found: Bisection, output: str) -> str:
     if found.last is not None:
         parts.append(f"\n{render_comparison(found.last, output)}")
     return "".join(parts)
-
-
-def plain_bisection(found: Bisection) -> dict[str, Any]:
-    values = {name: plain(value) for name, value in vars(found).items() if name != "last"}
-    last = document(found.last) if found.last else None
-    return {**values, "exit_code": found.exit_code, "probability": found.probability, "last": last}
 
 
 def _sentence(found: Bisection) -> str:
@@ -115,26 +106,18 @@ def _percent(probability: float) -> str:
 
 
 AUTO, LATENCY = "auto", "latency"
-TRIES = 3
-"""The most candidates that are held against their parents."""
-_MORE = 3
-"""The factor of rounds for ends that the first rounds leave undecided."""
-_FLOOR_ROUNDS = 3
-"""The rounds of a calibration's runs, which its floors do not record: the default of `run`."""
+TRIES = 3  # the most candidates that are held against their parents
+_MORE = 3  # the factor of rounds for ends that the first rounds leave undecided
+_FLOOR_ROUNDS = 3  # the rounds of a calibration's runs, which its floors do not record: the default of `run`
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """The arguments of `pairbench bisect`."""
-
-    arguments: Arguments
-    """The good end as base, the bad end as head, and SELECT."""
+    arguments: Arguments  # the good end as base, the bad end as head, and SELECT
     device: str
     implementation: str | None
-    metric: str
-    """The count to search by, `latency`, or `auto`: a count that differs between the ends, else the latency."""
+    metric: str  # the count to search by, `latency`, or `auto`: a count that differs between the ends, else the latency
     most: int
-    """The most rounds."""
     policy: Policy
 
 
@@ -169,13 +152,12 @@ class _Search:
     config: Config
     options: SearchOptions
     loaded: LoadedCommits
-    history: tuple[HistoryCommit, ...]
-    """The good end first, the bad end last: a commit's number is its index."""
+    history: tuple[HistoryCommit, ...]  # the good end first, the bad end last: a commit's number is its index
     progress: PlainProgress
+    spread: Spread = field(default_factory=Spread.least)
     skipped: dict[int, Skipped] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
-    probes: int = 0
-    """The rounds of commits beside the good end, without those of the ends."""
+    probes: int = 0  # the rounds of commits beside the good end, without those of the ends
     changed: list[bool | None] = field(default_factory=list)
 
     @property
@@ -209,14 +191,14 @@ class _Search:
         self.rounds = self._rounds(ends, 0, self.last, latency)
         confirming = len(self.rounds)
         self.progress.notify(f"pairbench: {judged.reason}: looking for the commit")
-        spread = self._spread(ends, latency)
+        self.spread = self._prior_spread(ends, latency)
         interrupted = confirmed = False
         last: Comparison | None = None
         try:
             self._read_hashes()
             for _ in range(TRIES):
-                self._probe(good, spread, latency)
-                best = self._best(spread)
+                self._probe(good, latency)
+                best = self._best(self._posterior())
                 if not is_enough(best, self.changed):
                     break
                 last, confirmed = self._last_step(best, judged.verdict, latency)
@@ -225,8 +207,8 @@ class _Search:
                 self.progress.notify("pairbench: that does not show it; the search goes on, with that as evidence")
         except InterruptedRunError:
             interrupted = True
-        known = posterior(self._prior(), self.rounds, spread)
-        best = candidates(known.probability, self.skipped)[0]
+        known = self._posterior()
+        best = self._best(known)
         suspects = (self._suspect(number, float(part)) for number, part in enumerate(known.probability, start=1))
         return replace(
             result,
@@ -244,10 +226,8 @@ class _Search:
 
     def _differing(self, ends: SideBySide) -> str | None:
         """Return a count that differs exactly between the ends; None where none does, or something else was asked for."""
-        sides = [
-            next((record for record in side if Series.of(record) == self.loaded.wanted.series), None)
-            for side in ends.records
-        ]
+        series = self.loaded.wanted.series
+        sides = [next((one for one in side if Series.of(one) == series), None) for side in ends.records]
         if self.options.metric != AUTO or None in sides:
             return None
         exact = [record for record in sides if record and record.launch_status == "exact"]
@@ -260,7 +240,7 @@ class _Search:
     def _last_step(self, best: Candidate, verdict: Verdict, latency: Latency) -> tuple[Comparison, bool]:
         """Return `ab` of a candidate and its parent, and whether it shows the change of the ends; its rounds are evidence."""
         parent = best.first - 1
-        self.progress.notify(f"pairbench: at last {self._named(best.last)} against {self._named(parent)}, in turns")
+        self._notify_last(parent, best.last)
         for rounds in (self.config.settings.rounds, _MORE * self.config.settings.rounds):
             turns = self._turns(parent, best.last, rounds)
             self.rounds += self._rounds(turns, parent, best.last, latency)
@@ -276,7 +256,7 @@ class _Search:
 
         def counted(number: int) -> float:
             sha = self.history[number].sha
-            counts[number] = self._locked(lambda: count_of(self.loaded.record(sha, environment), metric))
+            counts[number] = self._locked(functools.partial(self.loaded.count, sha, metric, environment))
             self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
             return counts[number]
 
@@ -311,13 +291,19 @@ class _Search:
             skipped=tuple(self.skipped.values()),
             interrupted=interrupted,
         )
-        return result if interrupted else self._with_last(result, open_.good, open_.bad)
+        if interrupted:
+            return result
+        self._notify_last(open_.good, open_.bad)
+        try:
+            return replace(result, last=self._turns(open_.good, open_.bad, self.config.settings.rounds).comparison)
+        except InterruptedRunError:
+            return replace(result, interrupted=True)
 
-    def _probe(self, good: LoadedCommit, spread: Spread, latency: Latency) -> None:
+    def _probe(self, good: LoadedCommit, latency: Latency) -> None:
         """Measure commits until one is probable enough, or the rounds are used up."""
-        known = posterior(self._prior(), self.rounds, spread)
         while self.probes < self.options.most:
-            if is_enough(candidates(known.probability, self.skipped)[0], self.changed):
+            known = self._posterior()
+            if is_enough(self._best(known), self.changed):
                 return
             number = next_probe(known, self.skipped)
             sha = self.history[number].sha
@@ -328,24 +314,21 @@ class _Search:
                 continue
             self.rounds.append(Round(commit=number, log_ratio=ratio))
             self.probes += 1
-            known = posterior(self._prior(), self.rounds, spread)
-            best = candidates(known.probability, self.skipped)[0]
+            best = self._best(self._posterior())
             self.progress.notify(
                 f"pairbench: round {self.probes}: {self._named(number)} {percent(math.exp(ratio))}; "
                 f"now {self._named(best.last)} is it with {100 * best.probability:.0f} %"
             )
 
-    def _best(self, spread: Spread) -> Candidate:
-        return candidates(posterior(self._prior(), self.rounds, spread).probability, self.skipped)[0]
+    def _posterior(self) -> Posterior:
+        return posterior(prior_of(self.changed or [None] * self.last), self.rounds, self.spread)
 
-    def _prior(self) -> Floats:
-        return prior_of(self.changed or [None] * self.last)
+    def _best(self, known: Posterior) -> Candidate:
+        return candidates(known.probability, self.skipped)[0]
 
     def _read_hashes(self) -> None:
         """Compare each commit's implementation hash with the one before; only commits that touch a file of its suite are loaded."""
-        files = frozenset[str]().union(
-            *(self.loaded.known[self.history[number].sha].reached() for number in (0, self.last))
-        )
+        files = self._end(0).reached() | self._end(self.last).reached()
         touched = touched_files(self.loaded.arguments.repository, self.history[1:])
         before = self._end(0).hash(self.loaded.wanted)
         found: list[bool | None] = []
@@ -367,9 +350,8 @@ class _Search:
 
     def _skip(self, number: int, reason: str) -> None:
         commit = self.history[number]
-        self.skipped[number] = Skipped(
-            commit=commit, reason=reason, log=keep_reason(self.loaded.arguments.repository, commit, reason)
-        )
+        log = keep_reason(self.loaded.arguments.repository, commit, reason)
+        self.skipped[number] = Skipped(commit=commit, reason=reason, log=log)
         self.progress.notify(f"pairbench: {self._named(number)} is skipped: {reason}")
 
     def _end(self, number: int) -> LoadedCommit:
@@ -402,17 +384,14 @@ class _Search:
 
     def _rounds(self, ends: SideBySide, base: int, head: int, latency: Latency) -> list[Round]:
         series = self.loaded.wanted.series
-        of_side = [
+        sides = [
             [value for record in side if Series.of(record) == series for value in round_values(record, latency.p50)]
             for side in ends.records
         ]
-        return [
-            Round(commit=head, base=base, log_ratio=math.log(now / before))
-            for before, now in zip(*of_side, strict=True)
-        ]
+        return [Round(commit=head, base=base, log_ratio=math.log(now / then)) for then, now in zip(*sides, strict=True)]
 
-    def _spread(self, ends: SideBySide, latency: Latency) -> Spread:
-        """Return the prior of the spread: from a calibration, else the least spread."""
+    def _prior_spread(self, ends: SideBySide, latency: Latency) -> Spread:
+        """Return the spread that a calibration says, else the least spread."""
         try:
             calibrations = read_calibrations(store_of(self.config)).value
         except StoreError:
@@ -439,31 +418,15 @@ class _Search:
             moved=False,
         )
 
-    def _with_last(self, result: Bisection, parent: int, culprit: int) -> Bisection:
-        """Add `ab` of the culprit and its parent."""
-        self.progress.notify(f"pairbench: at last {self._named(culprit)} against {self._named(parent)}, in turns")
-        try:
-            return replace(result, last=self._turns(parent, culprit, self.config.settings.rounds).comparison)
-        except InterruptedRunError:
-            return replace(result, interrupted=True)
-
     def _locked(self, work: Callable[[], float]) -> float:
-        """Return the result of `work` under the device's lock."""
-        context = self.loaded.context
-        found: list[float | UnmeasurableError] = []
+        device, interrupted = self.loaded.wanted.device, self.loaded.context.interrupted
+        with device_lock(device, self.progress.notify, interrupted.is_set) as held:
+            if not held:
+                raise InterruptedRunError
+            return work()
 
-        def locked(_: Device) -> None:
-            try:
-                found.append(work())
-            except UnmeasurableError as error:  # which is no end of the search, as an error is for what runs on devices
-                found.append(error)
-
-        on_devices(context, (self.loaded.wanted.device,), self.progress, locked)
-        if not found:
-            raise InterruptedRunError
-        if isinstance(found[0], UnmeasurableError):
-            raise found[0]
-        return found[0]
+    def _notify_last(self, parent: int, culprit: int) -> None:
+        self.progress.notify(f"pairbench: at last {self._named(culprit)} against {self._named(parent)}, in turns")
 
     def _named(self, number: int) -> str:
         commit = self.history[number]

@@ -4,6 +4,7 @@ The text is a tree of modules, kinds of work, kernels, and the lines that copy, 
 """
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from pairbench.features.breakdown.summary import (
 )
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
 from pairbench.model.environment import Commit, Device, Environment
-from pairbench.model.plan import PlannedCase
+from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import percent, size
@@ -40,9 +41,7 @@ from pairbench.workflow.setup import stamp
 
 PROFILED = "Times are those of a profiled run: their shares count, and none of them is a latency."
 _KERNELS = 12
-_CODE = 80
-_SMALL = 0.001
-"""The part of a call's time below which modules are left out of the table; JSON has them."""
+_SMALL = 0.001  # the part of a call's time below which modules are left out of the table; JSON has them
 
 Rows = list[dict[str, Any]]
 
@@ -75,25 +74,19 @@ def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
 
 
 def sentences(part: Breakdown) -> list[str]:
-    """Return sentences on a breakdown as a whole: sums, idle time, notes."""
-    off = off_by(part)
     lines = []
-    if off is not None:
+    if part.whole_ns:
         whole = "the time that the device was busy" if part.idle else "the host's clock around the call"
-        doubt = (
-            "; more means that kernels ran side by side" if part.idle else "; the rest is in no operator of this thread"
-        )
-        lines.append(
-            f"The parts add up to {percent(parts_ns(part) / part.whole_ns)} of {whole}{'' if agrees(part) else doubt}."
-        )
+        doubt = "more means that kernels ran side by side" if part.idle else "the rest is in no operator of this thread"
+        sum_ = f"The parts add up to {percent(parts_ns(part) / part.whole_ns)} of {whole}"
+        lines.append(f"{sum_}." if agrees(part) else f"{sum_}; {doubt}.")
     if (unknown := unknown_part(part)) > 0:
         lines.append(f"Of {percent(unknown)} it is not known which module launched it.")
-    if part.idle is not None:
-        idle = part.idle
-        share = idle.starved_ns / idle.span_ns if idle.span_ns else 0.0
+    if idle := part.idle:
+        starved, waited = (ns / (idle.span_ns or math.inf) for ns in (idle.starved_ns, idle.after_sync_ns))
         lines.append(
-            f"Launch-bound: {percent(share)} of the time from the first to the last kernel the device had nothing to do while the "
-            f"host was enqueuing ({percent(idle.after_sync_ns / idle.span_ns if idle.span_ns else 0.0)} after a wait for the device). "
+            f"Launch-bound: {percent(starved)} of the time from the first to the last kernel the device had nothing to do while the "
+            f"host was enqueuing ({percent(waited)} after a wait for the device). "
             "The profiler slows the host, so this is an upper limit."
         )
     if rest := unexplained_waits(part):
@@ -118,7 +111,8 @@ def _walk(node: Node, depth: int, whole: float) -> Iterator[tuple[Node, int]]:
 
 def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str, Any]:
     kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
-    row = {
+    parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
+    return {
         # Spaces in front of a cell would be lost.
         "module": "· " * depth + node.label,
         "class": node.class_name,
@@ -127,13 +121,9 @@ def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str
         "own_%": _share(node.own_ns, whole),
         "us": _us(node.ns),
         "kernels" if on_gpu else "operators": node.count,
+        **({"launches": node.launches} if on_gpu else {}),
+        "mostly": ", ".join(parts),
     }
-    if on_gpu:
-        row["launches"] = node.launches
-    row["mostly"] = ", ".join(
-        f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01
-    )
-    return row
 
 
 def _kind_rows(part: Breakdown) -> Rows:
@@ -167,7 +157,6 @@ def _kernel_rows(part: Breakdown) -> Rows:
 
 
 def line_rows(part: Breakdown) -> Rows:
-    """Return a row for each line of code that copies, casts or waits."""
     whole = parts_ns(part)
     several = any(spot.called_from for spot in part.spots)
     return [
@@ -176,7 +165,7 @@ def line_rows(part: Breakdown) -> Rows:
             "from_to": item.spot.detail,
             "line": f"{item.spot.file}:{item.spot.line}" if item.spot.file else "",
             **({"called_from": item.spot.called_from} if several else {}),
-            "code": shorten(item.spot.code, _CODE),
+            "code": shorten(item.spot.code, 80),
             "module": listed(merge_numbered(item.spot.modules), 2),
             "count": item.spot.count,
             "bytes": size(item.spot.bytes) if item.spot.bytes else "",
@@ -193,9 +182,7 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
         {kind for table in tables.values() for kind in table},
         key=lambda kind: -max(t.get(kind, 0.0) for t in tables.values()),
     )
-    rows: Rows = [
-        {"kind": kind, **{name: _us(table.get(kind, 0.0)) for name, table in tables.items()}} for kind in kinds
-    ]
+    rows: Rows = [{"kind": kind, **{name: _us(table.get(kind, 0)) for name, table in tables.items()}} for kind in kinds]
     rows.append({"kind": "sum", **{name: _us(sum(table.values())) for name, table in tables.items()}})
     return rows
 
@@ -243,11 +230,8 @@ def _us(ns: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedBreakdown(Wanted):
-    """The arguments of `pairbench breakdown`."""
-
     implementations: tuple[str, ...] = ("baseline",)
     trace: Path | None = None
-    """The file for the profiler's trace."""
     keep: bool = False
 
 
@@ -260,13 +244,12 @@ def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, 
         if wanted.trace and not wanted.trace.resolve().parent.is_dir():
             raise UsageError(f"--trace {str(wanted.trace)!r}: its folder does not exist")
         parts = one.work("breakdown", lambda device: _break_down(one.context, device, one.planned, wanted.trace))
-        found = CaseBreakdown(
-            operator=one.planned.operator, case=one.planned.case, device=one.device, parts=tuple(parts)
-        )
+        planned = one.planned
+        found = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
         if not wanted.keep or not any(isinstance(part, Breakdown) for part in parts):
             return found, None
         environment = probe_environment(one.context, one.device)
-        commit = read_commit(Path(one.planned.operator.path).parent)
+        commit = read_commit(Path(planned.operator.path).parent)
         return found, write_breakdown(config.store, kept_of(found, environment, commit))
 
 
@@ -274,16 +257,14 @@ def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
     known = tuple(entry.implementation for entry in planned.entries)
     if "all" in wanted:
         return known
-    for name in wanted:
-        if name not in known:
-            raise SelectionError(
-                f"{planned.operator.name} has no implementation {name!r}, expected one of {', '.join(known)}, or all"
-            )
+    if unknown := [name for name in wanted if name not in known]:
+        raise SelectionError(
+            f"{planned.operator.name} has no implementation {unknown[0]!r}, expected one of {', '.join(known)}, or all"
+        )
     return tuple(dict.fromkeys(wanted))
 
 
 def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:
-    """Return the stored form of a case's breakdowns, made now."""
     now = dt.datetime.now(dt.UTC)
     known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
     return KeptBreakdown(
@@ -303,8 +284,10 @@ def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | Non
 def _break_down(
     context: WorkerContext, device: Device, planned: PlannedCase, trace: Path | None
 ) -> list[Breakdown | NoBreakdown]:
-    entries = planned.entries
-    left_out = {**planned.skipped, **planned.untimed}
+    parts: dict[Entry, Breakdown | NoBreakdown] = {
+        entry: NoBreakdown(entry=entry, reason=reason, bad=False)
+        for entry, reason in {**planned.skipped, **planned.untimed}.items()
+    }
     jobs = [
         BreakDownCase(
             path=Path(planned.operator.path),
@@ -313,19 +296,14 @@ def _break_down(
             entries=(entry,),
             trace=trace.resolve() if trace else None,
         )
-        for entry in entries
-        if entry not in left_out
+        for entry in planned.entries
+        if entry not in parts
     ]
-    found: dict[str, Breakdown | NoBreakdown] = {
-        entry.implementation: NoBreakdown(entry=entry, reason=left_out[entry], bad=False)
-        for entry in entries
-        if entry in left_out
-    }
     for job, answer in inspect(context, device, jobs):
         (entry,) = job.entries
-        if isinstance(answer, Ended):
-            reason = f"{answer.status}: {answer.reason}"
-            found[entry.implementation] = NoBreakdown(entry=entry, reason=reason, bad=answer.status.bad)
-        else:
-            found[entry.implementation] = answer
-    return [found[entry.implementation] for entry in entries]
+        parts[entry] = (
+            NoBreakdown(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
+            if isinstance(answer, Ended)
+            else answer
+        )
+    return [parts[entry] for entry in planned.entries]

@@ -11,17 +11,8 @@ from itertools import groupby
 from pairbench.model.breakdown import Breakdown, SourceLine, WorkTotal
 
 KINDS = (
-    "attention",
-    "norm",
-    "matmul",
-    "convolution",
-    "cache",
-    "copy",
-    "elementwise",
-    "other",
-    "compiled",
-    "host",
-    "unknown",
+    *("attention", "norm", "matmul", "convolution", "cache", "copy", "elementwise", "other"),
+    *("compiled", "host", "unknown"),
 )
 """The kinds of work: `copy` includes casts; `compiled` is compiled for a CPU, where kernels have no telling names; `host` is a CPU's time
 between operators, in Python; `unknown` has no known operator and no telling kernel name."""
@@ -29,25 +20,17 @@ between operators, in Python; `unknown` has no known operator and no telling ker
 _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
-        (
-            "attention",
-            r"scaled_dot_product|flash_attention|efficient_attention|cudnn_attention|flex_attention|multi_head_att",
-        ),
+        ("attention", r"scaled_dot_product|multi_head_att|(flash|efficient|cudnn|flex)_attention"),
         ("norm", r"(layer|group|batch|instance|rms)_?norm|linalg_vector_norm"),
         ("convolution", r"conv"),
-        (
-            "matmul",
-            r"^_?(addmm|mm|bmm|baddbmm|matmul|linear|einsum|addmv|mv|dot|scaled_mm|grouped_mm|addbmm|tensordot)",
-        ),
+        ("matmul", r"^_?(addmm|mm|bmm|baddbmm|scaled_mm|grouped_mm|addbmm)"),
+        ("matmul", r"^_?(matmul|linear|einsum|addmv|mv|dot|tensordot)"),
         ("cache", r"^(index_copy|index_put|_index_put_impl|slice_scatter|scatter|masked_scatter)"),
-        (
-            "copy",
-            r"^(_?to(_copy)?|copy|clone|contiguous|cat|concat|stack|roll|constant_pad|pad|repeat|type_as|reshape|flatten)(_|$)",
-        ),
-        (
-            "other",
-            r"^(embedding|index|gather|sort|topk|nonzero|arange|cumsum|item|_local_scalar_dense|rand|normal|uniform|empty|view|slice|select|as_strided|expand|permute|transpose|t$|(un)?squeeze|chunk|split|unbind|narrow|unflatten)",
-        ),
+        ("copy", r"^(_?to(_copy)?|copy|clone|contiguous|cat|concat|stack)(_|$)"),
+        ("copy", r"^(roll|constant_pad|pad|repeat|type_as|reshape|flatten)(_|$)"),
+        ("other", r"^(embedding|index|gather|sort|topk|nonzero|arange|cumsum|item|_local_scalar_dense|rand)"),
+        ("other", r"^(normal|uniform|empty|view|slice|select|as_strided|expand|permute|transpose|t$)"),
+        ("other", r"^((un)?squeeze|chunk|split|unbind|narrow|unflatten)"),
     )
 )
 """The kind of each operator. The outermost operator decides: a copy within a convolution or an einsum belongs to it."""
@@ -140,11 +123,9 @@ class Node:
         self.kinds[kind] = self.kinds.get(kind, 0.0) + piece.ns
 
     def child(self, label: str) -> "Node":
-        for node in self.children:
-            if node.label == label:
-                return node
-        self.children.append(Node(label=label))
-        return self.children[-1]
+        if (node := next((one for one in self.children if one.label == label), None)) is None:
+            self.children.append(node := Node(label=label))
+        return node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +139,9 @@ class BreakdownRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SpotTime:
-    """The total of one source line."""
-
     spot: SourceLine
-    ns: float | None
-    """Nanoseconds of the line; None where the share of the work is unknown."""
+    ns: float | None  # None where the share of the work is unknown
     waits: int
-    """The number of waits for the device in the trace."""
 
 
 def parts_ns(breakdown: Breakdown) -> float:
@@ -177,7 +154,6 @@ def off_by(breakdown: Breakdown) -> float | None:
 
 
 def agrees(breakdown: Breakdown) -> bool:
-    """Return whether the parts add up to the whole."""
     return abs(parts_ns(breakdown) - breakdown.whole_ns) <= max(_AGREES * breakdown.whole_ns, _AGREES_NS)
 
 
@@ -193,8 +169,7 @@ def _kinds(breakdown: Breakdown) -> Callable[[WorkTotal], str]:
 
 def by_kind(breakdown: Breakdown) -> list[BreakdownRow]:
     kind = _kinds(breakdown)
-    rows = _rows(breakdown.pieces, kind, kind)
-    return sorted(rows, key=lambda row: (-row.ns, KINDS.index(row.kind)))
+    return sorted(_rows(breakdown.pieces, kind, kind), key=lambda row: (-row.ns, KINDS.index(row.kind)))
 
 
 def by_kernel(breakdown: Breakdown) -> list[BreakdownRow]:
@@ -212,13 +187,13 @@ def _rows(
         groups.setdefault((name(piece), kind(piece)), []).append(piece)
     return [
         BreakdownRow(
-            name=of[0],
-            kind=of[1],
+            name=name_,
+            kind=kind_,
             count=sum(piece.count for piece in group),
             launches=sum(piece.launches for piece in group),
             ns=sum(piece.ns for piece in group),
         )
-        for of, group in groups.items()
+        for (name_, kind_), group in groups.items()
     ]
 
 
@@ -233,7 +208,6 @@ def by_line(breakdown: Breakdown) -> list[SpotTime]:
 
 
 def unexplained_waits(breakdown: Breakdown) -> int:
-    """Return the number of waits in the trace that belong to no known line."""
     return sum(wait.count for wait in breakdown.waits if wait.spot is None)
 
 
@@ -281,11 +255,8 @@ def _sum(nodes: list[Node], label: str | None = None) -> Node:
     total = Node(label=label or f"{nodes[0].label}-{nodes[-1].label}", class_name=nodes[0].class_name)
     below: dict[str, list[Node]] = {}
     for node in nodes:
-        total.calls += node.calls
-        total.ns += node.ns
-        total.own_ns += node.own_ns
-        total.count += node.count
-        total.launches += node.launches
+        for name in ("calls", "ns", "own_ns", "count", "launches"):
+            setattr(total, name, getattr(total, name) + getattr(node, name))
         for kind, ns in node.kinds.items():
             total.kinds[kind] = total.kinds.get(kind, 0.0) + ns
         for child in node.children:

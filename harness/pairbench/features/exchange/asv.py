@@ -10,13 +10,13 @@ from typing import Any
 
 from pairbench.features.exchange.values import (
     UNKNOWN,
-    Axes,
     ForeignRun,
     ImportFailedError,
     Origin,
     Result,
     Timing,
     count,
+    cpu_environment,
     latencies_ns,
     latency_ns,
     literal,
@@ -29,9 +29,7 @@ from pairbench.features.exchange.values import (
     word,
 )
 from pairbench.features.exchange.values import field as field_of
-from pairbench.model.environment import Device, Environment
-
-TIMER = "asv"
+from pairbench.model.environment import Environment
 
 _TIME, _PEAK = "time", "peakmemory"
 _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
@@ -39,18 +37,12 @@ _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 @dataclass(frozen=True, kw_only=True)
 class AsvTable:
-    """One benchmark of asv with all values of its parameters."""
+    """One benchmark of asv with a result for each value of its parameters."""
 
     name: str
     kind: str
-    version: str | None
     started_at: object
-    points: tuple[tuple[Axes, str], ...]
-    """Axes and label of each value."""
-    values: tuple[object, ...]
-    samples: tuple[object, ...]
-    calls: tuple[object, ...]
-    repeats: tuple[object, ...]
+    results: tuple[Result, ...]
 
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
@@ -58,17 +50,16 @@ class AsvTable:
         if not isinstance(row, list):
             raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
         cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
-        known = benchmarks.get(name)
-        known = known if isinstance(known, dict) else {}
+        known = optional(benchmarks, name, dict) or {}
         params = cells.get("params") or []
         if not isinstance(params, list) or not all(isinstance(values, list) for values in params):
             raise ImportFailedError(f"{where} has the params {params!r:.60} for {name!r}, expected lists of values")
-        points = tuple(itertools.product(*([str(value) for value in values] for values in params)))
+        points = tuple(itertools.product(*(map(str, values) for values in params)))
         names = optional(known, "param_names", list) or []
         names = [names[place] if place < len(names) else f"param{place + 1}" for place in range(len(params))]
-        kind = known.get("type") or _PREFIXES.get(name.rpartition(".")[2].partition("_")[0], "another kind")
+        kind = str(known.get("type") or _PREFIXES.get(name.rpartition(".")[2].partition("_")[0], "another kind"))
 
-        def each(column: str) -> tuple[object, ...]:
+        def each(column: str) -> list[object]:
             values = cells.get(column)
             values = values if isinstance(values, list) else [None] * len(points)
             if len(values) != len(points):
@@ -76,58 +67,47 @@ class AsvTable:
                     f"{where} has {len(values)} of {column!r} for {name!r}, expected {len(points)}: one for each value of "
                     "its parameters"
                 )
-            return tuple(values)
+            return values
 
-        def axes(point: tuple[str, ...]) -> Axes:
+        suite, operator = _place(name)
+        results = []
+        measures = zip(*map(each, ("result", "samples", "stats_number", "stats_repeat")), strict=True)
+        for point, (value, samples, calls, repeats) in zip(points, measures, strict=True):
+            status, reason = _status(value, kind)
+            measured = status == "measured"
             pairs = zip(names, point, strict=True)
-            return tuple(sorted(((word(str(name)), literal(text)) for name, text in pairs), key=str))
-
-        return cls(
-            name=name,
-            kind=str(kind),
-            version=optional(cells, "version", str),
-            started_at=cells.get("started_at"),
-            points=tuple((axes(point), ", ".join(point)) for point in points),
-            values=each("result"),
-            samples=each("samples"),
-            calls=each("stats_number"),
-            repeats=each("stats_repeat"),
-        )
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """The module as a file, and the function in it with its class: names that begin with a capital are classes."""
-        *parts, function = self.name.split(".")
-        modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
-        return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
-
-    def results(self) -> Iterator[Result]:
-        suite, operator = self.place
-        for index, (axes, label) in enumerate(self.points):
-            value = self.values[index]
-            status, reason = _status(value, self.kind)
-            timed = status == "measured" and self.kind == _TIME
-            yield Result(
-                suite=suite,
-                operator=operator,
-                axes=axes,
-                label=label,
-                status=status,
-                reason=reason,
-                timing=self._timing(index) if timed else None,
-                peak_bytes=count(int(number(value))) if self.kind == _PEAK and status == "measured" else None,
-                definition_hash=self.version,
+            results.append(
+                Result(
+                    suite=suite,
+                    operator=operator,
+                    axes=tuple(sorted(((word(str(name)), literal(text)) for name, text in pairs), key=str)),
+                    label=", ".join(point),
+                    status=status,
+                    reason=reason,
+                    timing=_timing(value, samples, calls, repeats) if measured and kind == _TIME else None,
+                    peak_bytes=count(int(number(value))) if measured and kind == _PEAK else None,
+                    definition_hash=optional(cells, "version", str),
+                )
             )
+        return cls(name=name, kind=kind, started_at=cells.get("started_at"), results=tuple(results))
 
-    def _timing(self, index: int) -> Timing:
-        samples = latencies_ns(self.samples[index])
-        return Timing(
-            timer=TIMER,
-            p50_ns=latency_ns(self.values[index]) or 0.0,
-            n_samples=len(samples) or count(self.repeats[index]),
-            samples_ns=samples,
-            calls_per_sample=count(self.calls[index]) or 1,
-        )
+
+def _place(name: str) -> tuple[str, str]:
+    """Return the module as a file, and the function in it with its class: names that begin with a capital are classes."""
+    *parts, function = name.split(".")
+    modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
+    return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
+
+
+def _timing(value: object, samples: object, calls: object, repeats: object) -> Timing:
+    samples_ns = latencies_ns(samples)
+    return Timing(
+        timer="asv",
+        p50_ns=latency_ns(value) or 0.0,
+        n_samples=len(samples_ns) or count(repeats),
+        samples_ns=samples_ns,
+        calls_per_sample=count(calls) or 1,
+    )
 
 
 def _status(value: object, kind: str) -> tuple[str, str | None]:
@@ -148,11 +128,11 @@ def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
         (result.suite, _stem(result.operator), result.axes): result
         for table in tables
         if table.kind == _PEAK
-        for result in table.results()
+        for result in table.results
     }
     for table in tables:
         if table.kind == _TIME:
-            for result in table.results():
+            for result in table.results:
                 peak = peaks.pop((result.suite, _stem(result.operator), result.axes), None)
                 yield replace(result, peak_bytes=peak.peak_bytes) if peak else result
     for peak in peaks.values():
@@ -168,18 +148,7 @@ def _stem(operator: str) -> str:
     return f"{owner}{dot}{rest}" if prefix in _PREFIXES else operator
 
 
-def foreign(tables: Iterable[AsvTable]) -> Iterator[str]:
-    """Yield a benchmark's name for each value that is neither a latency nor a peak of memory."""
-    for table in tables:
-        if table.kind not in (_TIME, _PEAK):
-            yield from [table.name] * len(table.points)
-
-
 EXPECTED = "a result file of asv (api version 2)"
-
-_VERSION = 2
-_NOT_RESULTS = ("machine.json", "benchmarks.json")
-_MS = 1e-3
 _EXISTING = "existing"
 """The environments in which asv did not check the code out, so that it may differ from the commit's."""
 
@@ -187,22 +156,16 @@ _EXISTING = "existing"
 def find_results(folder: str | Path) -> tuple[tuple[Path, ...], Mapping[str, Any]]:
     """Return the result files in asv's `results_dir`, or in one machine's folder of it, and descriptions of benchmarks by name."""
     root = Path(folder)
-    files = tuple(
-        sorted(
-            file
-            for file in root.rglob("*.json")
-            if file.name not in _NOT_RESULTS and (file.parent / "machine.json").is_file()
-        )
-    )
+    documents = (file for file in root.rglob("*.json") if file.name not in ("machine.json", "benchmarks.json"))
+    files = tuple(sorted(file for file in documents if (file.parent / "machine.json").is_file()))
     if not files:
         what = "holds no results" if root.is_dir() else "is no folder"
         raise ImportFailedError(
             f"{folder}: {what}, expected asv's results_dir with MACHINE/machine.json and a file for each commit beside it"
         )
-    for place in (root, root.parent):
-        if (place / "benchmarks.json").is_file():
-            document, _ = read_document(place / "benchmarks.json", "the list of benchmarks that asv writes")
-            return files, document
+    for file in (root / "benchmarks.json", root.parent / "benchmarks.json"):
+        if file.is_file():
+            return files, read_document(file, "the list of benchmarks that asv writes")[0]
     return files, {}
 
 
@@ -210,7 +173,7 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     """Return the run in one result file; with `at_commit` its time is that of its commit, for a history that was measured afterwards."""
     document, content = read_document(path, EXPECTED)
     where = f"{path}:"
-    if document.get("version") != _VERSION or not isinstance(document.get("result_columns"), list):
+    if document.get("version") != 2 or not isinstance(document.get("result_columns"), list):
         raise ImportFailedError(
             f"{where} is of version {document.get('version')!r}, expected {EXPECTED}; `asv update` brings older ones up to date"
         )
@@ -222,34 +185,29 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     kept, twice = told_apart(list(joined(tables)))
     if not kept:
         raise ImportFailedError(f"{where} holds no time_* or peakmem_* benchmark, expected at least one")
+    foreign = (table.name for table in tables if table.kind not in (_TIME, _PEAK) for _ in table.results)
+    started = committed if at_commit else measured
+    existing = str(document.get("env_name") or _EXISTING).startswith(_EXISTING)
     return ForeignRun(
         source=str(path),
-        origin=_origin(document, content, committed, measured, at_commit=at_commit),
+        origin=Origin(
+            run_id=run_id_of(started, content),
+            started_at=moment_of(started),
+            commit=optional(document, "commit_hash", str),
+            commit_at=committed.isoformat(timespec="seconds"),
+            dirty=None if existing else False,
+        ),
         environment=_environment(document, path, measured if at_commit else None),
         results=kept,
-        left_out=(*foreign(tables), *twice),
+        left_out=(*foreign, *twice),
     )
 
 
 def _moment(value: object, where: str) -> dt.datetime:
     try:
-        return dt.datetime.fromtimestamp(number(value) * _MS, dt.UTC)
+        return dt.datetime.fromtimestamp(number(value) * 1e-3, dt.UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise ImportFailedError(f"{where} is {value!r:.40}, expected milliseconds since 1970") from error
-
-
-def _origin(
-    document: dict[str, Any], content: bytes, committed: dt.datetime, measured: dt.datetime, *, at_commit: bool
-) -> Origin:
-    started = committed if at_commit else measured
-    existing = str(document.get("env_name") or _EXISTING).startswith(_EXISTING)
-    return Origin(
-        run_id=run_id_of(started, content),
-        started_at=moment_of(started),
-        commit=optional(document, "commit_hash", str),
-        commit_at=committed.isoformat(timespec="seconds"),
-        dirty=None if existing else False,
-    )
 
 
 def _environment(document: dict[str, Any], path: Path, measured: dt.datetime | None) -> Environment:
@@ -264,15 +222,10 @@ def _environment(document: dict[str, Any], path: Path, measured: dt.datetime | N
     }
     if measured is not None:
         rest["observed"] = {"measured_at": moment_of(measured)}
-    return Environment(
-        device=Device(selector="cpu", kind="cpu", name=cpu),
-        driver=None,
-        cuda=None,
-        cudnn=None,
+    return cpu_environment(
+        cpu,
         torch=str(requirements.get("torch") or UNKNOWN),
-        triton=None,
         python=str(document.get("python") or UNKNOWN),
         hostname=str(params.get("machine") or path.parent.name),
-        cpu=cpu,
         rest=rest,
     )

@@ -6,8 +6,8 @@ pytest-benchmark reads that file as its own, and `pairbench import` restores the
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -38,13 +38,10 @@ STATS_OF = "stats_of"
 
 _S = 1e-9
 
-_Place = tuple[Series | None, str | None]
-"""A series and a device."""
+_Place = tuple[Series | None, str | None]  # a series and a device
 
 
 class Exported(NamedTuple):
-    """A document, and the records it has no stats of."""
-
     document: dict[str, Any]
     not_measured: tuple[str, ...]
     """Names of records without a latency; they are in the document for `pairbench import` only."""
@@ -58,9 +55,12 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
     benchmarks, rest = [], []
     for record in records:
         latency = result_of(record)
-        of_record = rounds.get(_place(record), {})
+        of_record = rounds.get((Series.of(record), record.device_uuid), {})
         timed = _timed(record, latency, of_record.get(sampled_as(record, of_record), []))
-        extra = extra_info_of(record) | _differing(record, machine)
+        # The environment's columns in which it differs from the first record, for it ran on another device.
+        own = machine_info_of(record)
+        differing = {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
+        extra = extra_info_of(record) | differing
         if timed is None:
             rest.append((record, extra))
         else:
@@ -139,10 +139,7 @@ def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
 
 
 def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Return the stats of a record's samples, else of its medians of rounds; None where it has no latency.
-
-    `STATS_OF`, `SAMPLES_OF` and `ROUND_SIZES` say what the stats are of; pytest-benchmark does not read them.
-    """
+    """Return the stats of a record's samples, else of its medians of rounds, and what they are of; None where it has no latency."""
     if record.status != "measured":
         return None
     if rounds:
@@ -183,45 +180,23 @@ def _name(record: Record) -> str:
     return f"{record.case}-{record.implementation}-{record.mode}" if record.case else record.suite
 
 
-def _differing(record: Record, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment's columns in which a record differs from the first one's, for it ran on another device."""
-    own = machine_info_of(record)
-    return {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
-
-
 def _by_place(samples: Sequence[Samples]) -> dict[_Place, dict[str, list[tuple[float, ...]]]]:
-    """Return the latencies in ns of each round that the statistics rest on, by the name of the latency.
-
-    Samples taken while the GPU throttled are left out of a round where it was measured again, as in the statistics.
-    """
+    """Return the latencies in ns of each round, by name; throttled samples are left out where the round was measured again."""
     latencies: dict[_Place, dict[str, list[tuple[float, ...]]]] = {}
     for row in sorted(samples, key=lambda row: row.round):
-        series = Series(
-            device_name=row.device_name,
-            suite=row.suite,
-            case=row.case,
-            implementation=row.implementation,
-            mode=row.mode,
-        )
+        series = Series(**{item.name: getattr(row, item.name) for item in fields(Series)})
         for latency, taken in ((CALL, row.call_ns), (DEVICE, row.device_ns), (STREAM, row.stream_ns)):
-            labelled = [
-                (value, bad) for value, bad in zip(taken or (), row.throttled, strict=False) if value is not None
-            ]
-            good = [value for value, throttled in labelled if not throttled]
-            kept = good if 2 * len(good) > len(labelled) else [value for value, _ in labelled]
+            pairs = zip(taken or (), row.throttled, strict=False)
+            known = [(value, throttled) for value, throttled in pairs if value is not None]
+            good = [value for value, throttled in known if not throttled]
+            kept = good if 2 * len(good) > len(known) else [value for value, _ in known]
             if kept:
                 latencies.setdefault((series, row.device_uuid), {}).setdefault(latency.name, []).append(tuple(kept))
     return latencies
 
 
-def _place(record: Record) -> _Place:
-    return Series.of(record), record.device_uuid
-
-
 @dataclass(frozen=True, kw_only=True)
 class PickedRuns:
-    """The runs to export, with their records."""
-
     picked: Picked
     records: tuple[Record, ...]
     problems: tuple[str, ...]
@@ -230,10 +205,10 @@ class PickedRuns:
 def pick_runs(config: Config, name: str) -> PickedRuns:
     selector = RunSelector.of_store(store_of(config), config.root)
     picked = selector.pick(name)
-    read, problems = picked.index.records(picked.heads)
+    read, unread = picked.index.records(picked.heads)
     ids = {head.run_id for head in picked.heads}
     records = tuple(record for record in read if record.run_id in ids)
-    problems = tuple(dict.fromkeys([*picked.index.problems, *problems, *selector.notes]))
+    problems = tuple(dict.fromkeys([*picked.index.problems, *unread, *selector.notes]))
     if not records:
         raise StoreError(f"nothing of {name!r} can be read: {'; '.join(problems) or 'it has no rows'}")
     return PickedRuns(picked=picked, records=records, problems=problems)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from pairbench.analyze.latencies import interval_columns
 from pairbench.analyze.records import environment_columns
@@ -58,24 +58,15 @@ class Pairing:
             )
         return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
 
-    def split(self, result: Result) -> tuple[str, Axes]:
-        """Return the implementation of a result, and the remaining axes."""
-        axes = dict(result.axes)
-        if self.axis not in axes:
-            return BASELINE, result.axes
-        value = format_value(axes.pop(self.axis))
-        return BASELINE if value == self.baseline else value, tuple(axes.items())
-
     def check(self, results: Iterable[Result]) -> None:
         """Raise where the pairing pairs nothing."""
         values: set[str] = set()
         axes: set[str] = set()
-        empty = True
+        result = None
         for result in results:  # once through: a history is long
-            empty = False
             axes.update(axis for axis, _ in result.axes)
             values.update(format_value(value) for axis, value in result.axes if axis == self.axis)
-        if empty:
+        if result is None:
             return  # nothing could be read, and that is what has to be said
         if not values:
             raise UsageError(
@@ -96,21 +87,19 @@ class Pairing:
 
 def split(result: Result, pairing: Pairing | None) -> tuple[str, Axes]:
     """Return the implementation of a result and the axes of its case; without a pairing all results are baselines."""
-    return pairing.split(result) if pairing else (BASELINE, result.axes)
+    axes = dict(result.axes)
+    if pairing is None or pairing.axis not in axes:
+        return BASELINE, result.axes
+    value = format_value(axes.pop(pairing.axis))
+    return BASELINE if value == pairing.baseline else value, tuple(axes.items())
 
 
-MODE = "eager"
-_Z = 1.959964
-"""Standard normal quantile of a 95 % interval."""
-_UNKNOWN_STOP = "unknown"
-_LATEST_NS = 2**63 - 1
-"""The largest value of a column: a file may have means over any number of calls."""
+_Z = 1.959964  # standard normal quantile of a 95 % interval
+_LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """One imported file as rows."""
-
     source: str
     run_id: str
     records: tuple[Record, ...]
@@ -122,10 +111,10 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
     """Return a file's results as rows, with speedups where the pairing finds a baseline."""
     shared = {**asdict(run.origin), **environment_columns(run.environment)}
     pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
-    own = list(_with_speedups(pairs))
+    own = list(_with_speedups([record for record, _ in pairs]))
     samples = [
         _samples(record, [timing.samples_ns], timing.calls_per_sample)
-        for record, timing in zip(own, (timing for _, timing in pairs), strict=True)
+        for record, timing in pairs
         if timing and timing.samples_ns
     ]
     samples += [_samples(record, rounds) for record, rounds in run.restored if rounds]
@@ -151,7 +140,7 @@ def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> 
         dtype=case.dtype,
         implementation=implementation,
         role=BASELINE if implementation == BASELINE else "variant",
-        mode=MODE,
+        mode="eager",
         status=result.status,
         reason=result.reason,
         peak_bytes=result.peak_bytes,
@@ -172,10 +161,7 @@ def _latency_columns(timing: Timing) -> dict[str, Any]:
 
 
 def order_interval(samples: Sequence[float], q: float) -> Interval:
-    """Return a percentile of one process' samples with its 95 % interval between two order statistics.
-
-    The interval never exceeds the samples; fewer than six samples have none.
-    """
+    """Return a percentile of one process' samples with its 95 % interval, two of the samples; fewer than six samples have none."""
     if len(samples) < FEWEST_ALONE:
         return Interval(percentile(samples, q), math.nan, math.nan)
     ordered = sorted(samples)
@@ -186,10 +172,10 @@ def order_interval(samples: Sequence[float], q: float) -> Interval:
     return Interval(percentile(ordered, q), ordered[low], ordered[high])
 
 
-def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> Iterator[Record]:
-    controls = {_case(record): p50_of(record, CALL) for record, _ in pairs if record.role == BASELINE}
-    for record, _ in pairs:
-        ours, theirs = p50_of(record, CALL), controls.get(_case(record))
+def _with_speedups(records: Sequence[Record]) -> Iterator[Record]:
+    controls = {(one.suite, one.case): p50_of(one, CALL) for one in records if one.role == BASELINE}
+    for record in records:
+        ours, theirs = p50_of(record, CALL), controls.get((record.suite, record.case))
         if record.role == BASELINE or ours is None or theirs is None:
             yield record
         else:
@@ -197,32 +183,22 @@ def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> Iterator[Re
             yield replace(record, **columns)
 
 
-def _case(record: Record) -> tuple[str, str | None]:
-    return record.suite, record.case
-
-
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
     """Return raw samples as rows. Other tools do not say when each was taken, so `at_ns` is the sum of the samples before."""
-    names = (record.operator, record.case, record.implementation, record.mode, record.timer)
-    operator, case, implementation, mode, timer = (name or "" for name in names)
+    names = ("operator", "case", "implementation", "mode", "timer")
+    required: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
     return [
         Samples(
             run_id=record.run_id,
             device_name=record.device_name,
             device_uuid=record.device_uuid,
             suite=record.suite,
-            operator=operator,
-            case=case,
-            implementation=implementation,
-            mode=mode,
-            timer=timer,
+            **required,
             round=number,
-            stop_reason=record.stop_reason or _UNKNOWN_STOP,
+            stop_reason=record.stop_reason or "unknown",
             block=tuple(range(len(values))),
             position=(0,) * len(values),
-            at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate(values, initial=0.0))[
-                :-1
-            ],
+            at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate([0.0, *values[:-1]])),
             call_ns=tuple(values),
             host_ns=None,
             device_ns=None,
@@ -232,8 +208,6 @@ def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) 
         for number, values in enumerate(rounds)
     ]
 
-
-Row = TypeVar("Row", Record, Samples)
 
 _IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
 
@@ -264,8 +238,8 @@ class Intake:
                     run_id=run_id,
                     device_slug=slug,
                     month=f"{run_id[:4]}-{run_id[4:6]}",
-                    records=_own(run.records, names, run_id),
-                    samples=_own(run.samples, names, run_id),
+                    records=[replace(one, run_id=run_id) for one in run.records if one.device_name in names],
+                    samples=[replace(one, run_id=run_id) for one in run.samples if one.device_name in names],
                 )
             except TypeError as error:
                 raise ImportFailedError(f"{run.source}: holds what a store does not take: {error}") from error
@@ -289,29 +263,19 @@ def _content(run_id: str) -> str:
     return match[1] if match else ""
 
 
-def _own(rows: Sequence[Row], device_names: set[str], run_id: str) -> list[Row]:
-    return [replace(row, run_id=run_id) for row in rows if row.device_name in device_names]
-
-
-ASV = "asv"
-COMMITTED = "committed"
-_NEW, _THERE = "imported", "in the store already"
+ASV, COMMITTED = "asv", "committed"
 NOT_IMPORTED = "not imported"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedImport:
-    """The arguments of `pairbench import`."""
-
     tool: str
-    paths: tuple[str, ...]
-    """Files of pytest-benchmark, or results folders of asv."""
+    paths: tuple[str, ...]  # files of pytest-benchmark, or results folders of asv
     implementation: str | None = None
     """`AXIS[:BASELINE]`: the parameter whose values are implementations; None where every benchmark stands alone."""
     when: str | None = None
     """`committed` or `measured`: the time of a run; None for when it was measured, if that is the commits' order."""
-    device_name: str | None = None
-    """The GPU that was measured; None for the CPU in the files."""
+    device_name: str | None = None  # the GPU that was measured; None for the CPU in the files
 
 
 def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
@@ -323,31 +287,30 @@ def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
     return [_imported(source, pairing, intake) for source in sources]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Source:
+class _Source(NamedTuple):
     name: str
     read: Callable[[], ForeignRun]
 
 
 def _sources(wanted: WantedImport) -> Iterator[_Source]:
+    at_commit = wanted.when == COMMITTED
     for path in dict.fromkeys(wanted.paths):
         if wanted.tool != ASV:
-            read = partial(read_benchmark_json, path, at_commit=wanted.when == COMMITTED)
-            yield _Source(name=path, read=partial(_on_device, read, wanted.device_name))
+            yield _Source(path, partial(_on_device, wanted.device_name, read_benchmark_json, path, at_commit=at_commit))
             continue
         try:
             files, benchmarks = find_results(path)
         except ImportFailedError as error:
-            yield _Source(name=path, read=partial(_fail, error))
+            yield _Source(path, partial(_fail, error))
             continue
         for file in files:
-            read = partial(read_asv_file, file, benchmarks, at_commit=wanted.when == COMMITTED)
-            yield _Source(name=str(file), read=partial(_on_device, read, wanted.device_name))
+            read = partial(_on_device, wanted.device_name, read_asv_file, file, benchmarks, at_commit=at_commit)
+            yield _Source(str(file), read)
 
 
-def _on_device(read: Callable[[], ForeignRun], device_name: str | None) -> ForeignRun:
-    run = read()
-    return run.on_gpu(device_name) if device_name else run
+def _on_device(gpu: str | None, read: Callable[..., ForeignRun], *arguments: Any, at_commit: bool) -> ForeignRun:
+    run = read(*arguments, at_commit=at_commit)
+    return run.on_gpu(gpu) if gpu else run
 
 
 def _fail(error: Exception) -> ForeignRun:
@@ -393,7 +356,7 @@ def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[
     except (UsageError, StoreFailedError) as error:
         return row | {"reason": str(error)}
     return row | {
-        "outcome": _THERE if there else _NEW,
+        "outcome": "in the store already" if there else "imported",
         "run_id": intake.run_id_of(rows),
         "commit": measurement.origin.commit,
         "records": len(rows.records),

@@ -22,7 +22,6 @@ from typing import Any
 from pairbench.analyze.records import environment_columns
 from pairbench.features.exchange.values import (
     UNKNOWN,
-    Axes,
     ForeignRun,
     ImportFailedError,
     Origin,
@@ -30,6 +29,7 @@ from pairbench.features.exchange.values import (
     Timing,
     axis_value,
     count,
+    cpu_environment,
     field,
     latencies_ns,
     latency_ns,
@@ -40,16 +40,14 @@ from pairbench.features.exchange.values import (
     told_apart,
     word,
 )
-from pairbench.model.environment import Device, Environment
+from pairbench.model.environment import Environment
 from pairbench.model.latency import DEVICE
 from pairbench.model.plain import plain
 from pairbench.model.record import Record
 from pairbench.store.location import is_run_id
 from pairbench.store.schema import UnsoundError, check_table, from_rows, to_table
 
-KEY = "pairbench"
-"""Name of pairbench's own fields in `machine_info`, and in the document."""
-
+KEY = "pairbench"  # name of pairbench's own fields in `machine_info`, and in the document
 RUN_COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
     *("commit_subject", "commit_author", "commit_number", "pull_request"),
@@ -62,7 +60,6 @@ IDENTITY = ("suite", "operator", "case", "implementation", "mode", "status")
 
 ROUND_SIZES = "samples_by_round"
 """Name in extra_info of the number of samples in each round; without it all are of one round."""
-
 SAMPLES_OF = "samples_of"
 """Name in extra_info of the latency behind `stats`, `device` or `call`; without it, the call's."""
 
@@ -76,7 +73,6 @@ def extra_info_of(record: Record) -> dict[str, Any]:
 
 
 def machine_info_of(source: Record | Environment | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment's columns as JSON values without nulls."""
     if isinstance(source, Environment):
         source = environment_columns(source)
     elif isinstance(source, Record):
@@ -104,16 +100,12 @@ def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Ma
     """Return the record behind an extra_info; columns of the environment in it go before the machine's, for a run may have several devices."""
     extra_info = {name: value for name, value in extra_info.items() if name not in RUN_COLUMNS}
     row = {name: {**machine, **extra_info, **run}.get(name) for name in _COLUMNS}
-    missing = [name for name in _REQUIRED if row[name] is None]
-    if missing:
+    if missing := [name for name in _REQUIRED if row[name] is None]:
         raise ValueError(f"has no {missing[0]}")
     try:
         (record,) = from_rows([row], Record)
-    except (TypeError, AttributeError, KeyError) as error:
-        raise ValueError(f"has a value that does not fit its column: {error}") from error
-    try:
         check_table(to_table([record], Record), "records")  # which refuses what the store would refuse
-    except (TypeError, UnsoundError) as error:
+    except (TypeError, AttributeError, KeyError, UnsoundError) as error:
         raise ValueError(f"has a value that does not fit its column: {error}") from error
     return record
 
@@ -150,7 +142,11 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> Foreign
     if at_commit and isinstance(commit.get("time"), str):
         started = _moment(commit["time"], where)
     origin = _origin(started, content, commit, optional(ours, "run", dict) or {})
-    machine = _machine(document["machine_info"], ours)
+    machine, environment = document["machine_info"], optional(ours, "environment", str)
+    if environment and (columns := optional(machine, KEY, dict)):
+        machine = machine | {
+            KEY: {"environment": environment, **columns}
+        }  # the column that is elsewhere in the document
     results, restored = [], []
     for place, benchmark in enumerate(document["benchmarks"]):
         here = f"{where} benchmark {place}"
@@ -174,12 +170,6 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> Foreign
         restored=tuple(restored),
         left_out=twice,
     )
-
-
-def _machine(machine_info: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Return machine_info with the environment's column, which is elsewhere in the document."""
-    columns, environment = optional(machine_info, KEY, dict), optional(ours, "environment", str)
-    return machine_info | {KEY: {"environment": environment, **columns}} if columns and environment else machine_info
 
 
 def _moment(text: str, where: str) -> dt.datetime:
@@ -225,16 +215,11 @@ def _environment(document: Mapping[str, Any], machine: dict[str, Any]) -> Enviro
         "python": {"implementation": machine.get("python_implementation"), "compiler": machine.get("python_compiler")},
         "packages": {"pytest-benchmark": document.get("version")},
     }
-    return Environment(
-        device=Device(selector="cpu", kind="cpu", name=model),
-        driver=None,
-        cuda=None,
-        cudnn=None,
+    return cpu_environment(
+        model,
         torch=UNKNOWN,
-        triton=None,
         python=optional(machine, "python_version", str) or UNKNOWN,
         hostname=optional(machine, "node", str) or UNKNOWN,
-        cpu=model,
         rest=rest,
     )
 
@@ -247,22 +232,17 @@ def _result(benchmark: dict[str, Any], where: str) -> Result:
     if not names:
         raise ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
     label = optional(benchmark, "param", str)
+    params = optional(benchmark, "params", dict) or ({} if label is None else {"id": label})
     median = latency_ns(stats.get("median"))
     return Result(
         suite=suite,
         operator=".".join(names),
-        axes=_axes(optional(benchmark, "params", dict) or {}, label),
+        axes=tuple(sorted((word(name), axis_value(value)) for name, value in params.items())),
         label=label or fullname.partition("[")[2].rstrip("]"),
         status="measured" if median else "failed",
         reason=None if median else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
         timing=_timing(stats, optional(benchmark, "options", dict) or {}, median) if median else None,
     )
-
-
-def _axes(params: dict[str, Any], label: str | None) -> Axes:
-    if not params and label is not None:
-        return (("id", word(label)),)
-    return tuple(sorted((word(name), axis_value(value)) for name, value in params.items()))
 
 
 def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) -> Timing:
@@ -280,7 +260,7 @@ def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin
     record = _record(benchmark["extra_info"], machine, origin, where)
     data = latencies_ns((optional(benchmark, "stats", dict) or {}).get("data"))
     sizes = optional(benchmark["extra_info"], ROUND_SIZES, list) or [len(data)]
-    if not data or not record.timer or not all(type(size) is int and size > 0 for size in sizes):
+    if not data or not record.timer or not all(map(count, sizes)):
         return record, ()
     if sum(sizes) != len(data) or len(sizes) != record.n_rounds:
         return record, ()  # nothing tells which round a sample is of

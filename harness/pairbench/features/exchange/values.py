@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +22,7 @@ from pairbench.model.case import AxisValue
 from pairbench.model.environment import Device, Environment
 from pairbench.model.record import Record
 
-_LONGEST = 60
-_SHOWN = 40
+_LONGEST, _SHOWN = 60, 40
 _LETTERS = re.compile(r"[^A-Za-z0-9_.+-]+")
 _UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]", re.DOTALL)
 
@@ -48,7 +47,6 @@ def axis_value(value: object) -> AxisValue:
 
 
 def literal(text: str) -> AxisValue:
-    """Return the value of a parameter that is given as its `repr`."""
     try:
         return axis_value(ast.literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -73,8 +71,7 @@ def word(text: str) -> str:
 
 Axes = tuple[tuple[str, AxisValue], ...]
 
-UNKNOWN = ""
-"""Value of a required column that another tool does not record, such as the version of torch."""
+UNKNOWN = ""  # value of a required column that another tool does not record, such as the version of torch
 
 
 class ImportFailedError(UsageError):
@@ -83,13 +80,10 @@ class ImportFailedError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """The latencies of one benchmark."""
-
     timer: str
     p50_ns: float
     n_samples: int | None
-    samples_ns: tuple[float, ...] = ()
-    """Latencies of single samples in order; empty where the file does not keep them."""
+    samples_ns: tuple[float, ...] = ()  # latencies of single samples in order; empty where the file does not keep them
     calls_per_sample: int = 1
     """Number of calls in a sample. Beyond one, a sample is the mean of so many calls, and its tail is not that of single calls."""
 
@@ -101,8 +95,7 @@ class Result:
     suite: str
     operator: str
     axes: Axes
-    label: str
-    """The tool's own name of the parameters, which tells apart results with equal `axes`."""
+    label: str  # the tool's own name of the parameters, which tells apart results with equal `axes`
     status: str = "measured"
     reason: str | None = None
     timing: Timing | None = None
@@ -129,21 +122,23 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignRun:
-    """One file of another tool."""
-
     source: str
     origin: Origin
     environment: Environment
     results: tuple[Result, ...]
     restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
     """Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them."""
-    left_out: tuple[str, ...] = ()
-    """The benchmark's name for each value that was left out."""
+    left_out: tuple[str, ...] = ()  # the benchmark's name for each value that was left out
 
     def on_gpu(self, name: str) -> "ForeignRun":
         """Return the run as on a GPU of that model; restored records keep their own device."""
         device = Device(selector="cuda", kind="cuda", name=name)
         return replace(self, environment=replace(self.environment, device=device))
+
+
+def cpu_environment(cpu: str, **columns: Any) -> Environment:
+    device = Device(selector="cpu", kind="cpu", name=cpu)
+    return Environment(device=device, cpu=cpu, driver=None, cuda=None, cudnn=None, triton=None, **columns)
 
 
 def run_id_of(started: dt.datetime, content: bytes) -> str:
@@ -162,19 +157,14 @@ def inversions(runs: Iterable[Origin]) -> int:
 
 
 def told_apart(results: Sequence[Result]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
-    """Return results with different cases, and the names of duplicates, which are left out.
-
-    Two results whose parameters look equal here, such as two lambdas, are told apart by their tool's own label.
-    """
+    """Return results with different cases, two that look equal told apart by their tool's own label, and the names of duplicates."""
     counts = Counter(case for case, _ in {(_case(result), result.label) for result in results})
     kept: dict[tuple[str, str, Axes], Result] = {}
     twice = []
     for result in results:
-        alone = counts[_case(result)] == 1
-        one = result if alone else replace(result, axes=(("id", word(result.label)),))
-        if _case(one) in kept:
+        one = result if counts[_case(result)] == 1 else replace(result, axes=(("id", word(result.label)),))
+        if kept.setdefault(_case(one), one) is not one:
             twice.append(f"{result.suite}::{result.operator}[{result.label}]")
-        kept.setdefault(_case(one), one)
     return tuple(kept.values()), tuple(twice)
 
 
@@ -188,7 +178,6 @@ _WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number
 
 
 def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], bytes]:
-    """Return a JSON document and the bytes it was read from."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -211,7 +200,6 @@ def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], byte
 
 
 def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Kind:
-    """Return a required value of the given type."""
     value = holder.get(name)
     if not isinstance(value, kind):
         what = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"
@@ -219,18 +207,15 @@ def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Ki
     return value
 
 
-def optional(holder: dict[str, Any], name: str, kind: type[Kind]) -> Kind | None:
-    """Return a value if it has the given type, else None."""
+def optional(holder: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:
     value = holder.get(name)
     return value if isinstance(value, kind) else None
 
 
-LONGEST_NS = 1e18
-"""Some thirty years: a longer time is no latency, and many of them exceed a column."""
+LONGEST_NS = 1e18  # some thirty years: a longer time is no latency, and many of them exceed a column
 
 
 def latency_ns(value: object) -> float | None:
-    """Return seconds as a latency in ns, or None."""
     taken = number(value) * 1e9
     return taken if 0 <= taken < LONGEST_NS else None
 
@@ -243,7 +228,6 @@ def latencies_ns(values: object) -> tuple[float, ...]:
 
 
 def number(value: object) -> float:
-    """Return a number as float, else NaN."""
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -251,5 +235,4 @@ def number(value: object) -> float:
 
 
 def count(value: object) -> int | None:
-    """Return a positive integer that fits a column, else None."""
     return value if type(value) is int and 0 < value < 2**63 else None

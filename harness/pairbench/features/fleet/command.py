@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,17 +24,12 @@ from pairbench.report.render import render_rows, to_json
 from pairbench.workflow.git import git, repository_of, resolve
 from pairbench.workflow.setup import choose, on_signals, open_context, store_of
 
-_ENDINGS = (".json", ".toml")
-ANY = "any"
-"""The device of units that are measured on each device model of the fleet, GPUs before CPUs."""
+ANY = "any"  # the device of units that are measured on each device model of the fleet, GPUs before CPUs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The options of `pairbench fleet run` that apply to all units."""
-
-    commits: tuple[str, ...]
-    """Commits, branches or tags; empty for the commit that is checked out."""
+    commits: tuple[str, ...]  # commits, branches or tags; empty for the commit that is checked out
     devices: tuple[str, ...]
     tier: tuple[str, ...]
     mode: tuple[str, ...]
@@ -43,7 +38,7 @@ class Wanted:
 
 def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit, ...]:
     """Return the units of a plan's file, or of SELECT arguments; `on_models` replaces the device `any`."""
-    if len(arguments) == 1 and arguments[0].endswith(_ENDINGS):
+    if len(arguments) == 1 and arguments[0].endswith((".json", ".toml")):
         if wanted != Wanted(commits=(), devices=(), tier=(), mode=(), rounds=None):
             raise UsageError(
                 f"plan {arguments[0]!r} says all of its units: it goes with none of --commit, --device, --tier, --mode, --rounds"
@@ -73,28 +68,22 @@ def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
         raise UsageError(
             "no worker has joined yet, so say for which device by --device; `pairbench fleet worker` starts one"
         )
-    return tuple(
-        one
-        for unit in units
-        for one in ([replace(unit, device=model) for model in models] if unit.device == ANY else [unit])
-    )
+    devices = {unit: models if unit.device == ANY else [unit.device] for unit in units}
+    return tuple(replace(unit, device=device) for unit in units for device in devices[unit])
 
 
 def read_plan(file: Path) -> tuple[Unit, ...]:
     """Return the units in a JSON or TOML file: a list of tables under `units`."""
+    plan = f"plan {str(file)!r}"
     try:
         text = file.read_text(encoding="utf-8")
         content = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"plan {str(file)!r} cannot be read: {error}; expected JSON or TOML with a list `units`"
-        ) from error
+        raise UsageError(f"{plan} cannot be read: {error}; expected JSON or TOML with a list `units`") from error
     units = content.get("units") if isinstance(content, dict) else None
     if not isinstance(units, list) or not units:
-        raise UsageError(
-            f"plan {str(file)!r} has no units, expected a list `units` of tables with `operators` and `device`"
-        )
-    return tuple(Unit.of(values, f"plan {str(file)!r}, unit {number}") for number, values in enumerate(units, 1))
+        raise UsageError(f"{plan} has no units, expected a list `units` of tables with `operators` and `device`")
+    return tuple(Unit.of(values, f"{plan}, unit {number}") for number, values in enumerate(units, 1))
 
 
 def _repository(config: Config) -> Path:
@@ -108,20 +97,18 @@ def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
     if chosen.survey.broken:
         raise UsageError("; ".join(suite.reason for suite in chosen.survey.broken))
     whole = {(operator.suite, operator.name): len(operator.cases) for operator in chosen.survey.operators}
-    found: list[tuple[str, ...]] = []
-    for operator in chosen.operators():
-        name = f"{operator.suite}::{operator.name}"
-        if len(operator.cases) == whole[operator.suite, operator.name]:
-            found.append((name,))
-        else:
-            found.append(tuple(f"{operator.suite}::{case.key}" for case in operator.cases))
-    if not found:
+    selected = [
+        (f"{operator.suite}::{operator.name}",)
+        if len(operator.cases) == whole[operator.suite, operator.name]
+        else tuple(f"{operator.suite}::{case.key}" for case in operator.cases)
+        for operator in chosen.operators()
+    ]
+    if not selected:
         raise UsageError(f"nothing is called {' or '.join(select)}; `pairbench list` shows what there is")
-    return found
+    return selected
 
 
 _LINE_EVERY_S = 10.0
-_HOSTS = 40
 
 
 def run_fleet(
@@ -162,9 +149,16 @@ def run_fleet(
 
 @contextlib.contextmanager
 def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """Give a function that shows progress and one that prints a message, both on stderr."""
     if not sys.stderr.isatty():
-        yield _Lines().show, _say
+        shown_at = 0.0
+
+        def show_line(progress: Progress) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at >= _LINE_EVERY_S:
+                shown_at = time.monotonic()
+                _say(f"pairbench: {_head(progress)}")
+
+        yield show_line, _say
         return
     from rich.console import Console
     from rich.live import Live
@@ -178,7 +172,7 @@ def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], N
             rows = host_rows(progress.hosts, progress.flying, progress.results)
             for name in ("host", "workers", "devices", "done", "other", "now"):
                 table.add_column(name, overflow="ellipsis", no_wrap=True)
-            for row in rows[:_HOSTS]:
+            for row in rows[:40]:
                 table.add_row(*(safe(str(value)).replace("[", "\\[") for value in row.values()))
             live.update(table)
 
@@ -194,76 +188,62 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-class _Lines:
-    def __init__(self) -> None:
-        self._at = 0.0
-
-    def show(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._at >= _LINE_EVERY_S:
-            self._at = now
-            _say(f"pairbench: {_head(progress)}")
-
-
 _LISTED = 20
 
 
 def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
     """Return a row for each host that is present or has measured a unit."""
-    done: dict[str, list[UnitResult]] = {}
+    ends: defaultdict[str, Counter[UnitEnd]] = defaultdict(Counter)
     for result in results:
         if result.host:
-            done.setdefault(result.host, []).append(result)
-    here: dict[str, list[Host]] = {}
+            ends[result.host][result.end] += 1
+    workers: defaultdict[str, list[Host]] = defaultdict(list)
     for host in hosts:
-        here.setdefault(host.name, []).append(host)
+        workers[host.name].append(host)
     rows = []
-    for name in sorted({*here, *done}):
-        ends = Counter(result.end for result in done.get(name, ()))
-        now = [flying[host.address].name for host in here.get(name, ()) if host.address in flying]
-        held_up = next((host.held_up for host in here.get(name, ()) if host.held_up), None)
+    for name in sorted({*workers, *ends}):
+        here = workers.get(name, [])
+        done = ends[name][UnitEnd.DONE] + ends[name][UnitEnd.STORED]
+        now = [flying[host.address].name for host in here if host.address in flying]
+        held_up = next((host.held_up for host in here if host.held_up), None)
         rows.append(
             {
                 "host": name,
-                "workers": len(here.get(name, ())),
-                "devices": ", ".join(sorted({offer.model for host in here.get(name, ()) for offer in host.offers})),
-                "done": ends[UnitEnd.DONE] + ends[UnitEnd.STORED],
-                "other": sum(ends.values()) - ends[UnitEnd.DONE] - ends[UnitEnd.STORED],
-                "now": held_up or "; ".join(now) or ("idle" if name in here else "gone"),
+                "workers": len(here),
+                "devices": ", ".join(sorted({offer.model for host in here for offer in host.offers})),
+                "done": done,
+                "other": ends[name].total() - done,
+                "now": held_up or "; ".join(now) or ("idle" if here else "gone"),
             }
         )
     return rows
 
 
 def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
-    """Return the result of all units in one of the formats."""
     ends = Counter(result.end for result in results)
     if output == "json":
         units = [{**plain(result), "key": result.unit.key} for result in results]
-        return to_json(
-            {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units}
-        )
+        summary, shown = dict(ends), plain(tuple(hosts))
+        return to_json({"store": store, "seconds": seconds, "summary": summary, "hosts": shown, "units": units})
     host_totals = [{name: row[name] for name in row if name != "now"} for row in host_rows(hosts, {}, results)]
     parts = [render_rows("hosts", host_totals, output)]
     rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
     if rest:
         rows = [
             {"unit": result.unit.name, "end": result.end.value, "host": result.host, "reason": result.reason}
-            for result in rest
+            for result in rest[:_LISTED]
         ]
-        parts.append(render_rows("not measured", rows[:_LISTED], output))
+        parts.append(render_rows("not measured", rows, output))
         if len(rest) > _LISTED:
             parts.append(f"and {len(rest) - _LISTED} more\n")
     bad = Counter[str]()
     for result in results:
-        statuses = result.statuses or {}
-        bad.update({name: count for name, count in statuses.items() if Status(name).bad})
+        bad.update({name: count for name, count in (result.statuses or {}).items() if Status(name).bad})
     words = ", ".join(f"{ends[end]} {_WORDS[end]}" for end in UnitEnd if ends[end]) or "nothing to do"
     parts.append(f"{len(results)} unit{'' if len(results) == 1 else 's'}: {words}; store {store}\n")
     if bad:
-        parts.append(
-            "Among what was measured: " + ", ".join(f"{count} {status}" for status, count in sorted(bad.items())) + "\n"
-        )
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(bad.items()))
+        parts.append(f"Among what was measured: {counts}\n")
     return "\n".join(parts)
 
 

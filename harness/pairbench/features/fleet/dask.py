@@ -22,11 +22,7 @@ PORT = 8786
 _ADDRESS = re.compile(r"(?P<scheme>tcp|tls)://(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 AUTHORITY = "ca"
-ROLES = {
-    "scheduler": "the scheduler's host",
-    "worker": "every worker's host",
-    "client": "whoever calls `fleet run`",
-}
+ROLES = {"scheduler": "the scheduler's host", "worker": "every worker's host", "client": "whoever calls `fleet run`"}
 """The roles of certificates, and where the files of each belong."""
 
 NO_HTTP = "127.0.0.1:0"
@@ -83,7 +79,6 @@ def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> 
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether other machines cannot reach an address."""
     found = _ADDRESS.fullmatch(address)
     return found is not None and _LOOPBACK.fullmatch(found["host"]) is not None
 
@@ -127,8 +122,7 @@ def configured() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-METADATA = "pairbench"
-"""The key of pairbench's version in a scheduler's metadata."""
+METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metadata
 
 
 def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
@@ -161,18 +155,13 @@ async def _serve(address: str, security: Any, notify: Callable[[str], None]) -> 
     await scheduler.close()
 
 
-_DAYS = 365
-
-
-def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]]:
-    """Make an authority, and a key and a certificate each for scheduler, workers and clients; return a row for each file.
-
-    The authority's key signs these three and is not kept: a fleet that needs other certificates makes all of them anew.
-    """
+def make_certificates(folder: Path, *, days: int = 365) -> list[dict[str, str]]:
+    """Make an authority, whose key is not kept, and a key and a certificate for each role; return a row for each file."""
     need_dask()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -205,25 +194,16 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         return builder.add_extension(issuer, critical=False).sign(signer, hashes.SHA256())
 
+    pem = Encoding.PEM
     signer = ec.generate_private_key(ec.SECP256R1())
-    rows = [_write(folder / f"{AUTHORITY}.pem", _pem(certificate(AUTHORITY, signer, signer)), "every host")]
+    own = certificate(AUTHORITY, signer, signer).public_bytes(pem)
+    rows = [_write(folder / f"{AUTHORITY}.pem", own, "every host")]
     for role, where in ROLES.items():
         key = ec.generate_private_key(ec.SECP256R1())
-        rows.append(_write(folder / f"{role}.key", _key(key), where))
-        rows.append(_write(folder / f"{role}.pem", _pem(certificate(role, key, signer)), where))
+        private = key.private_bytes(pem, PrivateFormat.PKCS8, NoEncryption())
+        rows.append(_write(folder / f"{role}.key", private, where))
+        rows.append(_write(folder / f"{role}.pem", certificate(role, key, signer).public_bytes(pem), where))
     return rows
-
-
-def _pem(certificate: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return bytes(certificate.public_bytes(Encoding.PEM))
-
-
-def _key(key: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def _write(file: Path, content: bytes, where: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +28,20 @@ from pairbench.model.plain import plain
 from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult
 from pairbench.store.location import StoreLocation
 
-_LOOK_S = 1.0
-"""Seconds between two updates of the hosts."""
+_LOOK_S = 1.0  # seconds between two updates of the hosts
 _GRACE_S = 90.0
 """Seconds after which a unit whose worker is invisible has surely ended: by then the worker notices that it is alone."""
 _MOST_DEATHS = 5
-_END_S = 40.0
-"""Seconds that units have to end in order after an interruption."""
+_END_S = 40.0  # seconds that units have to end in order after an interruption
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """The state of a fleet's run."""
-
     hosts: tuple[Host, ...] = ()
-    flying: dict[str, Unit] = field(default_factory=dict)
-    """The unit of each host, by its worker's address."""
+    flying: dict[str, Unit] = field(default_factory=dict)  # the unit of each host, by its worker's address
     results: list[UnitResult] = field(default_factory=list)
     waiting: int = 0
-    seconds: float = 0.0
-    """Seconds from the first unit to the last."""
+    seconds: float = 0.0  # seconds from the first unit to the last
     interrupted: bool = False
 
     @property
@@ -68,6 +63,7 @@ class _Lost:
     at: float
 
 
+@dataclass(kw_only=True)
 class Drive:
     """Takes units through a fleet.
 
@@ -75,32 +71,26 @@ class Drive:
     once a second and whenever a unit ends.
     """
 
-    def __init__(
-        self,
-        *,
-        address: str,
-        certificates: Path | None,
-        store: StoreLocation,
-        patience_s: float,
-        notify: Callable[[str], None],
-        show: Callable[[Progress], None],
-        interrupted: threading.Event,
-    ) -> None:
-        self.address, self.certificates, self.store, self.patience_s = address, certificates, store, patience_s
-        self.notify, self.show, self.interrupted = notify, show, interrupted
-        self._client: Any = None
-        self.progress = Progress()
-        self._ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = queue.Queue()
-        self._waiting = Waiting((), {}, (), dt.datetime.now(dt.UTC))
-        self._lost: list[_Lost] = []
-        self._deaths: Counter[Unit] = Counter()
-        self._futures: dict[str, Any] = {}
-        self._named = secrets.token_hex(4)
-        self._number = 0
-        self._missing: dict[str, float] = {}
-        self._last: dict[Unit, Last] = {}
-        self._present: frozenset[str] = frozenset()
-        self._last_look = 0.0
+    address: str
+    certificates: Path | None
+    store: StoreLocation
+    patience_s: float
+    notify: Callable[[str], None]
+    show: Callable[[Progress], None]
+    interrupted: threading.Event
+    progress: Progress = field(default_factory=Progress)
+    _client: Any = None
+    _ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = field(default_factory=queue.Queue)
+    _waiting: Waiting = field(default_factory=lambda: Waiting((), {}, (), dt.datetime.now(dt.UTC)))
+    _lost: list[_Lost] = field(default_factory=list)
+    _deaths: Counter[Unit] = field(default_factory=Counter)
+    _futures: dict[str, Any] = field(default_factory=dict)
+    _named: str = field(default_factory=partial(secrets.token_hex, 4))
+    _number: int = 0
+    _missing: dict[str, float] = field(default_factory=dict)
+    _last: dict[Unit, Last] = field(default_factory=dict)
+    _present: frozenset[str] = frozenset()
+    _last_look: float = 0.0
 
     def run(self, units: Sequence[Unit], devices: Callable[[tuple[Host, ...]], Sequence[Unit]]) -> Progress:
         """Have units measured and return the result of each; `devices` makes further units of the fleet's hosts."""
@@ -154,7 +144,6 @@ class Drive:
         self._show()
 
     def _line_up(self, units: Sequence[Unit]) -> None:
-        self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
         self._waiting = Waiting(units, self._last, self._present, dt.datetime.now(dt.UTC))
 
     def _look(self) -> None:
@@ -174,16 +163,14 @@ class Drive:
             with contextlib.suppress(OSError, TimeoutError, AttributeError, ValueError):
                 workers = dict(self._client.scheduler_info(n_workers=-1)["workers"])
         self.progress.hosts = hosts_of(workers)
-        present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
-        if present != self._present:
+        before = self._present
+        self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
+        if self._present != before:
             self._line_up(self._waiting.units())
 
     def _submit(self) -> None:
         for host in self.progress.hosts:
-            if host.held_up or host.address in self._futures:
-                continue
-            taken = self._waiting.take(host)
-            if taken is not None:
+            if not host.held_up and host.address not in self._futures and (taken := self._waiting.take(host)):
                 self._send(host, *taken)
 
     def _send(self, host: Host, unit: Unit, offer: Offer) -> None:

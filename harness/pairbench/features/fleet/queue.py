@@ -21,16 +21,12 @@ from pairbench.store.reading import dataset_files, stored_files
 COLUMNS = ("run_id", "environment_hash", "reason")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredRun:
-    """A finished run of a unit, with all that it was to measure."""
-
-    run_id: str
-    environments: frozenset[str]
+WholeRuns = dict[str, dict[str, set[str]]]
+"""By a unit's key its runs that have all that they were to measure, oldest first, with their environments."""
 
 
-def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> dict[str, list[StoredRun]]:
-    """Return complete runs by the unit's key, oldest first, from rows with `COLUMNS` of finished runs."""
+def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> WholeRuns:
+    """Return complete runs from rows with `COLUMNS` of finished runs."""
     environments: dict[str, set[str]] = {}
     cut_short = set()
     for row in rows:
@@ -38,43 +34,33 @@ def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> dict[str, list[Store
         environments.setdefault(run_id, set()).add(row["environment_hash"] or "")
         if row["reason"] in (NOT_REACHED, OUT_OF_BUDGET):
             cut_short.add(run_id)
-    found: dict[str, list[StoredRun]] = {}
+    whole: WholeRuns = {}
     for run_id in sorted(environments.keys() - cut_short):
         if key := unit_of(run_id):
-            found.setdefault(key, []).append(StoredRun(run_id=run_id, environments=frozenset(environments[run_id])))
-    return found
+            whole.setdefault(key, {})[run_id] = environments[run_id]
+    return whole
 
 
-def stored_units(
-    units: Collection[Unit], runs: Mapping[str, list[StoredRun]], hosts: Iterable[Host]
-) -> dict[Unit, str]:
-    """Return the units that need not be measured again, with their run.
-
-    The files of a unit without a commit may have changed since, so only its host can tell. A run in an environment that no host of the
-    fleet has does not count.
-    """
+def stored_units(units: Collection[Unit], runs: WholeRuns, hosts: Iterable[Host]) -> dict[Unit, str]:
+    """Return the units with a run in an environment of the fleet, and that run; files without a commit may have changed since."""
     offers = [offer for host in hosts for offer in host.offers]
-    found = {}
+    stored = {}
     for unit in units:
         here = {offer.environment_hash for offer in offers if offer.serves(unit.device)}
-        for run in runs.get(unit.key, ()) if unit.commit else ():
-            if run.environments & here:
-                found[unit] = run.run_id
-    return found
+        for run_id, environments in runs.get(unit.key, {}).items() if unit.commit else ():
+            if environments & here:
+                stored[unit] = run_id
+    return stored
 
 
-AWAY = dt.timedelta(days=1)
-"""The time after which another GPU of the model takes over an absent GPU's series."""
+AWAY = dt.timedelta(days=1)  # the time after which another GPU of the model takes over an absent GPU's series
 
 
 @dataclass(frozen=True, kw_only=True)
 class Last:
-    """The device that measured a unit's series last."""
-
     identity: str
     host: str
-    seen: dt.datetime
-    """When the device measured anything last, as far as the store knows."""
+    seen: dt.datetime  # when the device measured anything last, as far as the store knows
 
 
 def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt.datetime) -> str:
@@ -114,35 +100,25 @@ class Waiting:
         self._line(unit).appendleft(unit)
 
     def take(self, host: Host) -> tuple[Unit, Offer] | None:
-        """Return the next unit for an idle host and the device to measure it on, or None.
-
-        Units that no other device can measure come first.
-        """
+        """Return the next unit for an idle host and its device, units that no other device can measure first; or None."""
         needs = [(offer.identity, offer) for offer in host.offers]
         needs += [(name, offer) for offer in host.offers for name in (offer.model, offer.kind)]
-        for need, offer in needs:
-            if line := self._lines.get(need):
-                return line.popleft(), offer
-        return None
+        return next(((line.popleft(), offer) for need, offer in needs if (line := self._lines.get(need))), None)
 
     def missing(self, hosts: Iterable[Host]) -> dict[str, int]:
-        """Return the number of waiting units for each device that no host has."""
         there = {name for host in hosts for offer in host.offers for name in (offer.identity, offer.model, offer.kind)}
         return {need: len(line) for need, line in self._lines.items() if line and need not in there}
 
     def give_up(self, need: str) -> list[Unit]:
-        """Remove the units that wait for a device, and return them."""
         return list(self._lines.pop(need, ()))
 
 
 _STEPS = (16, 112, 896)
 """Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
-
-
 _DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
 
 
-def runs_of(store: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
+def runs_of(store: StoreLocation, units: Iterable[Unit]) -> WholeRuns:
     """Return by the unit's key the complete runs of some units. The store is listed once; other runs' files stay closed."""
     keys = {unit.key for unit in units}
     there = stored_files(store, "records")

@@ -31,7 +31,6 @@ from pairbench.store.user_cache import user_folder
 from pairbench.workflow.git import add_worktree, find_commit, git, repository_of
 
 _OLD_S = 14 * 24 * 3600
-_TAIL = 20
 BUILT = "PAIRBENCH_BUILD"
 """The variable that names the folder for a build to install to; it comes first on the path of measured code."""
 
@@ -46,11 +45,8 @@ class BuildError(PairbenchError):
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """The files of a commit."""
-
     folder: Path
-    installed: Path | None = None
-    """What the build has installed; None where nothing is built."""
+    installed: Path | None = None  # what the build has installed; None where nothing is built
 
 
 class Commits:
@@ -97,9 +93,8 @@ class Commits:
             made = _make(repository, place / commit, commit)
             inside = self._folder.resolve().relative_to(repository)
             if not (made.folder / inside).is_dir():
-                raise BuildError(
-                    f"commit {commit[:10]} has no folder {inside.as_posix()!r}, where this worker was started"
-                )
+                what = f"commit {commit[:10]} has no folder {inside.as_posix()!r}"
+                raise BuildError(f"{what}, where this worker was started")
             code = replace(made, folder=made.folder / inside)
             os.utime(place / f"{commit}.lock")
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -126,7 +121,6 @@ def _make(repository: Path, place: Path, commit: str) -> Code:
 
 
 def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
-    """Run the build command of the commit's own settings."""
     try:
         command = load_config(folder).build
     except PairbenchError as error:
@@ -147,16 +141,14 @@ def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
             check=False,
         )
     if done.returncode:
-        raise BuildError(
-            f"commit {commit[:10]} cannot be built: {command!r} ended with status {done.returncode}", tail_of(log)
-        )
+        why = f"{command!r} ended with status {done.returncode}"
+        raise BuildError(f"commit {commit[:10]} cannot be built: {why}", tail_of(log))
 
 
 def tail_of(log: Path) -> str:
-    """Return the path of a log, and its last lines."""
     try:
         with log.open("rb") as file:
-            lines = last_lines(file.fileno())[-_TAIL:]
+            lines = last_lines(file.fileno())[-20:]
     except OSError:
         lines = []
     return "\n".join([f"{log}:", *lines])
@@ -179,23 +171,17 @@ def _sweep(repository: Path, place: Path, kept: str) -> None:
 
 
 PLUGIN = "pairbench"
-BUSY = "busy"
-"""The `end` of a unit that was not begun because other work kept the host busy."""
+BUSY = "busy"  # the `end` of a unit that was not begun because other work kept the host busy
 _POLL_S, _GRACE_S = 0.2, 30.0
 """Seconds between two looks at the process, and those that it has to end in order."""
-_USAGE, _INTERRUPTED = 2, 130
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitContext:
-    """The worker's state that its units need."""
-
-    python: str
-    """The interpreter whose pairbench measures."""
+    python: str  # the interpreter whose pairbench measures
     commits: Commits
     logs: Path
-    held_up: Callable[[], str | None]
-    """Says who else is at work on the host; None where nobody is."""
+    held_up: Callable[[], str | None]  # says who else is at work on the host; None where nobody is
 
 
 def run_unit(text: str) -> str:
@@ -219,7 +205,6 @@ def run_unit(text: str) -> str:
 
 
 def measure(asked: Mapping[str, Any], context: UnitContext, given_up: Callable[[], bool]) -> dict[str, Any]:
-    """Return the result of a unit, as `run_unit` does."""
     began = time.monotonic()
     unit = Unit.of(asked["unit"], "unit")
     if why := context.held_up():
@@ -252,10 +237,10 @@ def _run(
         ended = _ended(process, given_up)
         output.seek(0)
         document = _document(output.read())
-    if ended == _INTERRUPTED:
+    if ended == 130:
         return {"end": UnitEnd.NOT_DONE, "reason": "interrupted; what was finished is in the store"}
     if ended not in (0, 1) or document is None:
-        end = UnitEnd.SKIPPED if ended == _USAGE else UnitEnd.FAILED
+        end = UnitEnd.SKIPPED if ended == 2 else UnitEnd.FAILED
         tail = tail_of(log)
         last = next((line for line in reversed(tail.splitlines()) if line.startswith("pairbench: ")), "")
         why = last.removeprefix("pairbench: ") or f"`pairbench run` ended with status {ended}"

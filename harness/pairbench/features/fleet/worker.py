@@ -23,23 +23,20 @@ from pairbench.model.unit import Host, Offer
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_context, pick_devices
 
-_SMI_S = 20
-
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
     name: str
     offers: tuple[Offer, ...]
-    findings: tuple[tuple[str, Finding], ...]
-    """What `pairbench doctor` finds, by the device's selector."""
+    findings: tuple[tuple[str, Finding], ...]  # what `pairbench doctor` finds, by the device's selector
 
 
 def examine_host(config: Config, devices: str) -> Examined:
     """Examine the devices of this host as `pairbench doctor` does."""
     with open_context(config) as context:
         known = survey(context, ()).devices
-        chosen = [device for word in devices.split(",") for device in pick_devices(word.strip(), known)]
-        chosen = list(dict.fromkeys(chosen))
+        words = devices.split(",")
+        chosen = list(dict.fromkeys(device for word in words for device in pick_devices(word.strip(), known)))
         offers = tuple(
             Offer(
                 identity=device.uuid or f"cpu-{platform.node()}",
@@ -52,7 +49,7 @@ def examine_host(config: Config, devices: str) -> Examined:
         )
         findings = [(device.selector, found) for device in chosen for found in diagnose_device(context, device)]
     host = platform.node()
-    part = {"auto", "all"}.isdisjoint(devices.split(",")) and len(chosen) < len(known) - (known[0].kind == "cuda")
+    part = {"auto", "all"}.isdisjoint(words) and len(chosen) < len(known) - (known[0].kind == "cuda")
     return Examined(name=f"{host} {devices}" if part else host, offers=offers, findings=tuple(findings))
 
 
@@ -61,7 +58,7 @@ class BusyWatch:
 
     def __init__(self, offers: tuple[Offer, ...]) -> None:
         self._offers = offers
-        self._meter = LoadMeter()
+        self.begin()
 
     def begin(self) -> None:
         """Begin anew, after a unit that kept the host busy itself."""
@@ -79,16 +76,13 @@ class BusyWatch:
 
 
 def compute_processes() -> list[tuple[str, str]]:
-    """Return UUID and process id of every process that computes on a GPU; empty where the driver does not tell.
-
-    `nvidia-smi` is asked, for NVML would stay loaded in the worker.
-    """
+    """Return the pairs of GPU and process that `nvidia-smi` tells, for NVML would stay loaded in the worker; empty without it."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
     query = [command, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_SMI_S, check=False)
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return processes_of(done.stdout) if done.returncode == 0 else []
@@ -100,21 +94,17 @@ def processes_of(text: str) -> list[tuple[str, str]]:
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
 
 
-HOST = "HOST"
-"""The resource of which every worker has one, and every unit takes one."""
+HOST = "HOST"  # the resource of which every worker has one, and every unit takes one
 _KNOWN, _HELD_UP = "pairbench", "pairbench_held_up"
 _WATCH_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerChoice:
-    """The arguments of `pairbench fleet worker`."""
-
     address: str
     certificates: Path | None
     insecure: bool
-    devices: str
-    """Values of `--device`, with commas between them."""
+    devices: str  # values of `--device`, with commas between them
     python: str
     ignores_load: bool
 
@@ -192,16 +182,11 @@ class _Worker:
         from distributed import Worker, WorkerPlugin
 
         class Plugin(WorkerPlugin):  # type: ignore[misc]
-            """Holds the state that units need on this host."""
-
             name = PLUGIN
             context = self.context
 
-        known = {
-            "version": __version__,
-            "host": self._examined.name,
-            "offers": [asdict(offer) for offer in self._examined.offers],
-        }
+        offers = [asdict(offer) for offer in self._examined.offers]
+        known = {"version": __version__, "host": self._examined.name, "offers": offers}
         protocol = self._address.partition("://")[0]
         return Worker(
             self._address,
@@ -231,11 +216,8 @@ class _Worker:
                 continue
             found = await asyncio.to_thread(self._watch.held_up)
             if found != self._held_up:
-                self._notify(
-                    f"{self._examined.name}: {found}; it takes no unit"
-                    if found
-                    else f"{self._examined.name} takes units again"
-                )
+                words = f": {found}; it takes no unit" if found else " takes units again"
+                self._notify(f"{self._examined.name}{words}")
             self._held_up = found
             if worker.status in (Status.running, Status.paused):
                 worker.status = Status.paused if found else Status.running

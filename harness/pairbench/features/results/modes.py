@@ -3,8 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
-from pairbench.features.results.values import CaseResults, ModeResults, OperatorResults
+from pairbench.features.results.values import CaseResults, OperatorResults
 from pairbench.model.latency import speedup_of
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES
@@ -14,8 +15,6 @@ from pairbench.report.operator_charts import state_of
 from pairbench.report.render import Column
 
 EAGER, COMPILE = "eager", "compile"
-_LONG = 15
-"""Number of rows above which the table is folded."""
 
 
 def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
@@ -25,10 +24,13 @@ def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterato
         return
     columns: list[Column[CaseResults]] = [Column(header="case", text=lambda case: labels[case.case.key], right=False)]
     for mode in modes:
-        columns += [_baseline(mode), _best(mode)]
+        columns += [
+            Column(header=f"{mode}: baseline", text=partial(_baseline, mode=mode)),
+            Column(header=f"{mode}: best", text=partial(_best, mode=mode)),
+        ]
     columns += [
-        Column(header="compiling the baseline", text=lambda case: _paid(case, best=False)),
-        Column(header="compiling the best", text=lambda case: _paid(case, best=True)),
+        Column(header="compiling the baseline", text=partial(_paid, best=False)),
+        Column(header="compiling the best", text=partial(_paid, best=True)),
     ]
     several = [case for case in results.cases if len(case.modes) > 1]
     yield table_of(
@@ -37,25 +39,22 @@ def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterato
         title="Modes: baseline, and the best variant with its speedup over the baseline of the same mode. Compiling: "
         "the first call (warm: in a new process that finds what was compiled on disk), after how many calls it has paid for "
         "itself, by the latency of a call, beside the same implementation in eager mode, and how often was compiled where that is not once.",
-        fold_above=_LONG,
+        fold_above=15,
     )
     for mode in modes:
         if mode != EAGER and (sentence := _wins_sentence(results.cases, mode)):
             yield Paragraph(text=sentence)
 
 
-def _baseline(mode: str) -> Column[CaseResults]:
-    return Column(header=f"{mode}: baseline", text=lambda case: latency_words.p50(_baseline_of(case, mode)))
+def _baseline(case: CaseResults, mode: str) -> str:
+    results = case.in_mode(mode)
+    return latency_words.p50(results.baseline) if results else ""
 
 
-def _best(mode: str) -> Column[CaseResults]:
-    def text(case: CaseResults) -> str:
-        results = case.in_mode(mode)
-        if results is None or results.best is None:
-            return ""
-        return f"{latency_words.p50(results.best)} {results.best.implementation}, {latency_words.speedup(results.best)}"
-
-    return Column(header=f"{mode}: best", text=text)
+def _best(case: CaseResults, mode: str) -> str:
+    results = case.in_mode(mode)
+    best = results.best if results else None
+    return f"{latency_words.p50(best)} {best.implementation}, {latency_words.speedup(best)}" if best else ""
 
 
 def _paid(case: CaseResults, *, best: bool) -> str:
@@ -65,11 +64,10 @@ def _paid(case: CaseResults, *, best: bool) -> str:
     if record is None or record.first_call_ns is None:
         return ""
     warm = f" ({units.duration(record.warm_first_call_ns)} warm)" if record.warm_first_call_ns is not None else ""
-    return f"{units.duration(record.first_call_ns)}{warm}, {_calls(record, _eager(case, record))}{_compiled(record)}"
+    return f"{units.duration(record.first_call_ns)}{warm}, {_calls(case, record)}{_compiled(record)}"
 
 
 def _compiled(record: Record) -> str:
-    """Return how often was compiled, where that is more than once, and how often the graph breaks."""
     if record.compilations is None:
         return ""
     counts = ((record.compilations, "compiled"), (record.recompilations, "again"), (record.graph_breaks, "breaks"))
@@ -78,38 +76,23 @@ def _compiled(record: Record) -> str:
     return "; " + ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
-def _eager(case: CaseResults, record: Record) -> Record | None:
-    eager = case.in_mode(EAGER)
-    if eager is None:
-        return None
-    same = [one for one in (eager.baseline, *eager.variants) if one and one.implementation == record.implementation]
-    return next(iter(same), None)
-
-
-def _calls(compiled: Record, eager: Record | None) -> str:
-    if eager is None or eager.call_p50_ns is None or compiled.call_p50_ns is None or compiled.first_call_ns is None:
+def _calls(case: CaseResults, compiled: Record) -> str:
+    mode = case.in_mode(EAGER)
+    records = [mode.baseline, *mode.variants] if mode else []
+    eager = next((one.call_p50_ns for one in records if one and one.implementation == compiled.implementation), None)
+    if eager is None or compiled.call_p50_ns is None or compiled.first_call_ns is None:
         return "not measured in eager mode"
-    saved = eager.call_p50_ns - compiled.call_p50_ns
+    saved = eager - compiled.call_p50_ns
     return f"{math.ceil(compiled.first_call_ns / saved):,} calls" if saved > 0 else "never"
 
 
 def _wins_sentence(cases: Sequence[CaseResults], mode: str) -> str:
     """Return in how many cases the best variant wins against the baseline of a mode."""
-    compared = [one for case in cases if (one := case.in_mode(mode)) and one.best]
-    states = Counter(_state(one) for one in compared)
+    compared = [one.best for case in cases if (one := case.in_mode(mode)) and one.best]
+    states = Counter(state_of(*speedup) for best in compared if (speedup := speedup_of(best)))
     if not compared:
         return ""
     return (
         f"In mode {mode} the best variant is proven faster than the baseline of that mode in {states['faster']} of "
         f"{len(compared)} cases, slower in {states['slower']}, and not told apart from it in {states['open']}."
     )
-
-
-def _state(one: ModeResults) -> str:
-    speedup = speedup_of(one.best)
-    return state_of(*speedup) if speedup else "none"
-
-
-def _baseline_of(case: CaseResults, mode: str) -> Record | None:
-    results = case.in_mode(mode)
-    return results.baseline if results else None

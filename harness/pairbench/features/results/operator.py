@@ -32,33 +32,22 @@ from pairbench.model.record import Record
 from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
 from pairbench.stats import Interval, speedup_interval
 
-COLUMN = {"launches": "launches_per_call", "syncs": "syncs_per_call", "peak_gib": "peak_bytes"}
-"""The record column of each quantity of a claim; speedups and latencies are compared by their intervals instead."""
-
 
 def judged(
     operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
-) -> tuple[JudgedClaim, ...]:
-    """Return each claim beside each of its cases, in the order of declaration; one without a case beside none."""
-    return tuple(one for claim in operator.claims for one in _judged_cases(claim, operator, cases, tiers))
-
-
-def _judged_cases(
-    claim: Claim, operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
 ) -> Iterator[JudgedClaim]:
-    own = [case for case in operator.cases if claim.belongs_to(case)]
-    for case in own:
-        if case.tier not in tiers:
-            continue
-        found = next((results for results in cases if results.case.key == case.key), None)
-        mode = found.in_mode(claim.mode) if found else None
-        variant = _variant(claim, mode) if mode else None
-        baseline = mode.baselines.get(str(variant.implementation)) if mode and variant else None
-        yield JudgedClaim(
-            claim=claim, case=case, state=state_of(claim, baseline, variant), baseline=baseline, variant=variant
-        )
-    if not claim.cases:
-        yield JudgedClaim(claim=claim, case=None, state=ClaimState.UNMEASURED)
+    """Yield each claim beside each of its cases, in the order of declaration; one without a case beside none."""
+    for claim in operator.claims:
+        for case in operator.cases:
+            if case.tier in tiers and claim.belongs_to(case):
+                results = next((one for one in cases if one.case.key == case.key), None)
+                mode = results.in_mode(claim.mode) if results else None
+                variant = _variant(claim, mode) if mode else None
+                baseline = mode.baselines.get(str(variant.implementation)) if mode and variant else None
+                state = state_of(claim, baseline, variant)
+                yield JudgedClaim(claim=claim, case=case, state=state, baseline=baseline, variant=variant)
+        if not claim.cases:
+            yield JudgedClaim(claim=claim, case=None, state=ClaimState.UNMEASURED)
 
 
 def _variant(claim: Claim, mode: ModeResults) -> Record | None:
@@ -76,7 +65,7 @@ def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> C
     if variant is None or variant.status != Status.MEASURED:
         return ClaimState.UNMEASURED
     if claim.quantity in ("launches", "syncs"):
-        count = getattr(variant, COLUMN[claim.quantity])
+        count = variant.launches_per_call if claim.quantity == "launches" else variant.syncs_per_call
         most = (claim.pair or (0, 0))[1]
         if count is None:
             return ClaimState.UNMEASURED
@@ -86,8 +75,7 @@ def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> C
         before = baseline.peak_bytes if baseline else None
         if not before or variant.peak_bytes is None:
             return ClaimState.UNMEASURED
-        ratio = before / variant.peak_bytes if variant.peak_bytes else float("inf")
-        low = high = ratio
+        low = high = before / variant.peak_bytes if variant.peak_bytes else math.inf
     else:
         speedup = speedup_of(variant)
         if speedup is None:
@@ -98,41 +86,36 @@ def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> C
     return ClaimState.BETTER if low > most else ClaimState.WORSE if high < least else ClaimState.SAME
 
 
-SIZE = "bytes"
-"""The name under which conditions speak of the size of a case: the bytes that it demands."""
-_FEWEST = 4
-"""The number of cases below which any axis would tell them apart."""
-_TELLS = 0.75
-"""The part of the losing cases that a condition must hold, less the part of the others that it holds."""
+SIZE = "bytes"  # the name under which conditions speak of the size of a case: the bytes that it demands
+_FEWEST = 4  # the number of cases below which any axis would tell them apart
+_TELLS = 0.75  # the part of the losing cases that a condition must hold, less the part of the others that it holds
 _ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
 """Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CasePoint:
-    """A case in which a variant was measured."""
-
-    axes: Mapping[str, object]
-    """The case's axes, and its size under SIZE."""
+    axes: Mapping[str, object]  # the case's axes, and its size under SIZE
     loses: bool
 
 
 def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
     """Return where each variant is proven slower in each mode, those that lose nowhere left out; the most losses first."""
-    found: dict[tuple[str, str], list[tuple[CaseResults, Record]]] = {}
-    for case, mode, record in _measured(cases):
-        found.setdefault((str(record.implementation), mode.mode), []).append((case, record))
+    measured: dict[tuple[str, str], list[tuple[CaseResults, Record]]] = {}
+    for case in cases:
+        for mode in case.modes:
+            for record in mode.variants:
+                if record.status == Status.MEASURED and speedup_of(record):
+                    measured.setdefault((str(record.implementation), mode.mode), []).append((case, record))
     losses = [
         Losses(
             implementation=implementation,
             mode=mode,
-            losing=tuple(
-                sorted((record for _, record in rows if loses(record)), key=lambda record: speedup_of(record) or ())
-            ),
+            losing=tuple(sorted((row for _, row in rows if loses(row)), key=lambda row: speedup_of(row) or ())),
             measured=len(rows),
             where=condition_of([_point(case, record) for case, record in rows]),
         )
-        for (implementation, mode), rows in found.items()
+        for (implementation, mode), rows in measured.items()
     ]
     return tuple(sorted((one for one in losses if one.losing), key=lambda one: (-len(one.losing), one.implementation)))
 
@@ -144,10 +127,7 @@ def loses(record: Record) -> bool:
 
 
 def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
-    """Return the condition that best tells losing cases from the others; None where all lose, one or none does, or none tells them.
-
-    A second bound is taken where it tells much more than the first alone: more of them would fit any map.
-    """
+    """Return the condition, of two bounds where that tells much more, that best tells losing cases from the others; None if none does."""
     losing = sum(point.loses for point in points)
     if len(points) < _FEWEST or losing in (0, 1, len(points)):
         return None
@@ -167,19 +147,9 @@ def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
     return best if separation(best) >= _TELLS and best.inside[0] > 1 else None
 
 
-def _measured(cases: Sequence[CaseResults]) -> Iterator[tuple[CaseResults, ModeResults, Record]]:
-    for case in cases:
-        for mode in case.modes:
-            for record in mode.variants:
-                if record.status == Status.MEASURED and speedup_of(record) is not None:
-                    yield case, mode, record
-
-
 def _point(case: CaseResults, record: Record) -> CasePoint:
-    axes: dict[str, object] = dict(case.case.axes)
-    if case.bytes_moved is not None:
-        axes[SIZE] = case.bytes_moved
-    return CasePoint(axes=axes, loses=loses(record))
+    size = {} if case.bytes_moved is None else {SIZE: case.bytes_moved}
+    return CasePoint(axes={**dict(case.case.axes), **size}, loses=loses(record))
 
 
 def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
@@ -187,24 +157,17 @@ def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
     names = sorted({name for point in points for name in point.axes}, key=lambda name: (name == SIZE, name))
     for name in names:
         values = list(dict.fromkeys(point.axes[name] for point in points if name in point.axes))
-        if all(_number(value) for value in values):
-            yield from (
-                AxisBound(axis=name, relation=relation, value=value)
-                for relation in (">=", "<=")
-                for value in sorted(values, key=_key)
-            )
-        else:
-            yield from (AxisBound(axis=name, relation="=", value=value) for value in values)
+        numbers = all(map(_number, values))
+        for relation in (">=", "<=") if numbers else ("=",):
+            for value in sorted(values, key=_key) if numbers else values:
+                yield AxisBound(axis=name, relation=relation, value=value)
 
 
 def _counted(points: Sequence[CasePoint], terms: tuple[AxisBound, ...]) -> LossCondition:
     inside = [point.loses for point in points if all(_meets(point, term) for term in terms)]
     losing = sum(point.loses for point in points)
-    return LossCondition(
-        terms=terms,
-        inside=(sum(inside), len(inside)),
-        outside=(losing - sum(inside), len(points) - len(inside)),
-    )
+    outside = (losing - sum(inside), len(points) - len(inside))
+    return LossCondition(terms=terms, inside=(sum(inside), len(inside)), outside=outside)
 
 
 def _meets(point: CasePoint, term: AxisBound) -> bool:
@@ -238,8 +201,6 @@ COLUMNS = (
 )
 """The columns of a record that are needed here."""
 
-_BAD = {status for status in Status if status.bad}
-_NONE = Interval(0.0, 0.0, 0.0)
 _Key = tuple[str, str, str]
 """Case, implementation and mode together name a row of an operator."""
 _Timed = tuple[str, str | None, str | None, str | None]
@@ -256,23 +217,36 @@ def results_of(
         return None
     newest = _newest(known, operator.definition_hash)
     baselines = {_timed_with(record): record for record in known if record.implementation == BASELINE}
+    tried = {(case, mode) for case, _, mode in newest}
     cases = tuple(
-        _case_results(case, operator, newest, baselines)
+        CaseResults(
+            case=case,
+            bytes_moved=operator.costs.get(case.key, (None, None))[1],
+            modes=tuple(
+                _mode_results(case, mode, operator, newest, baselines) for mode in MODES if (case.key, mode) in tried
+            ),
+        )
         for case in sorted(declared.values(), key=lambda case: _size(case, operator.costs))
-        if any(key == case.key for key, _, _ in newest)
+        if any(key == case.key for key, _ in tried)
     )
     names = [item.name for item in operator.implementations]
     # In the order of cases, and of implementations in each, as everything on the page.
-    shown = [record for case in cases for mode in case.modes for record in _of(mode) if record.implementation in names]
+    shown = [
+        record
+        for case in cases
+        for mode in case.modes
+        for record in (mode.baseline, *mode.variants)
+        if record and record.implementation in names
+    ]
     return OperatorResults(
         operator=operator,
         device_name=known[0].device_name,
         runs=_runs(shown),
         notes=_notes(shown),
         cases=cases,
-        claims=judged(operator, cases, tiers),
+        claims=tuple(judged(operator, cases, tiers)),
         losses=losses_of(cases),
-        refused=tuple(record for record in shown if record.status in _BAD),
+        refused=tuple(record for record in shown if Status(record.status).bad),
         skipped=tuple(record for record in shown if record.status == Status.SKIPPED),
         outdated=tuple(
             dict.fromkeys(str(record.case) for record in shown if record.definition_hash != operator.definition_hash)
@@ -287,29 +261,16 @@ def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:
     One of the definition that is declared now goes before all others; what measured, or failed to, before a skip, for
     an interrupted run skips what it did not come to; and our own clocks before Triton's, which is there to be compared with.
     """
-    found: dict[_Key, tuple[tuple[object, ...], Record]] = {}
+
+    def place(record: Record) -> tuple[bool, bool, bool, str]:
+        own_clock = record.timer is None or record.timer in OWN_TIMERS.values()
+        return record.definition_hash == definition, record.status != Status.SKIPPED, own_clock, record.run_id
+
+    newest: dict[_Key, Record] = {}
     for record in records:
         key = (str(record.case), str(record.implementation), str(record.mode))
-        place = (
-            record.definition_hash == definition,
-            record.status != Status.SKIPPED,
-            record.timer is None or record.timer in OWN_TIMERS.values(),
-            record.run_id,
-        )
-        if key not in found or place > found[key][0]:
-            found[key] = place, record
-    return {key: record for key, (_, record) in found.items()}
-
-
-def _case_results(
-    case: Case, operator: OperatorDescription, newest: Mapping[_Key, Record], baselines: Mapping[_Timed, Record]
-) -> CaseResults:
-    modes = [mode for mode in MODES if any(key[0] == case.key and key[2] == mode for key in newest)]
-    return CaseResults(
-        case=case,
-        bytes_moved=operator.costs.get(case.key, (None, None))[1],
-        modes=tuple(_mode_results(case, mode, operator, newest, baselines) for mode in modes),
-    )
+        newest[key] = max(newest.get(key, record), record, key=place)
+    return newest
 
 
 def _mode_results(
@@ -322,7 +283,7 @@ def _mode_results(
     names = [item.name for item in operator.implementations if item.name != BASELINE]
     variants = tuple(newest[key] for name in names if (key := (case.key, name, mode)) in newest)
     measured = [record for record in variants if record.status == Status.MEASURED and speedup_of(record)]
-    best = max(measured, key=lambda record: speedup_of(record) or _NONE, default=None)
+    best = max(measured, key=lambda record: speedup_of(record) or (), default=None)
     own = {str(record.implementation): found for record in variants if (found := baselines.get(_timed_with(record)))}
     return ModeResults(
         mode=mode,
@@ -335,12 +296,7 @@ def _mode_results(
 
 
 def _timed_with(record: Record) -> _Timed:
-    """Return what a variant has in common with the baseline that it was timed with."""
     return record.run_id, record.device_uuid, record.case, record.mode
-
-
-def _of(mode: ModeResults) -> list[Record]:
-    return [*([mode.baseline] if mode.baseline else []), *mode.variants]
 
 
 def _size(case: Case, costs: Mapping[str, tuple[float, float]]) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """The part of a page of results on one operator and device model: cases, published figures, all measurements, losses, refusals."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.analyze.facts import ceilings_of, series_facts
@@ -39,7 +39,6 @@ def arrow(before: str, after: str) -> str:
 
 
 def published(claim: Claim) -> str:
-    """Return a claim's figure with its unit."""
     if claim.pair is None:
         return _ratio(claim)
     before, after = claim.pair
@@ -53,42 +52,38 @@ def published(claim: Claim) -> str:
             return f"{arrow(units.count(before), units.count(after))} {quantity}"
 
 
-def in_short(claim: Claim) -> str:
-    """Return a claim without its latencies, whose ratio is enough in a table that has our latencies beside it."""
-    return _ratio(claim) if claim.quantity == "latency_ms" else published(claim)
-
-
 def ours(one: JudgedClaim) -> str:
     """Return what was measured here of the quantity that a claim is about; empty where nothing was."""
     if one.variant is None or one.state is ClaimState.UNMEASURED:
         return ""
-    by = f", {one.variant.implementation}"
-    match one.claim.quantity:
-        case "launches":
-            return arrow(rows.launches(one.baseline) if one.baseline else "", rows.launches(one.variant)) + by
-        case "syncs":
-            before = units.count(one.baseline.syncs_per_call) if one.baseline else ""
-            return arrow(before, units.count(one.variant.syncs_per_call)) + by
-        case "peak_gib":
-            before = units.size(one.baseline.peak_bytes) if one.baseline else ""
-            return arrow(before, units.size(one.variant.peak_bytes)) + by
+    by, both = f", {one.variant.implementation}", (one.baseline, one.variant)
+    if quantity := _QUANTITIES.get(one.claim.quantity):
+        return _between(both, quantity) + by
     speedup = ", ".join(filter(None, [latency_words.speedup(one.variant), latency_words.speedup_range(one.variant)]))
-    latency = latency_words.common(one.baseline, one.variant)
-    before, after = (latency_words.p50(record, latency) for record in (one.baseline, one.variant))
-    return f"{arrow(before, after)} ({speedup}){by}"
+    latency = latency_words.common(*both)
+    return f"{_between(both, lambda record: latency_words.p50(record, latency))} ({speedup}){by}"
+
+
+def _between(both: Iterable[Record | None], text: Callable[[Record], str]) -> str:
+    """Return a text on a baseline and the same on a variant."""
+    return arrow(*(text(record) if record else "" for record in both))
+
+
+_QUANTITIES: dict[str, Callable[[Record], str]] = {
+    "launches": rows.launches,
+    "syncs": lambda record: units.count(record.syncs_per_call),
+    "peak_gib": lambda record: units.size(record.peak_bytes),
+}
 
 
 def claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> TableBlock:
-    def our_case(one: JudgedClaim) -> str:
-        return labels.get(one.case.key, one.case.key) if one.case else "none here"
-
     columns: tuple[Column[JudgedClaim], ...] = (
         Column(header="published", text=lambda one: published(one.claim), right=False),
         Column(header="about", text=lambda one: _about(one.claim), right=False),
         Column(header="on", text=lambda one: one.claim.device, right=False),
         Column(header="by", text=lambda one: one.claim.source, right=False),
         Column(header="measured there", text=lambda one: one.claim.shape, right=False),
-        Column(header="our case", text=our_case, right=False),
+        Column(header="our case", text=lambda one: labels[one.case.key] if one.case else "none here", right=False),
         Column(header="ours", text=ours, right=False),
         Column(header="ours is", text=lambda one: str(one.state), right=False),
         Column(header="why not", text=_why_not, right=False),
@@ -109,18 +104,11 @@ def _ratio(claim: Claim) -> str:
     return units.ratio(least) if least == most else f"{units.ratio_range(least, most)}x"
 
 
-_FOLD_MEASUREMENTS = 8
-"""Number of rows above which the table is folded."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MeasurementRow:
-    """The record of one implementation in one case."""
-
     label: str
     record: Record
-    latency: Latency
-    """The latency in which it stands beside its baseline."""
+    latency: Latency  # the latency in which it stands beside its baseline
     step: StepGain | None
 
 
@@ -142,7 +130,7 @@ def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlo
         _MEASUREMENT_COLUMNS,
         measurements,
         title=f"All {len(measurements)} measurements, errors included; a speedup is over the baseline of its own run:",
-        fold_above=_FOLD_MEASUREMENTS,
+        fold_above=8,
     )
 
 
@@ -172,15 +160,11 @@ _MEASUREMENT_COLUMNS: tuple[Column[MeasurementRow], ...] = (
 )
 
 
-_REASON = 140
-_FOLD_LOSSES = 15
-"""Number of rows above which a table is folded: the page must stay readable."""
-_NAMED_CASES = 3
-"""Number of cases that a row names."""
+_FOLD_LOSSES = 15  # number of rows above which a table is folded: the page must stay readable
+_NAMED_CASES = 3  # in a row
 
 
 def losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the variants that lose, a row each, then their speedups case by case."""
     if not results.losses:
         if any(mode.best for case in results.cases for mode in case.modes):
             yield Paragraph(text="Where variants lose: no variant is proven slower than the baseline in any case.")
@@ -203,32 +187,24 @@ def _map(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
     losing = sorted({one.implementation for one in results.losses}, key=names.index)
     modes = {one.mode for one in results.losses}
     rows = [
-        (case, mode.mode, {str(record.implementation): record for record in mode.variants})
+        (
+            labels[case.case.key] + (f", {mode.mode}" if len(modes) > 1 else ""),
+            {str(record.implementation): record for record in mode.variants},
+        )
         for case in results.cases
         for mode in case.modes
-        if any(loses(record) for record in mode.variants)
+        if any(map(loses, mode.variants))
     ]
 
-    def label(row: tuple[CaseResults, str, dict[str, Record]]) -> str:
-        return labels[row[0].case.key] + (f", {row[1]}" if len(modes) > 1 else "")
-
-    def cell(name: str) -> Column[tuple[CaseResults, str, dict[str, Record]]]:
-        return Column(header=name, text=lambda row: _cell(row[2].get(name)))
+    def cell(name: str) -> Column[tuple[str, dict[str, Record]]]:
+        return Column(header=name, text=lambda row: _cell(row[1].get(name)))
 
     return table_of(
-        (Column(header="case", text=label, right=False), *(cell(name) for name in losing)),
+        (Column(header="case", text=lambda row: row[0], right=False), *map(cell, losing)),
         rows,
         title="Their speedups, case by case, wherever one of them loses (slower: its whole interval lies below 1)",
         fold_above=_FOLD_LOSSES,
     )
-
-
-def refused_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
-    """Yield which implementations were refused, with reasons, and which were skipped."""
-    if results.refused:
-        yield _grouped(results.refused, labels, title="Refused (mismatched, failed, out of memory or out of time):")
-    if results.skipped:
-        yield _grouped(results.skipped, labels, title="Skipped:")
 
 
 def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str) -> TableBlock:
@@ -247,7 +223,7 @@ def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str
         Column(header="status", text=lambda several: several[0].status, right=False, usual="skipped"),
         Column(header="cases", text=lambda several: units.count(len(several))),
         Column(header="which", text=which, right=False),
-        Column(header="why", text=lambda several: shorten(several[0].reason or "", _REASON), right=False),
+        Column(header="why", text=lambda several: shorten(several[0].reason or "", 140), right=False),
     )
     return table_of(columns, list(groups.values()), title=title, fold_above=_FOLD_LOSSES)
 
@@ -279,12 +255,8 @@ def _speedup(record: Record) -> str:
     return f"{latency_words.speedup(record)}{f' ({interval})' if interval else ''}"
 
 
-_FITS = 80
-"""Number of letters of a case's name: a page has more room than a chart."""
-_FOLD_CASES = 40
-"""Number of cases above which their table is folded."""
-_NAMED_GAPS = 6
-"""Number of cases that a sentence names."""
+_FOLD_CASES = 40  # number of cases above which their table is folded
+_NAMED_GAPS = 6  # in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,9 +268,12 @@ class CaseRow:
     label: str
     claims: tuple[JudgedClaim, ...]
 
+    @property
+    def both(self) -> tuple[Record | None, Record | None]:
+        return self.mode.baseline, self.mode.best
+
 
 def operator_blocks(results: OperatorResults) -> Iterator[Block]:
-    """Yield the part of the page on one operator and device model."""
     labels = case_names(results)
     yield Heading(text=results.operator.name, level=3)
     summary, source = results.operator.summary, results.operator.source
@@ -311,17 +286,26 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield Paragraph(text=" ".join([*sentences, *(f"{note}." for note in results.notes)]))
     yield Items(texts=tuple(map(_run, results.runs)))
     shown = [
-        CaseRow(case=case, mode=mode, label=labels[case.case.key], claims=_claims_in(results, case, mode.mode))
+        CaseRow(
+            case=case,
+            mode=mode,
+            label=labels[case.case.key],
+            claims=tuple(one for one in results.claims if one.case == case.case and one.claim.mode == mode.mode),
+        )
         for case in results.cases
         if (mode := main_mode(case))
     ]
-    yield table_of(_CASE_COLUMNS, shown, title=_cases(len(shown)), fold_above=_FOLD_CASES)
+    title = f"All {len(shown)} cases" if len(shown) > _FOLD_CASES else ""
+    yield table_of(_CASE_COLUMNS, shown, title=title, fold_above=_FOLD_CASES)
     yield from modes_blocks(results, labels)
     if results.claims:
         yield claims_table(results.claims, labels)
     yield every_table(results, labels)
     yield from losses_blocks(results, labels)
-    yield from refused_blocks(results, labels)
+    if results.refused:
+        yield _grouped(results.refused, labels, title="Refused (mismatched, failed, out of memory or out of time):")
+    if results.skipped:
+        yield _grouped(results.skipped, labels, title="Skipped:")
     yield from _gaps(results, labels)
 
 
@@ -332,26 +316,14 @@ def _run(behind: ContributingRun) -> str:
 
 
 def case_names(results: OperatorResults) -> dict[str, str]:
-    """Return short names of an operator's cases by their keys."""
+    """Return short names of an operator's cases by their keys; longer ones than a chart's, for a page has more room."""
     cases = [*(item.case for item in results.cases), *results.missing]
-    return labels_of({case.key: dict(case.axes) for case in cases}, fits=_FITS)
-
-
-def _cases(number: int) -> str:
-    return f"All {number} cases" if number > _FOLD_CASES else ""
+    return labels_of({case.key: dict(case.axes) for case in cases}, fits=80)
 
 
 def main_mode(case: CaseResults) -> ModeResults | None:
     """Return the mode in which a case is in the main table: eager, or the first that was measured."""
     return next((results for mode in MODES if (results := case.in_mode(mode))), None)
-
-
-def _claims_in(results: OperatorResults, case: CaseResults, mode: str) -> tuple[JudgedClaim, ...]:
-    return tuple(
-        one
-        for one in results.claims
-        if one.case is not None and one.case.key == case.case.key and one.claim.mode == mode
-    )
 
 
 def _best(row: CaseRow) -> str:
@@ -360,47 +332,27 @@ def _best(row: CaseRow) -> str:
 
 
 def _latency(row: CaseRow, record: Record | None) -> str:
-    return latency_words.p50(record, latency_words.common(row.mode.baseline, row.mode.best))
+    return latency_words.p50(record, latency_words.common(*row.both))
 
 
 def _calls(row: CaseRow) -> str:
     """Return the latencies of one call of baseline and best where those of the device stand before them."""
-    if latency_words.common(row.mode.baseline, row.mode.best) is CALL:
-        return ""
-    return arrow(*(latency_words.call(record) if record else "" for record in (row.mode.baseline, row.mode.best)))
+    return "" if latency_words.common(*row.both) is CALL else _between(row.both, latency_words.call)
 
 
 def _host_bound(row: CaseRow) -> str:
     """Return which of baseline and best the host limits, with what issuing a call takes it."""
     return "; ".join(
         f"{name}: {latency_words.issuing(record.host_p50_ns, record.device_p50_ns)}"
-        for name, record in (("baseline", row.mode.baseline), ("best", row.mode.best))
+        for name, record in zip(("baseline", "best"), row.both, strict=True)
         if record and record.bound == "host"
     )
 
 
 def _same_memory(row: CaseRow) -> str:
     """Return which of baseline and best return the same memory in each call."""
-    both = (("baseline", row.mode.baseline), ("best", row.mode.best))
+    both = zip(("baseline", "best"), row.both, strict=True)
     return " and ".join(name for name, record in both if record and record.reuses_output)
-
-
-def _between(row: CaseRow, column: str) -> str:
-    """Return baseline and best in one column of counts, sizes or parts."""
-    before, after = row.mode.baseline, row.mode.best
-    return arrow(_value(before, column), _value(after, column))
-
-
-def _value(record: Record | None, column: str) -> str:
-    if record is None:
-        return ""
-    match column:
-        case "launches":
-            return rows.launches(record)
-        case "peak_bytes":
-            return units.size(record.peak_bytes)
-        case _:
-            return units.percent(part_of_roof(record))
 
 
 def part_of_roof(record: Record) -> float | None:
@@ -412,17 +364,18 @@ def part_of_roof(record: Record) -> float | None:
 
 
 def _published(row: CaseRow) -> str:
-    return "; ".join(f"{_implementation_of(one.claim)}{in_short(one.claim)}" for one in row.claims)
+    texts = []
+    for claim in (one.claim for one in row.claims):
+        # Our latencies stand beside it, so that its ratio is enough.
+        figure = _ratio(claim) if claim.quantity == "latency_ms" else published(claim)
+        texts.append(f"{claim.implementation} {figure}" if claim.implementation else figure)
+    return "; ".join(texts)
 
 
 def _states(row: CaseRow) -> str:
     """Return the state of each claim, or one state where all are the same."""
     states = [str(one.state) for one in row.claims]
     return states[0] if len(set(states)) == 1 else "; ".join(states)
-
-
-def _implementation_of(claim: Claim) -> str:
-    return f"{claim.implementation} " if claim.implementation else ""
 
 
 _CASE_COLUMNS: tuple[Column[CaseRow], ...] = (
@@ -437,9 +390,9 @@ _CASE_COLUMNS: tuple[Column[CaseRow], ...] = (
     Column(header="call", text=_calls),
     Column(header="host-bound", text=_host_bound, right=False),
     Column(header=latency_words.SAME_MEMORY, text=_same_memory, right=False),
-    Column(header="launches", text=lambda row: _between(row, "launches")),
-    Column(header="peak memory", text=lambda row: _between(row, "peak_bytes")),
-    Column(header="of the roof", text=lambda row: _between(row, "roofline_fraction")),
+    Column(header="launches", text=lambda row: _between(row.both, _QUANTITIES["launches"])),
+    Column(header="peak memory", text=lambda row: _between(row.both, _QUANTITIES["peak_gib"])),
+    Column(header="of the roof", text=lambda row: _between(row.both, lambda one: units.percent(part_of_roof(one)))),
     Column(header="published", text=_published, right=False),
     Column(header="ours is", text=_states, right=False),
 )

@@ -25,7 +25,6 @@ from pairbench.report import units
 from pairbench.report.blocks import Block, Heading, Items, Paragraph, table_of, to_markdown, to_terminal
 from pairbench.report.operator_charts import state_of
 from pairbench.report.render import Column, Terminal, to_json
-from pairbench.store.location import StoreLocation
 from pairbench.store.reader import WholeStore
 from pairbench.workflow.setup import choose, open_context, store_of
 
@@ -45,10 +44,7 @@ def plain(one: OperatorResults) -> dict[str, Any]:
         "operator": one.operator.name,
         "summary": one.operator.summary,
         "source": one.operator.source,
-        "runs": [
-            {"run_id": record.run_id, "started_at": record.started_at, "commit": record.commit}
-            for record in (behind.record for behind in one.runs)
-        ],
+        "runs": [{name: getattr(run.record, name) for name in ("run_id", "started_at", "commit")} for run in one.runs],
         "cases": [
             {
                 "case": case.case.key,
@@ -101,19 +97,12 @@ def _numbers(record: Record | None) -> dict[str, Any] | None:
     return {**{name: getattr(record, name) for name in _NUMBERS}, "part_of_roof": part_of_roof(record)}
 
 
-_Records = dict[tuple[str, str, str], Sequence[Record]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredResults:
-    measured: tuple[OperatorResults, ...]
-    """Device model by device model, GPUs first, in the order of the suites."""
-    unmeasured: tuple[OperatorDescription, ...]
-    """Operators with cases of the tiers and no record at all."""
-    problems: tuple[str, ...]
-    """What could not be read of the store."""
-    broken: tuple[str, ...]
-    """Why suites could not be loaded."""
+    measured: tuple[OperatorResults, ...]  # device model by device model, GPUs first, in the order of the suites
+    unmeasured: tuple[OperatorDescription, ...]  # operators with cases of the tiers and no record at all
+    problems: tuple[str, ...]  # what could not be read of the store
+    broken: tuple[str, ...]  # why suites could not be loaded
 
 
 def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) -> StoredResults:
@@ -124,10 +113,13 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
     if not operators and not chosen.survey.broken:
         raise SelectionError(f"{' '.join(select)!r} selects nothing; `pairbench list` shows everything")
     with collector_at_rest():
-        records, problems = _read(store_of(config))
+        columns = {*COLUMNS, "device_kind"}
+        whole = WholeStore(store_of(config), columns, samples=True)
+        records = dict(whole.by_operator(columns))
+        devices = {(rows[0].device_kind != "cuda", device) for (device, _, _), rows in records.items() if rows}
         measured = tuple(
             results
-            for device in sorted({device for device, _, _ in records}, key=lambda name: _order(records, name))
+            for _, device in sorted(devices)
             for operator in operators
             if (results := results_of(operator, records.get((device, operator.suite, operator.name), ()), tiers))
         )
@@ -139,21 +131,9 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
             for operator in operators
             if (operator.suite, operator.name) not in known and any(case.tier in tiers for case in operator.cases)
         ),
-        problems=problems,
+        problems=whole.problems,
         broken=tuple(suite.reason for suite in chosen.survey.broken),
     )
-
-
-def _read(store: StoreLocation) -> tuple[_Records, tuple[str, ...]]:
-    """Return the records of a store by device model, suite and operator, and what could not be read."""
-    columns = {*COLUMNS, "device_kind"}
-    whole = WholeStore(store, columns, samples=True)
-    return dict(whole.by_operator(columns)), whole.problems
-
-
-def _order(records: _Records, device: str) -> tuple[bool, str]:
-    kinds = {rows[0].device_kind for (name, _, _), rows in records.items() if name == device and rows}
-    return "cuda" not in kinds, device
 
 
 _ROWS = (
@@ -190,25 +170,15 @@ def results_page(
 ) -> str:
     """Return the page in one of the formats; a summary leaves out what `operator_pages` have."""
     if output == "json":
-        return to_json(
-            {
-                "tiers": tiers,
-                "results": [plain(one) for one in results],
-                "unmeasured": [_name(one) for one in unmeasured],
-            }
-        )
+        names = [_name(one) for one in unmeasured]
+        return to_json({"tiers": tiers, "results": [plain(one) for one in results], "unmeasured": names})
     named = [tier for tier in TIERS if tier in tiers]
     blocks = list(_blocks(results, unmeasured, command, named, summary=summary))
     return to_markdown(blocks) if output == "markdown" else to_terminal(blocks, terminal)
 
 
 def operator_pages(results: Sequence[OperatorResults], *, command: str) -> dict[str, str]:
-    """Return a Markdown page for each operator, by the operator's name, with all device models that measured it.
-
-    Args:
-        results: by device model and then operator.
-        command: that makes them.
-    """
+    """Return a Markdown page for each operator, by the operator's name, with all device models that measured it."""
     pages = {}
     for name in dict.fromkeys(one.operator.name for one in results):
         blocks: list[Block] = [
@@ -272,23 +242,14 @@ def _main(one: OperatorResults) -> list[ModeResults]:
 def _best_is(one: OperatorResults) -> str:
     intervals = [speedup for mode in _main(one) if (speedup := speedup_of(mode.best))]
     states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in intervals)
-    words = {
-        "faster": "faster",
-        "open": "not told apart",
-        "slower": "slower",
-        "unknown": "of one round, without an interval,",
-    }
-    return ", ".join(f"{words[state]} in {states[state]}" for state in words if states[state])
+    unproven = {"open": "not told apart", "unknown": "of one round, without an interval,"}
+    order = ("faster", "open", "slower", "unknown")
+    return ", ".join(f"{unproven.get(state, state)} in {states[state]}" for state in order if states[state])
 
 
 def _range(one: OperatorResults) -> str:
     speedups = [speedup.estimate for mode in _main(one) if (speedup := speedup_of(mode.best))]
     return " to ".join(dict.fromkeys([units.ratio(min(speedups)), units.ratio(max(speedups))])) if speedups else ""
-
-
-def _losing(one: OperatorResults) -> str:
-    names = [loss.implementation for loss in one.losses]
-    return ", ".join(dict.fromkeys(names))
 
 
 def _claims(one: OperatorResults) -> str:
@@ -301,7 +262,11 @@ _GLANCE: tuple[Column[OperatorResults], ...] = (
     Column(header="cases", text=lambda one: units.count(len(one.cases))),
     Column(header="the best variant is", text=_best_is, right=False),
     Column(header="speedups", text=_range),
-    Column(header="variants that lose somewhere", text=_losing, right=False),
+    Column(
+        header="variants that lose somewhere",
+        text=lambda one: ", ".join(dict.fromkeys(loss.implementation for loss in one.losses)),
+        right=False,
+    ),
     Column(header="refused", text=lambda one: units.count(len(one.refused)) if one.refused else ""),
     Column(header="beside what was published", text=_claims, right=False),
 )

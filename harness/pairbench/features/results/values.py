@@ -15,11 +15,9 @@ class ClaimState(StrEnum):
     """How a measurement compares with a claim. Ratios and counts are compared, never times of two devices."""
 
     BETTER = "better"
-    SAME = "same"
-    """The measured interval holds the claimed speedup, or reaches into the claimed range."""
+    SAME = "same"  # the measured interval holds the claimed speedup, or reaches into the claimed range
     WORSE = "worse"
-    UNPROVEN = "not proven"
-    """The measurement has too few samples for an interval."""
+    UNPROVEN = "not proven"  # the measurement has too few samples for an interval
     UNMEASURED = "not measured"
 
 
@@ -28,8 +26,7 @@ class JudgedClaim:
     """A published claim judged by what was measured in one case."""
 
     claim: Claim
-    case: Case | None
-    """The case that it was judged in; None where no case comes near."""
+    case: Case | None  # the case that it was judged in; None where no case comes near
     state: ClaimState
     baseline: Record | None = None
     variant: Record | None = None
@@ -40,10 +37,8 @@ class JudgedClaim:
 class StepGain:
     """The gain of a variant over the one that it builds on."""
 
-    over: str
-    """Name of the variant that it builds on."""
-    gain: Interval
-    """Latency of that variant over its own; the interval's ends are NaN where there was one round."""
+    over: str  # name of the variant that it builds on
+    gain: Interval  # latency of that variant over its own; the interval's ends are NaN where there was one round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +48,8 @@ class ModeResults:
     mode: str
     baseline: Record | None
     """The baseline's record in the best variant's run; the newest one where no variant was measured."""
-    best: Record | None
-    """The measured variant with the largest speedup; None where none was measured."""
-    variants: tuple[Record, ...]
-    """The newest record of each variant, in the order of declaration, however it ended."""
+    best: Record | None  # the measured variant with the largest speedup; None where none was measured
+    variants: tuple[Record, ...]  # the newest record of each variant, in the order of declaration, however it ended
     baselines: Mapping[str, Record]
     """The baseline's record in each variant's own run, by the variant's name: what its speedup is over."""
     steps: Mapping[str, StepGain]
@@ -68,12 +61,10 @@ class CaseResults:
     """The newest records of one case in all modes that were measured."""
 
     case: Case
-    bytes_moved: float | None
-    """Bytes that the case moves at least, by its declared cost; None where none is declared."""
+    bytes_moved: float | None  # bytes that the case moves at least, by its declared cost; None where none is declared
     modes: tuple[ModeResults, ...]
 
     def in_mode(self, mode: str) -> ModeResults | None:
-        """Return the results in a mode; None where the case was not measured in it."""
         return next((results for results in self.modes if results.mode == mode), None)
 
 
@@ -81,10 +72,8 @@ class CaseResults:
 class AxisBound:
     """A bound on one axis of a case, or on its size."""
 
-    axis: str
-    """Name of the axis; `bytes` stands for the size, the bytes that the case moves."""
-    relation: str
-    """How the axis compares with the value: `>=`, `<=` or `=`."""
+    axis: str  # name of the axis; `bytes` stands for the size, the bytes that the case moves
+    relation: str  # how the axis compares with the value: `>=`, `<=` or `=`
     value: object
 
 
@@ -95,8 +84,7 @@ class LossCondition:
     terms: tuple[AxisBound, ...]
     inside: tuple[int, int]
     """Number of cases within the bounds in which the variant loses, and number of all cases within them."""
-    outside: tuple[int, int]
-    """Number of other cases in which the variant loses, and number of all other cases."""
+    outside: tuple[int, int]  # number of other cases in which the variant loses, and number of all other cases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,24 +93,18 @@ class Losses:
 
     implementation: str
     mode: str
-    losing: tuple[Record, ...]
-    """Records of the variant in these cases, the slowest first."""
-    measured: int
-    """Number of cases in which the variant was measured."""
-    where: LossCondition | None
-    """What these cases have in common; None where no bound describes them."""
+    losing: tuple[Record, ...]  # records of the variant in these cases, the slowest first
+    measured: int  # number of cases in which the variant was measured
+    where: LossCondition | None  # what these cases have in common; None where no bound describes them
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContributingRun:
     """A run that the shown results come from."""
 
-    record: Record
-    """One of the run's records that are shown."""
-    records: int
-    """Number of the run's records that are shown."""
-    rounds: tuple[int, ...]
-    """Numbers of rounds of the measured records, each once, the smallest first."""
+    record: Record  # one of the run's records that are shown
+    records: int  # number of the run's records that are shown
+    rounds: tuple[int, ...]  # numbers of rounds of the measured records, each once, the smallest first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,18 +113,12 @@ class OperatorResults:
 
     operator: OperatorDescription
     device_name: str
-    runs: tuple[ContributingRun, ...]
-    """The runs that the records come from, the newest first."""
-    notes: tuple[str, ...]
-    """Unusual conditions of measuring that the records mention, in sentences."""
-    cases: tuple[CaseResults, ...]
-    """The cases ordered by dtype, then from the smallest to the largest."""
+    runs: tuple[ContributingRun, ...]  # the runs that the records come from, the newest first
+    notes: tuple[str, ...]  # unusual conditions of measuring that the records mention, in sentences
+    cases: tuple[CaseResults, ...]  # the cases ordered by dtype, then from the smallest to the largest
     claims: tuple[JudgedClaim, ...]
     losses: tuple[Losses, ...]
-    refused: tuple[Record, ...]
-    """Records that ended as mismatched, failed, timeout or oom."""
+    refused: tuple[Record, ...]  # records that ended as mismatched, failed, timeout or oom
     skipped: tuple[Record, ...]
-    outdated: tuple[str, ...]
-    """Keys of cases that have records of an earlier definition only."""
-    missing: tuple[Case, ...]
-    """Cases that are declared and that the store has no record of."""
+    outdated: tuple[str, ...]  # keys of cases that have records of an earlier definition only
+    missing: tuple[Case, ...]  # cases that are declared and that the store has no record of

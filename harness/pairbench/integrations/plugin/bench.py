@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pairbench.analyze.records import Run, believed
 from pairbench.config import Config
@@ -26,58 +26,31 @@ from pairbench.workflow.requested import Requested
 from pairbench.workflow.run_files import Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, requested_of
 
-Say = Callable[[str], None]
 _Key = tuple[str, str] | tuple[str, str, Entry]
 
 
+@dataclass(kw_only=True)
 class Bench:
-    """Verifies and measures one case at a time: all of its entries that the session wants, and their baselines."""
+    """Verifies and measures one case at a time, from when the first item asks: all entries that the session wants, and their baselines."""
 
-    def __init__(
-        self,
-        config: Config,
-        context: WorkerContext,
-        loader: SuiteLoader,
-        notify: Say,
-        *,
-        times: bool,
-        save: bool,
-        shared: bool,
-    ) -> None:
-        """Prepare; nothing starts before the first item asks.
-
-        Args:
-            config: The settings.
-            context: Of the workers.
-            loader: Of the suites.
-            notify: Tells the user something.
-            times: Whether anything is going to be timed.
-            save: Whether the session becomes a run of the store.
-            shared: Whether other processes of this session verify on the same device.
-        """
-        self.config = config
-        self.loader = loader
-        self._context = context
-        self._notify = notify
-        self._times = times
-        self._save = save
-        self._shared = shared
-        self._states: dict[_Key, CaseState] = {}
-        self._verified: set[_Key] = set()
-        self._results: dict[_Key, dict[Entry, tuple[Outcome, Record]]] = {}
-        self._whole = True
-        self._changed: Chosen | None = None
-        self._held = contextlib.ExitStack()
-        self._files: RunFiles | None = None
-        self.records: list[Record] = []
-        """Records of everything that was measured."""
+    config: Config
+    context: WorkerContext
+    loader: SuiteLoader
+    notify: Callable[[str], None]
+    times: bool
+    save: bool
+    shared: bool  # whether other processes of this session verify on the same device
+    records: list[Record] = field(default_factory=list)
+    _states: dict[_Key, CaseState] = field(default_factory=dict)
+    _verified: set[_Key] = field(default_factory=set)
+    _results: dict[_Key, dict[Entry, tuple[Outcome, Record]]] = field(default_factory=dict)
+    _whole: bool = True
+    _changed: Chosen | None = None
+    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _files: RunFiles | None = None
 
     def select(self, selected: Iterable[PairEntry], *, whole: bool, changed: Chosen | None) -> None:
-        """Take in the entries of the items that were selected.
-
-        `whole` says whether these are all entries of their suites, so that others of the series are missing, and `changed` is the choice
-        of `--pairbench-changed-since`.
-        """
+        """Take in the selected entries; `whole`: these are all of their suites; `changed`: the choice of `--pairbench-changed-since`."""
         self._whole, self._changed = whole, changed
         entries: dict[_Key, dict[Entry, None]] = {}
         planned: dict[_Key, PlannedCase] = {}
@@ -90,10 +63,10 @@ class Bench:
 
     def _key(self, item: PairEntry) -> _Key:
         # Among several processes, each has some items of a case, and does not know which.
-        return (*item.case, item.entry) if self._shared else item.case
+        return (*item.case, item.entry) if self.shared else item.case
 
     def verified(self, item: PairEntry) -> Outcome:
-        """Verify an entry's case, if that was not done, and return the entry's outcome."""
+        """Return an entry's outcome, once its case is verified."""
         key = self._key(item)
         state = self._states[key]
         if key not in self._verified:
@@ -104,7 +77,7 @@ class Bench:
         return replace(state.outcome(item.entry), status=Status.VERIFIED) if verified else state.outcome(item.entry)
 
     def measured(self, item: PairEntry) -> tuple[Outcome, Record]:
-        """Measure an entry's case, if that was not done, and return the entry's outcome and record."""
+        """Return an entry's outcome and record, once its case is measured."""
         key = self._key(item)
         if key not in self._results:
             self.verified(item)
@@ -119,19 +92,17 @@ class Bench:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        """The environment of the device, with what the session was asked for."""
-        if not self._times:
-            return self._asked().put_in(probe_environment(self._context, self._device))
-        environment, load = probe_device(self._context, self._device, self._watch)
+        if not self.times:
+            return self._asked().put_in(probe_environment(self.context, self._device))
+        environment, load = probe_device(self.context, self._device, self._watch)
         return load.put_in(self._asked().put_in(environment))
 
     @functools.cached_property
     def _watch(self) -> HostWatch:
-        return HostWatch(self._device, self._notify)
+        return HostWatch(self._device, self.notify)
 
     @functools.cached_property
     def run(self) -> Run:
-        """This session as a run."""
         return new_run(checkout_of(self._chosen(), self.config))
 
     def close(self) -> None:
@@ -139,17 +110,16 @@ class Bench:
 
         Raises StoreFailedError where the store has not taken all records; the message says where the rest is.
         """
-        kept = None
         try:
             if self._files is not None:
                 for key, state in self._states.items():
                     if key not in self._results and state.planned.case.tier != "edge":
                         state.leave_out_untimed()
-                        state.interrupt(self._context.settings.rounds)
+                        state.interrupt(self.context.settings.rounds)
                         self._results[key] = _keep(self._recorder, state)
         finally:
             files, self._files = self._files, None
-            kept = files.close() if files is not None else None
+            kept = files.close() if files else None
             self._held.close()
         if kept is not None:
             raise StoreFailedError("\n".join(kept.lines()))
@@ -162,20 +132,20 @@ class Bench:
     @functools.cached_property
     def _cases(self) -> CaseByCase:
         device = self._device
-        held = self._held.enter_context(device_lock(device, self._notify, lambda: False, shared=self._shared))
+        held = self._held.enter_context(device_lock(device, self.notify, lambda: False, shared=self.shared))
         assert held
         self.loader.close()
-        if self._times:
+        if self.times:
             # Probed while no worker of ours is on the device: it also finds the processes of others.
             _ = self.environment
-        context = context_for(self._context, self.config, device)
-        return self._held.enter_context(CaseByCase(context, device, times=self._times))
+        context = context_for(self.context, self.config, device)
+        return self._held.enter_context(CaseByCase(context, device, times=self.times))
 
     @functools.cached_property
     def _recorder(self) -> Recorder:
         writer = None
-        if self._save:
-            self._files = RunFiles(self.run, self.config.store, self._notify)
+        if self.save:
+            self._files = RunFiles(self.run, self.config.store, self.notify)
             writer = self._files.writer(self.loader.device)
         return Recorder(run=self.run, environment=self.environment, records=self.records, writer=writer)
 
@@ -187,13 +157,10 @@ class Bench:
             nothing = frozenset[str]()
             return Requested(select=(), suites=nothing, tiers=nothing, modes=nothing)
         asked = requested_of(self._chosen(), self.loader.device, self.config.settings)
-        if self._changed is not None:
-            return asked
-        return replace(asked, select=tuple((suite, None) for suite in sorted(asked.suites)))
+        return asked if self._changed else replace(asked, select=tuple((one, None) for one in sorted(asked.suites)))
 
 
 def _only(planned: PlannedCase, entries: Iterable[Entry]) -> PlannedCase:
-    """Return a case with some of its entries, in its own order."""
     kept = set(entries)
     return replace(
         planned,

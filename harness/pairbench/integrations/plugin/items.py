@@ -29,7 +29,7 @@ class SuiteLoader:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
 
     def __init__(self, config: Config, context: WorkerContext, device: str, files: Iterable[Path]) -> None:
-        """Start the worker, and have it load the suites that pytest will come to while pytest goes on."""
+        """Start the worker, which loads the suites that pytest will come to while pytest goes on."""
         self._config = config
         self._settings = replace(context.settings, tiers=TIERS)
         self._selector = device
@@ -43,26 +43,21 @@ class SuiteLoader:
         return self._thread.submit(self._scout.describe, shown(path, self._config), path.resolve())
 
     def close(self) -> None:
-        """End the worker."""
         self._thread.shutdown(cancel_futures=True)
         self._scout.__exit__()
 
     @functools.cached_property
     def devices(self) -> tuple[Device, ...]:
-        """All devices of the machine, the CPU last."""
         return self._devices.result()
 
     @functools.cached_property
     def device(self) -> Device:
-        """The device to measure."""
         return pick_devices(self._selector, self.devices)[0]
 
     def tiers(self) -> tuple[str, ...]:
-        """Return the tiers that are run by default."""
         return tiers_for(self.device, self._config.settings, edge=True)
 
     def plan(self, path: Path) -> tuple[PlannedCase, ...]:
-        """Return every case of a suite file."""
         loaded = (self._loading.get(path.resolve()) or self._load(path)).result()
         if isinstance(loaded, BrokenSuite):
             raise SuiteError(loaded.reason)
@@ -70,31 +65,25 @@ class SuiteLoader:
         return make_plan(loaded, (), equipment_of(self.device, self.devices), self._settings, Subset()).cases
 
     def survey(self) -> Survey:
-        """Return everything that was loaded."""
         operators = itertools.chain.from_iterable(self._operators.values())
         return Survey(devices=self.devices, operators=tuple(operators), broken=())
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairEntry:
-    """An entry of a case, with the case that it belongs to."""
-
     planned: PlannedCase
     entry: Entry
 
     @property
     def case(self) -> tuple[str, str]:
-        """The suite and key of the case."""
         return self.planned.operator.suite, self.planned.case.key
 
     @property
     def timed(self) -> bool:
-        """Whether the entry is timed, and not verified alone."""
         return self.planned.case.tier != "edge" and self.entry not in self.planned.untimed
 
     @property
     def skipped(self) -> str | None:
-        """Why the entry cannot run on this machine; None where it can."""
         return self.planned.skipped.get(self.entry)
 
 
@@ -121,7 +110,6 @@ class SampledClock:
         self._now = 0.0
 
     def __call__(self) -> float:
-        """Return the time in seconds."""
         return self._now
 
     def play(self, benchmark: Any, samples_ns: Sequence[float]) -> None:
@@ -142,11 +130,9 @@ class SuiteFile(pytest.File):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.fixtures: dict[bool, Any] = {}
-        """pytest's knowledge of the fixtures of items that are timed, and of those that are not."""
+        self.fixtures: dict[bool, Any] = {}  # pytest's knowledge of the fixtures of items that are timed, or are not
 
     def collect(self) -> Iterator["PairItem"]:
-        """Yield the items; those of a case stand together, its baseline first."""
         try:
             planned = self.config.stash[LOADER].plan(self.path)
         except PairbenchError as error:
@@ -198,7 +184,6 @@ class PairItem(pytest.Function):
         super().setup()
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
-        """Return where the operator is declared."""
         return self.path, _lines(self.path).get(self.pair.planned.operator.name, 1) - 1, self.name
 
 
@@ -237,7 +222,9 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
                 benchmark.pedantic(functools.partial(_judge, bench.verified(pair)))
                 return
             outcome, record = bench.measured(pair)
-            benchmark.param, benchmark.params = pair.planned.case.key, _parameters(pair)
+            case, operator, entry = pair.planned.case, pair.planned.operator.name, pair.entry
+            named = {"operator": operator, "implementation": entry.implementation, "mode": entry.mode}
+            benchmark.param, benchmark.params = case.key, {**dict(case.axes), **named}
             latency, rounds = samples_to_play(outcome, record, config.getoption("pairbench_latency"))
             played = {SAMPLES_OF: latency, ROUND_SIZES: [len(samples) for samples in rounds]}
             benchmark.extra_info.update(extra_info_of(record), **played)
@@ -252,23 +239,13 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
 
 
 def samples_to_play(outcome: Outcome, record: Record, wanted: str | None) -> tuple[str, list[list[float]]]:
-    """Return the latency that pytest-benchmark is to show, `device` or `call`, and its samples in ns of each round.
-
-    `wanted` is the value of `--pairbench-latency`; without one it is the latency that is the record's result.
-    """
+    """Return the latency to show, `device` or `call`, as wanted or as the record's result is, and its samples in ns of each round."""
     from pairbench.analyze.latencies import sampled_rounds
     from pairbench.model.latency import CALL, DEVICE, result_of
 
     rounds = sampled_rounds(outcome)
     latency = DEVICE if DEVICE in rounds and result_of(record) is DEVICE and wanted != CALL.name else CALL
     return latency.name, rounds[latency]
-
-
-def _parameters(pair: PairEntry) -> dict[str, object]:
-    """Return the parameters that `--benchmark-group-by=param:NAME` can group by."""
-    planned, entry = pair.planned, pair.entry
-    ours = {"operator": planned.operator.name, "implementation": entry.implementation, "mode": entry.mode}
-    return {**dict(planned.case.axes), **ours}
 
 
 class _UnverifiedError(Exception):
@@ -280,7 +257,6 @@ class _UnverifiedError(Exception):
 
 
 def _judge(outcome: Outcome) -> None:
-    """Raise where an outcome is bad or skipped."""
     skipped = outcome.status is Status.SKIPPED
     if outcome.status.bad or skipped:
         reason = outcome.reason or "no reason is known"

@@ -29,15 +29,11 @@ class SuiteFiles:
     top level.
     """
 
-    listed: tuple[Path, ...]
-    """The suite files that the settings list, those in folders below a listed one included."""
-    named: tuple[Path, ...]
-    """Files and folders of the command line."""
-    test_patterns: tuple[str, ...]
-    """Patterns of test files, pytest's `python_files`."""
+    listed: tuple[Path, ...]  # the suite files that the settings list, those in folders below a listed one included
+    named: tuple[Path, ...]  # files and folders of the command line
+    test_patterns: tuple[str, ...]  # patterns of test files, pytest's `python_files`
 
     def takes(self, file: Path) -> bool:
-        """Return whether a file is a suite."""
         file = file.resolve()  # pytest keeps links as they are
         if file.suffix != ".py" or not file.is_file():
             return False
@@ -50,7 +46,6 @@ class SuiteFiles:
         return _MENTIONS.search(text) is not None and (named or _assigns_an_operator(text))
 
     def is_test(self, file: Path) -> bool:
-        """Return whether pytest would collect a file as one of tests if nobody named it."""
         matches = any(fnmatch.fnmatch(file.name, pattern) for pattern in self.test_patterns)
         return matches or file.name in ("conftest.py", "__init__.py")
 
@@ -75,40 +70,21 @@ def _assigns_an_operator(text: str) -> bool:
     return "Operator" in names
 
 
-_UNSTEADY = ("hz_actual", "hz_actual_friendly")
-"""The CPU's clock at the moment: no two files would come from equal machines."""
-
-
 def of_device(storage: str, device: Device) -> str:
-    """Return the folder of a device's files in a storage of pytest-benchmark, which by itself keeps those of all GPUs in one series.
-
-    A storage that is a URI of something else than a folder is returned as it is.
-    """
+    """Return a device's folder in a storage of pytest-benchmark, which keeps all GPUs in one series; another URI stays as it is."""
     scheme, separator, path = storage.rpartition("://")
     return f"{scheme}{separator}{PurePosixPath(path) / device.slug}" if scheme in ("", "file") else storage
 
 
-def describe_machine(machine_info: dict[str, Any], columns: Mapping[str, Any]) -> None:
-    """Add an environment to pytest-benchmark's description of the machine, and remove values that are never twice the same."""
-    from pairbench.features.exchange.pytest_benchmark import KEY, steady
-
-    machine_info[KEY] = steady(columns)
-    if isinstance(machine_info.get("cpu"), dict):
-        for name in _UNSTEADY:
-            machine_info["cpu"].pop(name, None)
-
-
 def refuse_unlike(machine_info: Mapping[str, Any], compared: Mapping[str, Any]) -> None:
-    """Refuse to compare with a file of another device."""
     from pairbench.features.exchange.pytest_benchmark import KEY
 
-    ours, theirs = machine_info.get(KEY), compared.get("machine_info", {}).get(KEY)
-    if not isinstance(ours, dict) or not isinstance(theirs, dict):
-        return
-    if ours.get("device_name") != theirs.get("device_name"):
+    both = machine_info.get(KEY), compared.get("machine_info", {}).get(KEY)
+    ours, theirs = (machine.get("device_name") if isinstance(machine, dict) else None for machine in both)
+    if all(isinstance(machine, dict) for machine in both) and ours != theirs:
         raise UsageError(
-            f"--benchmark-compare: the file of {compared.get('datetime', 'unknown time')} was measured on {theirs.get('device_name')}, "
-            f"this is {ours.get('device_name')}; only runs of one device model can be compared"
+            f"--benchmark-compare: the file of {compared.get('datetime', 'unknown time')} was measured on {theirs}, "
+            f"this is {ours}; only runs of one device model can be compared"
         )
 
 
@@ -121,7 +97,6 @@ MARKERS = {
     "headline": "a case behind a published claim",
     "gpu": "needs a GPU",
 }
-"""Markers of collected pairs, each with its meaning."""
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -175,15 +150,11 @@ def add_options(parser: pytest.Parser) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of a session that has pairs in it."""
-
     config: Config
     files: SuiteFiles
     device: str
-    reference: str | None
-    """The reference of the gate; None without a gate."""
-    changed_since: str | None
-    """The commit since which operators must have changed; None to take all."""
+    reference: str | None  # the reference of the gate; None without a gate
+    changed_since: str | None  # the commit since which operators must have changed; None to take all
     save: bool
 
     @classmethod

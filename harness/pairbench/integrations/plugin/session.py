@@ -5,7 +5,7 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,7 @@ from _pytest.runner import runtestprotocol
 from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile, SuiteLoader
-from pairbench.integrations.plugin.options import Options, describe_machine, of_device
+from pairbench.integrations.plugin.options import Options, of_device
 from pairbench.model.text import safe
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, make_context, store_of
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
     from pairbench.workflow.confirm import Confirmed
 
-_MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
-"""A second's worth of importing, done while the first worker loads torch."""
-
-GATE_FAILED = pytest.ExitCode.USAGE_ERROR
-"""The exit code of a gate that could not judge: pytest's 4, with which failures of the harness exit, too."""
+GATE_FAILED = pytest.ExitCode.USAGE_ERROR  # of a gate that could not judge: 4, as other failures of the harness
 
 
 class HeldReports:
@@ -54,9 +50,9 @@ class HeldReports:
         from pairbench.model.comparison import GateOutcome
 
         regressed = {
-            (change.series.suite, change.series.case, change.series.implementation, change.series.mode): change.reason
+            (series.suite, series.case, series.implementation, series.mode): change.reason
             for change in (comparison.changes if comparison else ())
-            if change.outcome is GateOutcome.REGRESSION
+            if change.outcome is GateOutcome.REGRESSION and (series := change.series)
         }
         held, self._held = self._held, []
         for item, reports in held:
@@ -76,32 +72,21 @@ def _log(item: PairItem, reports: Iterable[pytest.TestReport]) -> None:
 
 @dataclass(kw_only=True)
 class PluginSession:
-    """Everything that is open for the length of a pytest session."""
-
     options: Options
     context: WorkerContext
     loader: SuiteLoader
     config: pytest.Config
     opened: contextlib.ExitStack
-    tiers: frozenset[str] = frozenset()
-    """Tiers that are run; empty until pytest has collected."""
+    tiers: frozenset[str] = frozenset()  # tiers that are run; empty until pytest has collected
     changed: Chosen | None = None
     """The operators that have changed since a commit, and a control; None without `--pairbench-changed-since`."""
     judged: "Confirmed | None" = None
-    no_verdict: str | None = None
-    """Why there is no verdict although there should be one."""
-    held: HeldReports | None = None
-    """Reports of tests that the gate has yet to judge; None without a gate."""
+    no_verdict: str | None = None  # why there is no verdict although there should be one
+    held: HeldReports = field(default_factory=HeldReports)
 
     @classmethod
     def open(cls, config: pytest.Config, options: Options, files: Iterable[Path]) -> Self:
-        """Start what collection needs, and refuse options that cannot be followed.
-
-        Args:
-            config: pytest's.
-            options: The session's options.
-            files: The suites in reach.
-        """
+        """Start what collection of some suites needs, and refuse options that cannot be followed."""
         with contextlib.ExitStack() as stack:
             suites = tuple(files)
             describes = config.option.collectonly
@@ -109,7 +94,8 @@ class PluginSession:
             loader = SuiteLoader(options.config, context, options.device, suites)
             stack.callback(loader.close)
             if not describes:
-                for module in _MEANWHILE:
+                # A second's worth of importing, done while the first worker loads torch.
+                for module in ("pairbench.integrations.plugin.bench", "scipy.special"):
                     importlib.import_module(module)
             device = loader.device  # fails before anything else where there is no such device
             _check_reference(options)
@@ -121,19 +107,17 @@ class PluginSession:
 
     @functools.cached_property
     def bench(self) -> "Bench":
-        """The bench that measures, made when it is first asked for."""
         from pairbench.integrations.plugin.bench import Bench
 
         shared = hasattr(self.config, "workerinput")  # one of pytest-xdist's processes
         switches = ("benchmark_disable", "benchmark_skip", "collectonly")
+        able = self.config.pluginmanager.hasplugin("benchmark") and not any(map(self.config.getoption, switches))
         bench = Bench(
-            self.options.config,
-            self.context,
-            self.loader,
-            _notify(self.config),
-            times=not shared
-            and self.config.pluginmanager.hasplugin("benchmark")
-            and not any(map(self.config.getoption, switches)),
+            config=self.options.config,
+            context=self.context,
+            loader=self.loader,
+            notify=_notify(self.config),
+            times=able and not shared,
             save=self.options.save,
             shared=shared,
         )
@@ -142,11 +126,9 @@ class PluginSession:
         return bench
 
     def close(self) -> None:
-        """End every worker."""
         self.opened.close()
 
     def header(self) -> str:
-        """Return a line on the device, the rounds and the store."""
         device, settings = self.loader.device, self.options.config.settings
         store = f", kept in {self.options.config.shown_store}" if self.options.save else ""
         return f"pairbench: {device.selector} ({device.name}), {settings.rounds} rounds{store}"
@@ -198,7 +180,6 @@ class PluginSession:
         return narrowed is None or key in narrowed.changed or narrowed.control.get(key) == item.pair.planned.case.key
 
     def select(self, items: list[pytest.Item]) -> None:
-        """Take in the items that are left after every selection."""
         if self.config.option.collectonly:
             return
         chosen = [item for item in items if isinstance(item, PairItem)]
@@ -212,11 +193,9 @@ class PluginSession:
         self.bench.select([item.pair for item in chosen], whole=whole, changed=self.changed)
 
     def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run a test whose outcome the gate decides, and return whether it is such a test."""
+        """Run a test whose outcome the gate decides; return whether it is such a test."""
         if self.options.reference is None or not isinstance(item, PairItem):
             return False
-        if self.held is None:
-            self.held = HeldReports()
         self.held.run(item, nextitem)
         return True
 
@@ -230,8 +209,7 @@ class PluginSession:
         try:
             return self._judge(session)
         finally:  # also where the session was stopped: tests that ran are reported
-            if self.held is not None:
-                self.held.release(self.judged.judged.comparison if self.judged else None)
+            self.held.release(self.judged.judged.comparison if self.judged else None)
 
     def _judge(self, session: pytest.Session) -> int | None:
         try:
@@ -265,7 +243,6 @@ class PluginSession:
         return confirm_run(request, self.bench.run.run_id, reference=reference, quiet_only=True)
 
     def summarise(self, terminal: Any) -> None:
-        """Print the verdicts, and the precision of float32 products."""
         if BENCH in self.config.stash and self.bench.records:
             from pairbench.report.rows import precision_remark
 
@@ -286,23 +263,26 @@ class PluginSession:
             terminal.write_line(safe(f"pairbench: {note}"))
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
-        """Add the environment to pytest-benchmark's description of the machine."""
-        from pairbench.features.exchange.pytest_benchmark import machine_info_of
+        from pairbench.features.exchange.pytest_benchmark import KEY, machine_info_of, steady
 
-        describe_machine(machine_info, machine_info_of(self.bench.environment))
+        machine_info[KEY] = steady(machine_info_of(self.bench.environment))
+        if isinstance(cpu := machine_info.get("cpu"), dict):
+            for name in (
+                "hz_actual",
+                "hz_actual_friendly",
+            ):  # the clock at the moment: no two files would come from equal machines
+                cpu.pop(name, None)
 
     def complete(self, output_json: dict[str, Any]) -> None:
         """Add to a file of pytest-benchmark the values that `pairbench import` needs besides."""
         from pairbench.features.exchange.pytest_benchmark import KEY, extra_info_of, run_info_of
 
-        records = self.bench.records
-        if not records:
-            return
-        output_json[KEY] = {
-            "environment": records[0].environment,
-            "run": run_info_of(records[0]),
-            "not_measured": [extra_info_of(record) for record in records if record.call_p50_ns is None],
-        }
+        if records := self.bench.records:
+            output_json[KEY] = {
+                "environment": records[0].environment,
+                "run": run_info_of(records[0]),
+                "not_measured": [extra_info_of(record) for record in records if record.call_p50_ns is None],
+            }
 
 
 def _notify(config: pytest.Config) -> Callable[[str], None]:
@@ -320,8 +300,6 @@ def _notify(config: pytest.Config) -> Callable[[str], None]:
 
 
 class _MessageProgress(PlainProgress):
-    """Progress that is printed through pytest's terminal."""
-
     def __init__(self, notify: Callable[[str], None]) -> None:
         super().__init__()
         self._notify = notify

@@ -14,19 +14,13 @@ _HEAD = re.compile(r"(?:#!/.+\n)?# For: (?P<purpose>.+)\n# File: (?P<place>\S+)\
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A file for a CI system, or a cluster."""
-
-    name: str
-    """Names of the system and of its runner's device, such as github-cpu."""
-    purpose: str
-    """The file's first line: where it runs and what it does there."""
-    place: str
-    """The file's second line: its path in a repository."""
+    name: str  # names of the system and of its runner's device, such as github-cpu
+    purpose: str  # the file's first line: where it runs and what it does there
+    place: str  # the file's second line: its path in a repository
     text: str
 
 
 def recipes() -> tuple[Recipe, ...]:
-    """Return all recipes by name."""
     read: list[Recipe] = []
     for file in sorted(files(__name__).iterdir(), key=str):
         if file.name.endswith((".yml", ".sh")):
@@ -38,7 +32,6 @@ def recipes() -> tuple[Recipe, ...]:
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe of that name."""
     known = {one.name: one for one in recipes()}
     if name not in known:
         raise SelectionError(f"there is no recipe {name!r}, expected one of {', '.join(known)}")
