@@ -28,11 +28,7 @@ def keep_what_is_there() -> None:
 
 @contextlib.contextmanager
 def no_collection(*, collect: bool = True) -> Iterator[None]:
-    """Keep the garbage collector away from samples and captures.
-
-    Args:
-        collect: Collect what there is before.
-    """
+    """Keep the garbage collector away from samples and captures; with `collect`, collect first."""
     if collect:
         gc.collect()
     gc.disable()

@@ -45,7 +45,7 @@ class Heartbeat:
 
     @property
     def running(self) -> int:
-        """Return the index of the entry that is blamed now."""
+        """Index of the entry that is blamed now."""
         return self._index[0]
 
     @contextmanager

@@ -76,7 +76,7 @@ class CaseJob:
     case: Case
     entries: tuple[Entry, ...]
     hashes: tuple[str, ...] = ()
-    """Hashes of the described operator, which the code that the worker loads must have; none where nothing is recorded."""
+    """Hashes of the described operator, which the loaded code must have; empty where nothing is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class TimeCase(CaseJob):
     thorough: bool = False
     """Whether a later round is judged like the first one, because entries ended in the round before: more calls of the others fit now."""
     earlier_ns: tuple[float, ...] = ()
-    """How quick the calls of each entry were in earlier rounds, in ns; empty in the first one."""
+    """Quickest call of each entry in earlier rounds, in ns; empty in the first round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class TakeBlock:
     """Asks for one block of the open case: a `TakenBlock`, after which the worker's device is idle."""
 
     lead_in: tuple[int, ...]
-    """Untimed calls before each sample, one number for each entry of the open case, in order; both sides make the same."""
+    """Untimed calls before each sample, for each entry of the open case in order; both sides make the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class BreakDownCase(CaseJob):
     """Asks for the `Breakdown` of each entry."""
 
     trace: Path | None
-    """The file that gets the profiler's trace of the one entry; None to keep no trace."""
+    """File for the profiler's trace of the one entry; None keeps no trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,32 +215,9 @@ class JudgeTimed:
     """The seed of the first set of values, where it was drawn for this round."""
 
 
-AnyCaseJob = (
-    VerifyCase
-    | TimeCase
-    | HoldCase
-    | ProfileCase
-    | FingerprintOutputs
-    | SaveOutputs
-    | CompareOutputs
-    | BreakDownCase
-    | DivergeCase
-)
-
-
-Job = (
-    FindDevices
-    | Wait
-    | Describe
-    | Probe
-    | Diagnose
-    | AnyCaseJob
-    | TakeBlock
-    | CloseCase
-    | CompareInputs
-    | JudgeOutputs
-    | JudgeTimed
-)
+InCase = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
+"""Jobs about the case that an earlier job opened or holds."""
+Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | InCase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +231,7 @@ class ParentLine(Protocol):
     """A worker's line to its parent, while the worker is at a job."""
 
     outputs: int | None
-    """Open file of the memory that outputs go through, on their way to a judge outside."""
+    """Open file of the memory through which outputs go to a judge outside."""
 
     def ask(self, message: Any) -> Any:
         """Send a message and return the answer."""
@@ -383,7 +360,7 @@ class Opened:
     """Every entry of the case is ready and warm."""
 
     lead_in: tuple[int, ...]
-    """Untimed calls that this worker would make before each sample, one number for each entry, in order."""
+    """Untimed calls that this worker would make before each sample, for each entry in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -392,7 +369,6 @@ class TakenBlock:
 
     call_ns: tuple[float, ...]
     device_ns: tuple[float | None, ...]
-    """Device latencies; None for an entry that has none."""
     throttled: int
     """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
     rested_s: float
