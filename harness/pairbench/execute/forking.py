@@ -56,7 +56,6 @@ def send_request(control: socket.socket, request: ForkRequest) -> socket.socket:
 
 
 def send_farewell(control: socket.socket) -> None:
-    """Say that nothing more will be asked for."""
     with contextlib.suppress(OSError):  # the server has ended
         control.sendall(b".")
 

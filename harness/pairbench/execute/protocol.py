@@ -81,10 +81,7 @@ class CaseJob:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyCase(CaseJob):
-    """Asks for a `Verification` of each entry, and then an `ImpostorResult` of each impostor.
-
-    In the heartbeat the declared impostors are numbered on from the entries.
-    """
+    """Asks for a `Verification` of each entry, then an `ImpostorResult` of each impostor; the heartbeat numbers declared impostors after the entries."""
 
     automatic_impostors: bool
     declared_impostors: tuple[str, ...]
@@ -116,10 +113,7 @@ class ProfileCase(CaseJob):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCase(TimeCase):
-    """Asks to make a case ready and warm for interleaved timing with another worker: `Opened`, if every entry gets there.
-
-    The case stays open until it is closed, or until a job comes that is not part of interleaved timing.
-    """
+    """Asks for `Opened` once all entries are warm for interleaved timing; the case stays open until it is closed or another kind of job comes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +199,7 @@ class TimeAlone(TimeCase):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeTimed:
-    """Asks the judge for an `Ended` of each entry whose timed calls are wrong, or too quick on values that they have seen.
-
-    Until it is done the judge sends each `Request` that is to be answered by the worker that timed them.
-    """
+    """Asks the judge for an `Ended` of each entry whose timed calls are wrong or too quick on seen values; the worker that timed them answers its `Request`s."""
 
     timed: "TimedCase"
     first_seed: int | None
@@ -216,7 +207,6 @@ class JudgeTimed:
 
 
 InCase = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
-"""Jobs about the case that an earlier job opened or holds."""
 Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | InCase
 
 
@@ -233,9 +223,7 @@ class ParentLine(Protocol):
     outputs: int | None
     """Open file of the memory through which outputs go to a judge outside."""
 
-    def ask(self, message: Any) -> Any:
-        """Send a message and return the answer."""
-
+    def ask(self, message: Any) -> Any: ...
     def send(self, message: Any) -> None:
         """Send a message that has no answer."""
 
@@ -260,7 +248,6 @@ class Judged:
     mismatch: str | None
     correctness: Correctness | None = None
     note: str | None = None
-    """What is to be said of an entry that is right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +294,6 @@ class TimedCase:
     entries: tuple[TimedEntry, ...]
     measuring_s: float
     sets: int
-    """Number of sets of values."""
 
 
 @dataclass(frozen=True, kw_only=True)

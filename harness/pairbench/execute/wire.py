@@ -86,13 +86,10 @@ def _fields(message: Any, numbers: bytearray) -> dict[str, Any]:
         value = getattr(message, field.name)
         # What a driver gives may be of a class of its own, and is a text to everybody who compares or stores it.
         free = "Any" in str(field.type)
-        found[field.name] = json.loads(json.dumps(value, default=str)) if free else _field(value, numbers)
+        found[field.name] = (
+            json.loads(json.dumps(value, default=str)) if free else _pack(value, numbers) or _plain(value, numbers)
+        )
     return found
-
-
-def _field(value: Any, numbers: bytearray) -> Any:
-    packed = _pack(value, numbers)
-    return _plain(value, numbers) if packed is None else packed
 
 
 def _pack(value: Any, numbers: bytearray) -> dict[str, Any] | None:
@@ -170,7 +167,6 @@ def _checked(value: Any, kinds: tuple[type, ...]) -> Any:
 
 
 def _within(value: int) -> int:
-    """Return a number that a table can hold."""
     if not -(2**63) <= value < 2**63:
         raise OverflowError("an integer of more than 64 bits")
     return value

@@ -27,12 +27,9 @@ class Budget:
     """The time that is left, and the seconds that cases take."""
 
     deadline: float
-    """End of the run by `clock`."""
     seconds: float
-    """Length of the whole budget."""
     rounds: int
     case_seconds: float
-    """Usual seconds of a case in a round."""
     clock: Callable[[], float] = time.monotonic
     start_s: float = 5.0
     """Seconds until a batch's round workers are ready; a guess until the first batch."""
@@ -65,8 +62,6 @@ class Budget:
 
 
 class BudgetedCases:
-    """Takes the cases of a session through the stages within a budget."""
-
     def __init__(self, budget: Budget, width: Callable[[CaseState], float | None], target: float) -> None:
         """Take the half-width of a case's log speedup, widest over its variants, from `width`; up to `target` a case is precise."""
         self._budget = budget
@@ -135,7 +130,6 @@ class BudgetedCases:
         return budget.clock() + coming_s + verify_s + budget.rest_s(verify_s) <= until
 
     def _sharpen(self, session: DeviceSession) -> None:
-        """Time the widest cases again until all are precise or the time is up."""
         budget, number = self._budget, self._budget.rounds
         start_s = budget.start_s
         while states := self._widest(session, budget.left() - start_s):

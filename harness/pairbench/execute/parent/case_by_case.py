@@ -1,6 +1,6 @@
 """The stages of a run on one device, taken case by case in the order in which somebody asks, as pytest does."""
 
-from typing import Self
+from contextlib import AbstractContextManager
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, judge_of, wait_for
@@ -8,7 +8,7 @@ from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
 
 
-class CaseByCase:
+class CaseByCase(AbstractContextManager["CaseByCase"]):
     """Workers that stay for the whole run: one verifies, one profiles and never times, and each round has its own.
 
     A round is a process of its own, as in `Session`, only that the rounds of a case follow one another at once. Of all
@@ -29,9 +29,6 @@ class CaseByCase:
         if times:
             for workers in self._timing():
                 workers.get()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         close_all((self._verifier, *self._timing()))

@@ -34,7 +34,6 @@ class CaseState:
     inputs_s: float = 0.0
     """Seconds of making its inputs, where that was long."""
     spent_s: float = 0.0
-    """Seconds of all stages so far."""
 
     def __post_init__(self) -> None:
         self.start_over()
@@ -50,7 +49,6 @@ class CaseState:
         return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry not in self.verified)
 
     def timed(self) -> tuple[Entry, ...]:
-        """Return the entries that were verified and are to be timed."""
         return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry in self.verified)
 
     def wrong(self) -> tuple[Entry, ...]:
@@ -58,7 +56,6 @@ class CaseState:
         return tuple(entry for entry, (status, _) in self.ended.items() if status.bad)
 
     def leave_out_untimed(self) -> None:
-        """End the entries that were to be verified and no more."""
         for entry, reason in self.planned.untimed.items():
             self.end(entry, Status.SKIPPED, reason)
 
@@ -72,7 +69,6 @@ class CaseState:
                 self.end(baseline, Status.SKIPPED, NOTHING_RIGHT)
 
     def take(self, result: object, job: CaseJob, log_line: Callable[[str], str | None]) -> None:
-        """Take in one result of a job about this case."""
         match result:
             case Ended(entry=None):
                 self.blame(NOBODY, result.status, result.reason, job)
@@ -100,7 +96,6 @@ class CaseState:
         return sum(len(part) for part in parts)
 
     def untried_impostors(self) -> tuple[str, ...]:
-        """Return the declared impostors without a result."""
         tried = {result.impostor for result in self.impostors if result.declared}
         return tuple(impostor.name for impostor in self.planned.operator.impostors if impostor.name not in tried)
 
@@ -157,7 +152,6 @@ class CaseState:
 
 
 def unprofiled(entry: Entry, reason: str) -> Profile:
-    """Return the profile of an entry whose profiling failed."""
     return Profile(
         entry=entry, launches=Launches(status="unavailable", reason=reason), reason=f"not profiled: {reason}"
     )

@@ -19,7 +19,6 @@ _PART, _BEYOND_NS = 0.01, 1e6
 _EXPLAINED, _BEYOND_TURN_NS = 0.5, 1e6
 """Part of the latency that an entry reports, and ns, by which its turns may be longer than its calls and the other entries' overhead."""
 _TURNS = 5
-"""Turns of an entry that are enough to tell."""
 
 
 class CulpritUnknownError(Exception):

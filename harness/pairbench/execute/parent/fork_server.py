@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_farewell, send_request
 from pairbench.execute.orphans import kill_orphans, mark
@@ -28,7 +28,6 @@ Server = subprocess.Popen[bytes]
 
 
 def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
-    """Start a fork server, and return the line on which it takes requests."""
     ours, theirs = socket.socketpair()
     with theirs:
         module = "pairbench.execute.worker.fork_server"
@@ -67,7 +66,6 @@ class Forked:
         return self._code is not None or self._told()
 
     def _told(self) -> bool:
-        """Return whether something can be read from the server."""
         return self._line.fileno() >= 0 and bool(select.select([self._line], [], [], 0)[0])
 
     def wait(self) -> int:
@@ -84,7 +82,6 @@ class Forked:
         return self._code
 
     def kill(self) -> None:
-        """Have the process killed with everything that it started."""
         if self._line.fileno() < 0:
             return
         with contextlib.suppress(OSError):
@@ -117,7 +114,6 @@ class ForkServer:
         return Forked(line, self._process)
 
     def close(self) -> None:
-        """End the server, and with it what it has forked."""
         send_farewell(self._control)
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -128,7 +124,7 @@ class ForkServer:
         self._process.wait()
 
 
-class ForkServers:
+class ForkServers(AbstractContextManager["ForkServers"]):
     """Starts each worker by a fork. A context manager: its servers end with it, or with this process, however that ends."""
 
     def __init__(self, *, yielding: bool = True) -> None:
@@ -137,15 +133,11 @@ class ForkServers:
         self._servers: dict[tuple[str, frozenset[tuple[str, str]]], ForkServer] = {}
         self._turn = threading.Lock()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         for server in self._servers.values():
             server.close()
 
     def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
-        """Start the server of an environment, which then loads torch."""
         with self._turn:
             self._server(environment, preload)
 

@@ -125,12 +125,9 @@ class Interleaving:
 
     def ahead(self, rounds: int) -> RoundWorkers:
         """Return two workers for each round of timing, which now begin to load torch."""
-
-        def party() -> tuple[Workers, Workers]:
-            before, now = (Workers(context, self._device, timed=True) for context in self._sites)
-            return before, now
-
-        return RoundWorkers(party, rounds)
+        return RoundWorkers(
+            lambda: tuple(Workers(context, self._device, timed=True) for context in self._sites), rounds
+        )
 
     def _leave_out(self, twin: SharedCase) -> None:
         both = twin.both()

@@ -42,7 +42,8 @@ class _Verifying:
 
     def results(self) -> Iterator[Any]:
         job, ended = self._job, False
-        hold = protocol.HoldCase(**_about(job), automatic_impostors=job.automatic_impostors)
+        about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.CaseJob)}
+        hold = protocol.HoldCase(**about, automatic_impostors=job.automatic_impostors)
         with _to_the_end(self._judge):
             for result in self._judge.request(hold, self._worker.outputs):
                 ended |= isinstance(result, protocol.Ended)
@@ -80,19 +81,16 @@ class _Verifying:
     def _verified(self, told: Verification) -> Verification | protocol.Ended:
         index = self._job.entries.index(told.entry)
         verdict, reason = self._verdicts.get(index), told.reason or ""
+        unsaid = protocol.JUDGED_OUTSIDE in reason
         if isinstance(verdict, protocol.Ended):
             return protocol.Ended(entry=told.entry, status=verdict.status, reason=verdict.reason)
         if verdict is not None and verdict.mismatch:
-            reason = (
-                reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch)
-                if protocol.JUDGED_OUTSIDE in reason
-                else verdict.mismatch
-            )
+            reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
         if told.status is Status.VERIFIED and verdict is not None and self._seeds[index] >= _SEEDS:
             note = "; ".join(filter(None, [verdict.note, told.reason]))
             return dataclasses.replace(told, reason=note or None, correctness=verdict.correctness)
-        if told.status is Status.VERIFIED or protocol.JUDGED_OUTSIDE in reason:
+        if told.status is Status.VERIFIED or unsaid:
             return protocol.Ended(
                 entry=told.entry, status=Status.FAILED, reason="its worker did not send its outputs to be judged"
             )
@@ -201,7 +199,3 @@ def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutpu
 
 def _is_right(verdict: protocol.Judged | protocol.Ended) -> bool:
     return isinstance(verdict, protocol.Judged) and verdict.mismatch is None
-
-
-def _about(job: protocol.VerifyCase) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in ("path", "operator", "case", "entries", "hashes")}

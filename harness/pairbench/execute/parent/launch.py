@@ -73,8 +73,6 @@ Launcher = FreshInterpreters | ForkServers
 
 
 class Launchers(NamedTuple):
-    """The launchers of a run's workers."""
-
     shared: Launcher = FreshInterpreters()
     """Starts workers that may share what they have loaded, and where it lies in memory."""
     alone: Launcher = FreshInterpreters()

@@ -102,16 +102,12 @@ def _details(process: Path, since: float) -> str:
     with contextlib.suppress(OSError):  # another user's
         told.append(f"in {printable(str(process.joinpath('cwd').readlink()))}")
     if user != os.getuid():
-        told.append(f"of user {_name_of(user)}")
+        name = str(user)
+        with contextlib.suppress(KeyError):
+            name = pwd.getpwuid(user).pw_name
+        told.append(f"of user {name}")
     seconds = max(0, round(time.time() - since))
     return f" ({' '.join(told)}, since {time.strftime('%H:%M:%S', time.localtime(since))}, {seconds // 60} min {seconds % 60} s ago)"
-
-
-def _name_of(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
 
 
 def _open(name: str) -> int:

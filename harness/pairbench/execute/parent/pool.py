@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.forking import Preload
@@ -72,7 +73,7 @@ def available_memory(fraction: float) -> int:
     return int(free * fraction)
 
 
-class WorkerProcess:
+class WorkerProcess(AbstractContextManager["WorkerProcess"]):
     """One worker. Use it as a context manager; it is killed at the end, with whatever it has started."""
 
     def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
@@ -100,9 +101,6 @@ class WorkerProcess:
         config = WorkerConfig(device=device, settings=context.settings, memory_bytes=memory_bytes, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
             self._line.send(config, lambda: False)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -150,12 +148,10 @@ class WorkerProcess:
             status, reason = self._end()
             self.close()
             raise WorkerEndedError(self._running(), status, reason) from None
-        except WorkerEndedError as error:
+        except (WorkerEndedError, InterruptedRunError) as error:
             self.close()
-            error.index = self._running()
-            raise
-        except InterruptedRunError:
-            self.close()
+            if isinstance(error, WorkerEndedError):
+                error.index = self._running()
             raise
 
     def _end(self) -> tuple[Status, str]:
@@ -254,7 +250,7 @@ def _resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class Workers:
+class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None
@@ -276,9 +272,6 @@ class Workers:
         self._owned = judge if owns_judge else None
         self._start = functools.partial(WorkerProcess, context, device, interpret=interpret, timed=timed)
         self._worker: WorkerProcess | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,7 +5,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Self
+from contextlib import AbstractContextManager
 
 from pairbench.execute.parent.pool import Workers, close_all, wait_for
 
@@ -16,7 +16,7 @@ Party = tuple[Workers, ...]
 """The workers of one round: one, or one for each of two commits."""
 
 
-class RoundWorkers:
+class RoundWorkers(AbstractContextManager["RoundWorkers"]):
     """Gives each round workers of its own. No process starts while something is timed, but for one that ended too early."""
 
     def __init__(self, make: Callable[[], Party], rounds: int, judge: Workers | None = None) -> None:
@@ -30,9 +30,6 @@ class RoundWorkers:
         self._fill()
         if judge is not None:
             judge.get()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         close_all(self._all())

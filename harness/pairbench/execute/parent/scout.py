@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.log import KILLED
@@ -24,14 +25,11 @@ class Survey:
     broken: tuple[BrokenSuite, ...]
 
 
-class Scout:
+class Scout(AbstractContextManager["Scout"]):
     """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
 
     def __init__(self, context: WorkerContext) -> None:
         self.workers = Workers(context, ANY)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.workers.close()

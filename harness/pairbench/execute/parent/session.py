@@ -3,6 +3,7 @@
 Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more.
 """
 
+import functools
 import random
 import time
 from collections import defaultdict
@@ -75,16 +76,16 @@ class DeviceSession:
     ) -> None:
         """Verify the cases that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
 
-        def begins(state: CaseState) -> None:
-            self._observer.step(self._device, "verify", state.planned.case.key)
-
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
             self._observer.stepped(self._device)
             state.spent_s += took_s
             verified(state, took_s)
 
-        verifiers.verify(take, begins, done, impostors=impostors)
+        verifiers.verify(take, functools.partial(self._begin, "verify"), done, impostors=impostors)
+
+    def _begin(self, stage: str, state: CaseState) -> None:
+        self._observer.step(self._device, stage, state.planned.case.key)
 
     def round_workers(self, rounds: int) -> RoundWorkers:
         """Return workers for some rounds, which begin to load torch."""
@@ -112,7 +113,7 @@ class DeviceSession:
         random.Random(self._context.settings.seed * 1000 + number).shuffle(states)
         meter = LoadMeter()
         for state in states:
-            self._observer.step(self._device, name, state.planned.case.key)
+            self._begin(name, state)
             began = time.monotonic()
             sparing = self.judging_s() > _JUDGING * (began - self._began)
             time_case(state, workers, len(state.rounds), sparing=sparing)
@@ -134,9 +135,6 @@ class DeviceSession:
         waiting = iter(states)
         count = count_workers(self._device, len(states))
 
-        def begins(state: CaseState) -> None:
-            self._observer.step(self._device, "profile", state.planned.case.key)
-
         def done(state: CaseState, took_s: float) -> None:
             self._observer.stepped(self._device)
             state.spent_s += took_s
@@ -146,7 +144,7 @@ class DeviceSession:
                 self.hold(state)
 
         with SideBySide([Workers(self._context, self._device) for _ in range(count)]) as profilers:
-            profilers.profile(lambda: next(waiting, None), begins, done)
+            profilers.profile(lambda: next(waiting, None), functools.partial(self._begin, "profile"), done)
 
     def interrupt(self, rounds: int) -> None:
         """Account for all that is not final: measured in the finished rounds, or skipped; without rounds, what was verified stays so."""
@@ -179,18 +177,15 @@ class DeviceSession:
 
     def slow_inputs(self) -> list[str]:
         """Return a sentence for each operator whose inputs took long to make."""
-        by_operator = defaultdict[str, list[CaseState]](list)
+        inputs_s, spent_s = defaultdict[str, float](float), defaultdict[str, float](float)
         for state in self.states:
-            by_operator[state.planned.operator.name].append(state)
-        took = {
-            name: (sum(state.inputs_s for state in states), sum(state.spent_s for state in states))
-            for name, states in by_operator.items()
-        }
+            inputs_s[state.planned.operator.name] += state.inputs_s
+            spent_s[state.planned.operator.name] += state.spent_s
         advice = ": make them on make.device" if self._device.kind == "cuda" else ""
         return [
-            f"making inputs of {name} took {inputs_s:.0f} s of its {max(spent_s, inputs_s):.0f}{advice}"
-            for name, (inputs_s, spent_s) in took.items()
-            if inputs_s >= _LONG_S
+            f"making inputs of {name} took {seconds:.0f} s of its {max(spent_s[name], seconds):.0f}{advice}"
+            for name, seconds in inputs_s.items()
+            if seconds >= _LONG_S
         ]
 
     def finish(self) -> None:

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+from contextlib import AbstractContextManager
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import Workers, close_all
@@ -48,16 +48,13 @@ def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
     return max(1, min(_MOST[device.kind], useful))
 
 
-class SideBySide:
+class SideBySide(AbstractContextManager["SideBySide"]):
     """Does one thing with many cases, one after the other in each of several workers. A context manager: the workers end with it."""
 
     def __init__(self, several: Sequence[Workers]) -> None:
         """Start nothing yet: each worker starts with its first case."""
         self._several = several
         self._turn = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         close_all(self._several)

@@ -78,9 +78,7 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
         job = TimeCase(
             **about(state, remaining),
             round=index,
-            earlier_ns=tuple(min(one.get(entry, math.inf) for one in quick_ns) for entry in remaining)
-            if quick_ns
-            else (),
+            earlier_ns=tuple(min(one.get(entry, math.inf) for one in quick_ns) for entry in remaining if quick_ns),
             capturable=capturable,
             outside=workers.judge is not None,
             sparing=sparing,
