@@ -24,10 +24,7 @@ _IDLE = {"OMP_WAIT_POLICY": "PASSIVE"}
 _END_S = 1.0
 
 
-Server = subprocess.Popen[bytes]
-
-
-def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
+def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair()
     with theirs:
         module = "pairbench.execute.worker.fork_server"
@@ -47,7 +44,7 @@ def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[sock
 class Forked:
     """A process that a server forked. Only the server sends it signals: it knows whether the id is still that process."""
 
-    def __init__(self, line: socket.socket, server: Server) -> None:
+    def __init__(self, line: socket.socket, server: subprocess.Popen[bytes]) -> None:
         self._line = line
         self._server = server
         self._pid: int | None = None
