@@ -21,47 +21,39 @@ from pairbench.model.outcome import (
 )
 from pairbench.model.plan import BrokenSuite, Entry
 
+_OF_TIMING = (protocol.DrawSeed, protocol.Taken, protocol.TimedCase, protocol.Answer)
+_OUTSIDE_ONLY = (protocol.Inputs, protocol.Outputs, *_OF_TIMING)
+"""Answers that come only where outputs are judged in another process."""
 _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.FindDevices: (protocol.FoundDevices,),
     protocol.Wait: (),
     protocol.Describe: (protocol.DescribedSuite, BrokenSuite),
     protocol.Probe: (Environment,),
     protocol.Diagnose: (Finding,),
-    protocol.VerifyCase: (
-        Verification,
-        ImpostorResult,
-        protocol.Inputs,
-        protocol.Outputs,
-        protocol.InputsMade,
-        protocol.Ended,
-    ),
-    protocol.TimeCase: (
-        TimedRound,
-        protocol.DrawSeed,
-        protocol.Taken,
-        protocol.TimedCase,
-        protocol.Answer,
-        protocol.InputsMade,
-        protocol.Ended,
-    ),
-    protocol.HoldCase: (ImpostorResult, protocol.Ended),
-    protocol.CompareInputs: (protocol.Judged, protocol.Ended),
-    protocol.JudgeOutputs: (protocol.Judged, protocol.Ended),
-    protocol.TimeAlone: (protocol.Alone, protocol.Ended),
-    protocol.JudgeTimed: (protocol.Request, protocol.Ended),
-    protocol.ProfileCase: (Profile, protocol.InputsMade, protocol.Ended),
-    protocol.OpenCase: (protocol.Opened, protocol.Ended),
-    protocol.TakeBlock: (protocol.TakenBlock, protocol.Ended),
-    protocol.CloseCase: (TimedRound, protocol.Ended),
-    protocol.FingerprintOutputs: (protocol.Fingerprint, protocol.Ended),
-    protocol.SaveOutputs: (Entry, protocol.Ended),
-    protocol.CompareOutputs: (OutputsCompared, protocol.Ended),
-    protocol.BreakDownCase: (Breakdown, NoBreakdown, protocol.Ended),
-    protocol.DivergeCase: (Divergence, NoDivergence, protocol.Ended),
 }
+_ABOUT_CASES: dict[type, tuple[type, ...]] = {
+    protocol.VerifyCase: (Verification, ImpostorResult, protocol.Inputs, protocol.Outputs, protocol.InputsMade),
+    protocol.TimeCase: (TimedRound, *_OF_TIMING, protocol.InputsMade),
+    protocol.HoldCase: (ImpostorResult,),
+    protocol.CompareInputs: (protocol.Judged,),
+    protocol.JudgeOutputs: (protocol.Judged,),
+    protocol.TimeAlone: (protocol.Alone,),
+    protocol.JudgeTimed: (protocol.Request,),
+    protocol.ProfileCase: (Profile, protocol.InputsMade),
+    protocol.OpenCase: (protocol.Opened,),
+    protocol.TakeBlock: (protocol.TakenBlock,),
+    protocol.CloseCase: (TimedRound,),
+    protocol.FingerprintOutputs: (protocol.Fingerprint,),
+    protocol.SaveOutputs: (Entry,),
+    protocol.CompareOutputs: (OutputsCompared,),
+    protocol.BreakDownCase: (Breakdown, NoBreakdown),
+    protocol.DivergeCase: (Divergence, NoDivergence),
+}
+"""Answers to jobs about a case, which may end beside these."""
 _EXPECTED: dict[type, Mapping[str, type]] = {
-    job: {answer.__name__: answer for answer in (*answers, protocol.Done, protocol.Broken)}
-    for job, answers in _ANSWERS.items()
+    job: {answer.__name__: answer for answer in (*answers, *ends, protocol.Done, protocol.Broken)}
+    for table, ends in ((_ANSWERS, ()), (_ABOUT_CASES, (protocol.Ended,)))
+    for job, answers in table.items()
 }
 _EXACTLY_ONE = (protocol.FindDevices, protocol.Describe, protocol.Probe)
 _ONCE = (
@@ -92,9 +84,8 @@ class Answers:
 
     def check(self, answer: Any) -> None:
         """Take notice of an answer; one that the job does not ask for, or that contradicts itself, is a NoMessageError."""
-        self._count += not isinstance(
-            answer, protocol.Done | protocol.Broken | protocol.Taken
-        )  # of samples there are as many as time allows
+        # Samples do not count: there are as many as time allows.
+        self._count += not isinstance(answer, protocol.Done | protocol.Broken | protocol.Taken)
         if isinstance(answer, protocol.Done) and isinstance(self._job, _EXACTLY_ONE) and not self._count:
             raise NoMessageError("it says that it is done, and has not answered")
         if isinstance(answer, _ONCE) and type(answer) in self._once:
@@ -114,21 +105,13 @@ class Answers:
                 return None if answer.impostor in job.declared_impostors else "of an impostor that is not asked for"
             case TimedRound() if why := _why_no_round(answer):
                 return why
-            case (
-                protocol.Inputs()
-                | protocol.Outputs()
-                | protocol.DrawSeed()
-                | protocol.Taken()
-                | protocol.TimedCase()
-                | protocol.Answer()
-            ) if not getattr(job, "outside", False):
+            case _ if isinstance(answer, _OUTSIDE_ONLY) and not getattr(job, "outside", False):
                 return "although it judges itself"
             case protocol.Taken():
                 columns = (answer.call_ns, answer.position, answer.at_ns, answer.turn_ns)
                 fits = len({*map(len, columns)}) == 1 and answer.now_ns >= 0
-                return (
-                    None if fits and _are_times((*answer.call_ns, *answer.at_ns, *answer.turn_ns)) else "that is none"
-                )
+                times = (*answer.call_ns, *answer.at_ns, *answer.turn_ns)
+                return None if fits and _are_times(times) else "that is none"
             case protocol.TimedCase() if isinstance(job, protocol.TimeCase):
                 return None if _is_told(answer, len(job.entries)) else "that cannot be"
             case protocol.InputsMade():
