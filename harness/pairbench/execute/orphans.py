@@ -41,7 +41,7 @@ def be_server(*, yes: bool = True) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 

@@ -218,7 +218,7 @@ class Inputs:
 
 
 class ParentLine(Protocol):
-    """A worker's line to its parent, while the worker is at a job."""
+    """A worker's line to its parent during a job."""
 
     outputs: int | None
     """Open file of the memory through which outputs go to a judge outside."""

@@ -18,7 +18,7 @@ _PART, _BEYOND_NS = 0.01, 1e6
 """Part of the time, and ns, by which two clocks may differ. Late messages need none: see `check_clock`."""
 _EXPLAINED, _BEYOND_TURN_NS = 0.5, 1e6
 """Part of the latency that an entry reports, and ns, by which its turns may be longer than its calls and the other entries' overhead."""
-_TURNS = 5
+_FEWEST_TURNS = 5
 
 
 class CulpritUnknownError(Exception):
@@ -94,21 +94,17 @@ class OutsideClock:
     def check_calls(self, told: TimedCase, *, plain: bool) -> None:
         """Raise a ClocksDisagreeError where reported calls do not explain their turns; `plain` says that nothing long comes before a call."""
         count = len(told.entries)
-        beyond = [
-            [
-                turn_ns - (1 + entry.lead_in) * call_ns
-                for call_ns, turn_ns in zip(
-                    self._of("call_ns", place, count), self._of("turn_ns", place, count), strict=True
-                )
-            ]
-            for place, entry in enumerate(told.entries)
-        ]
-        found = {place: statistics.median(values) for place, values in enumerate(beyond) if len(values) >= _TURNS}
-        for place, value in found.items():
+        beyond: dict[int, float] = {}
+        for place, entry in enumerate(told.entries):
+            calls_ns, turns_ns = (self._of(name, place, count) for name in ("call_ns", "turn_ns"))
+            overhead_ns = [turn - (1 + entry.lead_in) * call for call, turn in zip(calls_ns, turns_ns, strict=True)]
+            if len(overhead_ns) >= _FEWEST_TURNS:
+                beyond[place] = statistics.median(overhead_ns)
+        for place, value in beyond.items():
             entry = told.entries[place]
             said_ns = (1 + entry.lead_in) * statistics.median(entry.call_ns)
             allowed_ns = _EXPLAINED * said_ns + _BEYOND_TURN_NS
-            usual = max(0.0, *(found[other] for other in found if other != place)) if len(found) > 1 else 0.0
+            usual = max([0.0, *(beyond[other] for other in beyond if other != place)])
             if value < -allowed_ns:
                 raise ClocksDisagreeError(f"calls take {-value / 1e3:.0f} us more than the turns that they are made in")
             if plain and value > usual + allowed_ns:
@@ -118,7 +114,7 @@ class OutsideClock:
                 )
 
     def check_clock(self) -> None:
-        """Compare both clocks between two questions of the worker: they disagree, or it did not say when it had an answer, and that raises."""
+        """Raise a ClocksDisagreeError where the worker's clock is not ours, a NoMessageError where it did not say when it had an answer."""
         # The worker says when it asked and when it had the answer; the parent knows when the question came and when the answer went.
         # From then until the next question came, no more time can have passed there than here; nor less from before it asked
         # until it had the next answer.

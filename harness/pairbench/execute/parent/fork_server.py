@@ -24,21 +24,26 @@ _IDLE = {"OMP_WAIT_POLICY": "PASSIVE"}
 _END_S = 1.0
 
 
+def start_python(
+    *arguments: str, environment: Mapping[str, str], files: tuple[int, ...], output: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter that runs a module, with some open files, in a session of its own: Ctrl-C is the parent's to handle."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", *arguments],
+        pass_fds=files,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environment,
+        start_new_session=True,
+    )
+
+
 def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair()
     with theirs:
-        module = "pairbench.execute.worker.fork_server"
-        command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), preload]
-        process = subprocess.Popen(
-            command,
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-    return ours, process
+        files, module = (theirs.fileno(),), "pairbench.execute.worker.fork_server"
+        return ours, start_python(module, str(theirs.fileno()), preload, environment=environment, files=files)
 
 
 class Forked:

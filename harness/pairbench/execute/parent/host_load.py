@@ -12,8 +12,6 @@ _SHORTEST_S = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Seconds that processors have worked since some moment in the past."""
-
     at_s: float
     busy_s: float
     """Work of all processors for anybody, in kernel and hypervisor too."""

@@ -9,21 +9,18 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from pairbench.errors import UsageError
 from pairbench.execute.forking import Preload
 from pairbench.execute.orphans import kill_orphans, mark, sweep
-from pairbench.execute.parent.fork_server import ForkServers
+from pairbench.execute.parent.fork_server import ForkServers, start_python
 
 VARIABLE = "PAIRBENCH_WORKERS"
 
 
 class FreshInterpreter:
-    """A worker in a Python of its own."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
@@ -39,7 +36,6 @@ class FreshInterpreter:
         return self._process.wait()
 
     def kill(self) -> None:
-        """Kill the worker and everything that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -47,29 +43,19 @@ class FreshInterpreter:
 
 
 class FreshInterpreters:
-    """Starts each worker as a new interpreter."""
-
     def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Do nothing: nobody knows yet how many are needed."""
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
         """Start a worker with open files: its end of the connection, the shared memory of its heartbeat, and the log for its output."""
         numbers = (str(number) for number in (connection, heartbeat, os.getpid()))
-        command = [sys.executable, "-P", "-m", "pairbench.execute.worker", *numbers]
-        process = subprocess.Popen(
-            command,
-            pass_fds=(connection, heartbeat),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the parent's to handle
+        process = start_python(
+            "pairbench.execute.worker", *numbers, environment=environment, files=(connection, heartbeat), output=log
         )
         return FreshInterpreter(process)
 
 
 Launcher = FreshInterpreters | ForkServers
-"""Starts worker processes, each in a session of its own."""
 
 
 class Launchers(NamedTuple):

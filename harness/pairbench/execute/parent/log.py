@@ -31,7 +31,6 @@ class WorkerLog:
         self._file.close()
 
     def keep_short(self) -> None:
-        """Begin anew when it has become long."""
         if os.fstat(self.fileno()).st_size > _MOST:
             os.lseek(self.fileno(), 0, os.SEEK_SET)
             os.ftruncate(self.fileno(), 0)
@@ -72,7 +71,7 @@ class WorkerLog:
 
 
 def last_lines(descriptor: int) -> list[str]:
-    """Return the lines at the end of an open file, of which no more is read than that end."""
+    """Return the lines at the end of an open file, of which no more is read."""
     # Not by a seek: a worker would write where its parent has sought, for both have one open file.
     end = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, _TAIL, max(0, end - _TAIL))

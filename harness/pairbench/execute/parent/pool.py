@@ -33,9 +33,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
 
 INTERPRET = "TRITON_INTERPRET"
-"""The variable that has Triton interpret its kernels."""
 _ROOT = Path(__file__).resolve().parents[3]
-"""The folder that has the package."""
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
 _POLL_S = 0.02
@@ -202,7 +200,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
 
 
 ANY = Device(selector="any", kind="any", name="any")
-"""Stands in for the device of a worker that finds out which devices there are."""
+"""Stands in for the device of a worker that finds the devices."""
 
 
 def prepare(launchers: Launchers, cache: Path, preload: Preload, bytecode: Path | None = None) -> None:
@@ -254,7 +252,7 @@ class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None
-    """What judges the outputs of its cases; None where the worker does so itself."""
+    """Judges the outputs of its cases; None where the worker does so itself."""
     _owned: "Workers | None" = None
 
     def __init__(

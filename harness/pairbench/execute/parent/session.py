@@ -28,8 +28,6 @@ _JUDGING = 0.025
 
 
 class Observer(Protocol):
-    """Is told how a run goes on."""
-
     def step(self, device: Device, stage: str, case: str) -> None:
         """A case begins in a stage, such as `verify` or `round 2/3`."""
 
@@ -40,8 +38,6 @@ class Observer(Protocol):
 
 
 class DeviceSession:
-    """A run on one device."""
-
     def __init__(self, context: WorkerContext, device: Device, plan: Plan, observer: Observer) -> None:
         self._context = context
         self._device = device
@@ -52,7 +48,6 @@ class DeviceSession:
         self._began = time.monotonic()
 
     def verify(self, *, impostors: bool) -> None:
-        """Verify every case, and report what ended there."""
         waiting = iter(self.states)
         with self.verifiers() as verifiers:
             self.verify_with(verifiers, lambda: next(waiting, None), impostors=impostors)
