@@ -25,11 +25,11 @@ _END_S = 1.0
 
 
 def start_python(
-    *arguments: str, environment: Mapping[str, str], files: tuple[int, ...], output: int = subprocess.DEVNULL
+    arguments: list[str], environment: Mapping[str, str], files: tuple[int, ...], output: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter that runs a module, with some open files, in a session of its own: Ctrl-C is the parent's to handle."""
+    """Start an interpreter with some open files, in a session of its own: Ctrl-C is the parent's to handle."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", *arguments],
+        [sys.executable, "-P", *arguments],
         pass_fds=files,
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -42,8 +42,8 @@ def start_python(
 def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair()
     with theirs:
-        files, module = (theirs.fileno(),), "pairbench.execute.worker.fork_server"
-        return ours, start_python(module, str(theirs.fileno()), preload, environment=environment, files=files)
+        command = ["-m", "pairbench.execute.worker.fork_server", str(theirs.fileno()), preload]
+        return ours, start_python(command, environment, (theirs.fileno(),))
 
 
 class Forked:

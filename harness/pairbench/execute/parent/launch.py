@@ -49,10 +49,8 @@ class FreshInterpreters:
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
         """Start a worker with open files: its end of the connection, the shared memory of its heartbeat, and the log for its output."""
         numbers = (str(number) for number in (connection, heartbeat, os.getpid()))
-        process = start_python(
-            "pairbench.execute.worker", *numbers, environment=environment, files=(connection, heartbeat), output=log
-        )
-        return FreshInterpreter(process)
+        command = ["-m", "pairbench.execute.worker", *numbers]
+        return FreshInterpreter(start_python(command, environment, (connection, heartbeat), log))
 
 
 Launcher = FreshInterpreters | ForkServers

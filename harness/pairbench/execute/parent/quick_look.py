@@ -26,13 +26,9 @@ class QuickLook:
     """Looks at cases on one device, each in a process of its own that a server forks."""
 
     def __init__(self, context: WorkerContext, device: Device) -> None:
-        settings = context.settings
-        quick = replace(
-            settings,
-            rounds=1,
-            case_seconds=min(settings.case_seconds, _SECONDS),
-            min_samples=min(settings.min_samples, _SAMPLES),
-        )
+        case_seconds = min(context.settings.case_seconds, _SECONDS)
+        min_samples = min(context.settings.min_samples, _SAMPLES)
+        quick = replace(context.settings, rounds=1, case_seconds=case_seconds, min_samples=min_samples)
         self._context = replace(context, settings=quick)
         self._device = device
         self._workers = self._on(device)
