@@ -20,11 +20,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pairbench.execute.forking import ForkRequest, Preload, send_request
 from pairbench.execute.parent import fork_server
-from pairbench.execute.parent.fork_server import Forked, Server
+from pairbench.execute.parent.fork_server import Forked
 from pairbench.execute.parent.launch import VARIABLE
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +127,7 @@ class CommandServer:
                 texts.append(file.read().decode().replace("\r\n", "\n"))
         return Done(list(arguments), code, *texts)
 
-    def fork_workers(self, environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
+    def fork_workers(self, environment: Mapping[str, str]) -> tuple[socket.socket, Any]:
         """Start what forks workers, in the folder of this process, and return the line on which it takes requests."""
         ours, theirs = socket.socketpair()
         with theirs, Path(os.devnull).open("wb") as nothing:
@@ -152,7 +152,7 @@ def forked_workers() -> Iterator[None]:
     """Have the fork servers of what this process calls be forked too, from one that has loaded everything; they do the same."""
     start = fork_server.start_server
 
-    def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
+    def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Any]:
         # What no worker's server reads, and how threads wait for one another, of which there is one.
         late = {*fork_server._LATE, "OMP_WAIT_POLICY"}
         if not server().serves({name: value for name, value in environment.items() if name not in late}):
@@ -235,7 +235,7 @@ def _main(control: socket.socket) -> None:
         _be_worker_server(theirs)
     theirs.close()
 
-    def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
+    def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Any]:
         return ours.dup(), _Mother()
 
     # Tests run beside one another: how busy that keeps the host is no matter of what they judge. Not in workers, which watch it.

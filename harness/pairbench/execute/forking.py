@@ -33,21 +33,16 @@ class ForkRequest:
     """A process that a fork server is asked for."""
 
     environment: dict[str, str]
-    """All of it; what torch reads as it is imported has to be the same as the server's own."""
+    """The whole environment; variables that torch reads as it is imported must be those of the server."""
     folder: str
-    """The folder in which the process works."""
     arguments: tuple[str, ...] = ()
-    """What the process is told on top of its files; workers need nothing."""
+    """Arguments beside the files; workers need none."""
     files: tuple[int, ...] = field(default=(), compare=False)
     """Open files: those for standard output and standard error, then what else the process needs."""
 
 
 def send_request(control: socket.socket, request: ForkRequest) -> socket.socket:
-    """Ask for a process, and return the line on which the server tells of it.
-
-    Raises:
-        OSError: the server has ended.
-    """
+    """Ask for a process, and return the line on which the server reports it; an OSError says that the server has ended."""
     payload = json.dumps([request.environment, request.folder, request.arguments]).encode()
     ours, theirs = socket.socketpair()
     try:
@@ -61,17 +56,12 @@ def send_request(control: socket.socket, request: ForkRequest) -> socket.socket:
 
 
 def send_farewell(control: socket.socket) -> None:
-    """Say that nothing more will be asked for."""
     with contextlib.suppress(OSError):  # the server has ended
         control.sendall(b".")
 
 
 def receive_request(control: socket.socket) -> tuple[socket.socket, ForkRequest] | None:
-    """Return the line to answer on and what is asked for; nothing when the parent says that nothing more will come.
-
-    Raises:
-        EOFError: it has hung up without a word, as where it was killed.
-    """
+    """Return the line to answer on and the request, or None after a farewell; an EOFError says that the parent hung up without one."""
     try:
         head, files, _, _ = socket.recv_fds(control, _LENGTH.size, _MOST_FILES)
         if not head:
@@ -89,11 +79,7 @@ def receive_request(control: socket.socket) -> tuple[socket.socket, ForkRequest]
 
 
 def send_number(line: socket.socket, number: int) -> None:
-    """Tell a process id or an exit code.
-
-    Raises:
-        OSError: the parent has ended.
-    """
+    """Send a process id or an exit code."""
     line.sendall(_NUMBER.pack(number))
 
 
@@ -106,15 +92,11 @@ def receive_number(line: socket.socket) -> int | None:
 
 
 def _read(line: socket.socket, count: int) -> bytes:
-    """Return so many bytes.
-
-    Raises:
-        EOFError: the other end has hung up.
-    """
-    found = b""
-    while len(found) < count:
-        piece = line.recv(count - len(found))
+    """Return that many bytes; an EOFError says that the other end has hung up."""
+    content = b""
+    while len(content) < count:
+        piece = line.recv(count - len(content))
         if not piece:
             raise EOFError
-        found += piece
-    return found
+        content += piece
+    return content

@@ -45,7 +45,6 @@ class Heartbeat:
 
     @property
     def running(self) -> int:
-        """Return the index of the entry that is blamed now."""
         return self._index[0]
 
     @contextmanager
@@ -61,7 +60,6 @@ class Heartbeat:
             self._write(index, deadline + waited)
 
     def exhausted(self, index: int) -> bool:
-        """Return whether an entry's allowance is spent, so that the worker can stop by itself."""
         return self._spent_s.get(index, 0.0) >= self._allowed_s
 
     def let_go(self) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 VARIABLE = "PAIRBENCH_OWNER"
-"""The variable that holds the mark."""
 _SERVER = "pairbench-forks"
 _PDEATHSIG, _SET_NAME, _CHILD_SUBREAPER = 1, 15, 36
 _PAUSE_S, _LONGEST_S = 0.002, 2.0
@@ -24,11 +23,7 @@ _PROC = Path("/proc")
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent does, however that happens.
-
-    Args:
-        parent: Its process id; where it is gone already, this process ends now.
-    """
+    """Have the kernel kill this process when its parent, a process id, ends; if the parent has ended already, end now."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -46,7 +41,7 @@ def be_server(*, yes: bool = True) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
@@ -72,12 +67,11 @@ def _namespace() -> str:
 
 
 def _began(pid: int) -> str | None:
-    found = _read(pid)
-    return found.began if found else None
+    process = _read(pid)
+    return process.began if process else None
 
 
 def _read(pid: int) -> _Process | None:
-    """Return a process that runs."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
@@ -106,13 +100,8 @@ def kill_children(but: Iterable[int]) -> None:
 
 
 def kill_orphans(owner: str) -> None:
-    """Kill what has the mark of an owner and no parent that has it, or that is the owner.
-
-    Only what is seen to be so twice in a row: while one looks, a parent may end and its child find another.
-
-    Args:
-        owner: The mark. What belongs to a process that is gone has lost its parent, too.
-    """
+    """Kill what has an owner's mark and is no child of the owner or of a process with that mark."""
+    # Twice in a row: while this process looks, a parent may end and its child find another.
     _until_none(lambda: _orphans(owner), looks=2)
 
 

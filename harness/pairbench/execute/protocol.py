@@ -76,15 +76,12 @@ class CaseJob:
     case: Case
     entries: tuple[Entry, ...]
     hashes: tuple[str, ...] = ()
-    """Hashes of the described operator, which the code that the worker loads must have; none where nothing is recorded."""
+    """Hashes of the described operator, which the loaded code must have; empty where nothing is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyCase(CaseJob):
-    """Asks for a `Verification` of each entry, and then an `ImpostorResult` of each impostor.
-
-    In the heartbeat the declared impostors are numbered on from the entries.
-    """
+    """Asks for a `Verification` of each entry, then an `ImpostorResult` of each impostor; the heartbeat numbers declared impostors after the entries."""
 
     automatic_impostors: bool
     declared_impostors: tuple[str, ...]
@@ -106,7 +103,7 @@ class TimeCase(CaseJob):
     thorough: bool = False
     """Whether a later round is judged like the first one, because entries ended in the round before: more calls of the others fit now."""
     earlier_ns: tuple[float, ...] = ()
-    """How quick the calls of each entry were in earlier rounds, in ns; empty in the first one."""
+    """Quickest call of each entry in earlier rounds, in ns; empty in the first round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +113,7 @@ class ProfileCase(CaseJob):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCase(TimeCase):
-    """Asks to make a case ready and warm for interleaved timing with another worker: `Opened`, if every entry gets there.
-
-    The case stays open until it is closed, or until a job comes that is not part of interleaved timing.
-    """
+    """Asks for `Opened` once all entries are warm for interleaved timing; the case stays open until it is closed or another kind of job comes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +121,7 @@ class TakeBlock:
     """Asks for one block of the open case: a `TakenBlock`, after which the worker's device is idle."""
 
     lead_in: tuple[int, ...]
-    """Untimed calls before each sample, one number for each entry of the open case, in order; both sides make the same."""
+    """Untimed calls before each sample, for each entry of the open case in order; both sides make the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +155,7 @@ class BreakDownCase(CaseJob):
     """Asks for the `Breakdown` of each entry."""
 
     trace: Path | None
-    """The file that gets the profiler's trace of the one entry; None to keep no trace."""
+    """File for the profiler's trace of the one entry; None keeps no trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,42 +199,15 @@ class TimeAlone(TimeCase):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeTimed:
-    """Asks the judge for an `Ended` of each entry whose timed calls are wrong, or too quick on values that they have seen.
-
-    Until it is done the judge sends each `Request` that is to be answered by the worker that timed them.
-    """
+    """Asks the judge for an `Ended` of each entry whose timed calls are wrong or too quick on seen values; the worker that timed them answers its `Request`s."""
 
     timed: "TimedCase"
     first_seed: int | None
     """The seed of the first set of values, where it was drawn for this round."""
 
 
-AnyCaseJob = (
-    VerifyCase
-    | TimeCase
-    | HoldCase
-    | ProfileCase
-    | FingerprintOutputs
-    | SaveOutputs
-    | CompareOutputs
-    | BreakDownCase
-    | DivergeCase
-)
-
-
-Job = (
-    FindDevices
-    | Wait
-    | Describe
-    | Probe
-    | Diagnose
-    | AnyCaseJob
-    | TakeBlock
-    | CloseCase
-    | CompareInputs
-    | JudgeOutputs
-    | JudgeTimed
-)
+InCase = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
+Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | InCase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,14 +218,12 @@ class Inputs:
 
 
 class ParentLine(Protocol):
-    """A worker's line to its parent, while the worker is at a job."""
+    """A worker's line to its parent during a job."""
 
     outputs: int | None
-    """Open file of the memory that outputs go through, on their way to a judge outside."""
+    """Open file of the memory through which outputs go to a judge outside."""
 
-    def ask(self, message: Any) -> Any:
-        """Send a message and return the answer."""
-
+    def ask(self, message: Any) -> Any: ...
     def send(self, message: Any) -> None:
         """Send a message that has no answer."""
 
@@ -283,7 +248,6 @@ class Judged:
     mismatch: str | None
     correctness: Correctness | None = None
     note: str | None = None
-    """What is to be said of an entry that is right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +294,6 @@ class TimedCase:
     entries: tuple[TimedEntry, ...]
     measuring_s: float
     sets: int
-    """Number of sets of values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,7 +346,7 @@ class Opened:
     """Every entry of the case is ready and warm."""
 
     lead_in: tuple[int, ...]
-    """Untimed calls that this worker would make before each sample, one number for each entry, in order."""
+    """Untimed calls that this worker would make before each sample, for each entry in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -392,7 +355,6 @@ class TakenBlock:
 
     call_ns: tuple[float, ...]
     device_ns: tuple[float | None, ...]
-    """Device latencies; None for an entry that has none."""
     throttled: int
     """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
     rested_s: float

@@ -47,15 +47,8 @@ class PairedBlocks(NamedTuple):
 
     @classmethod
     def of(cls, one: BlockLatencies, other: BlockLatencies, good: NDArray[np.bool_]) -> "PairedBlocks":
-        """Pair two entries by the latency that is the result: the device's where both have it, else the call's.
-
-        What the host adds to a call never settles, and waiting for it would use up the time of most cases.
-
-        Args:
-            one: The numerator.
-            other: The denominator, of the same blocks.
-            good: Which blocks count.
-        """
+        """Pair two entries, numerator first, over the good blocks, by the device latency where both have it, else by the call's."""
+        # What the host adds to a call never settles, and waiting for it would use up the time of most cases.
         if one.device_ns is None or other.device_ns is None:
             calls = [np.array(item.call_ns, dtype=np.float64)[good] for item in (one, other)]
             return cls(np.log(calls[0] / calls[1]), None)
@@ -93,13 +86,7 @@ class Stopping:
         return self.seconds * _PATIENCE
 
     def reason(self, blocks: int, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> str | None:
-        """Return why to stop now, or None to go on.
-
-        Args:
-            blocks: Blocks that count so far.
-            elapsed_s: Since the first one.
-            pairs: Each variant with its baseline; empty where there is no pair.
-        """
+        """Return why to stop after some seconds with so many good blocks, or None to go on; a case without a pair has none in `pairs`."""
         enough = blocks >= _FEWEST or elapsed_s >= self.longest_s
         if enough and elapsed_s >= self.seconds and (elapsed_s >= self.unsure_seconds or not self._is_unsure(pairs)):
             return TIME_CAP
@@ -131,13 +118,7 @@ class Checks:
         elapsed_s: float,
         pairs: Callable[[NDArray[np.bool_]], Sequence[PairedBlocks]],
     ) -> str | None:
-        """Return why to stop now, or None to go on.
-
-        Args:
-            throttled: Of each block so far.
-            elapsed_s: Since the first one.
-            pairs: Gives them with the blocks that count, see `Stopping.reason`.
-        """
+        """Return why to stop now, or None to go on; `pairs` makes the pairs of the good blocks for `Stopping.reason`."""
         over = elapsed_s >= self._stopping.seconds
         if len(throttled) < self._at and not over:
             return None

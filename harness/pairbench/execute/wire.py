@@ -29,38 +29,29 @@ _PACKED = "packed"
 
 
 class NoMessageError(ValueError):
-    """Bytes that are no message, or not one of those that may come; it says why."""
+    """Bytes that are no message, or a message that may not come; its text says why."""
 
 
 class Frame(NamedTuple):
-    """The lengths that a message's head tells, in bytes."""
+    """The lengths that a message's head gives, in bytes."""
 
     text: int
     numbers: int
 
     @property
     def size(self) -> int:
-        """Length of the whole message."""
         return _HEAD.size + self.text + self.numbers
 
 
 def encode(message: Any) -> bytes:
-    """Return a dataclass as a message.
-
-    Raises:
-        TypeError: it holds something that is neither a dataclass, a tuple, a dict with texts as keys, a text, a number nor None.
-    """
+    """Return a dataclass as a message; a field of another type than dataclass, tuple, dict by text, text, number or None is a TypeError."""
     numbers = bytearray()
     text = _dumps([type(message).__name__, _fields(message, numbers)], default=_refuse).encode()
     return _HEAD.pack(_MARK, len(text), len(numbers)) + text + numbers
 
 
 def read_head(begun: bytes | bytearray) -> Frame | None:
-    """Return what the head of a message says; None as long as it is not all there.
-
-    Raises:
-        NoMessageError: it is none, or the message is too long.
-    """
+    """Return the lengths that a message's head gives, None while the head is incomplete; a wrong or too long head is a NoMessageError."""
     if begun[: len(_MARK)] != _MARK[: len(begun)]:
         raise NoMessageError(f"it begins with {bytes(begun[: len(_MARK)])!r}")
     if len(begun) < _HEAD.size:
@@ -72,15 +63,7 @@ def read_head(begun: bytes | bytearray) -> Frame | None:
 
 
 def decode(message: bytes | bytearray, expected: Mapping[str, type]) -> Any:
-    """Return the dataclass that a whole message holds.
-
-    Args:
-        message: The message, with its head.
-        expected: The dataclasses that may come, by name.
-
-    Raises:
-        NoMessageError: it is none of these, or a field holds something else than its annotation says.
-    """
+    """Return the dataclass that a whole message holds: one of the expected ones, by name, with fields as annotated, or a NoMessageError."""
     frame = read_head(message)
     if frame is None or len(message) != frame.size:
         raise NoMessageError("it is not all there")
@@ -103,13 +86,10 @@ def _fields(message: Any, numbers: bytearray) -> dict[str, Any]:
         value = getattr(message, field.name)
         # What a driver gives may be of a class of its own, and is a text to everybody who compares or stores it.
         free = "Any" in str(field.type)
-        found[field.name] = json.loads(json.dumps(value, default=str)) if free else _field(value, numbers)
+        found[field.name] = (
+            json.loads(json.dumps(value, default=str)) if free else _pack(value, numbers) or _plain(value, numbers)
+        )
     return found
-
-
-def _field(value: Any, numbers: bytearray) -> Any:
-    packed = _pack(value, numbers)
-    return _plain(value, numbers) if packed is None else packed
 
 
 def _pack(value: Any, numbers: bytearray) -> dict[str, Any] | None:
@@ -142,7 +122,7 @@ def _plain(value: Any, numbers: bytearray) -> Any:
 
 
 def _refuse(value: Any) -> Any:
-    """Take a number of NumPy's for what it is, and nothing else that JSON does not know."""
+    """Return a NumPy scalar as a number; refuse everything else that JSON does not know."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return value.item()
     raise TypeError(f"a message cannot hold a {type(value).__qualname__}")
@@ -187,7 +167,6 @@ def _checked(value: Any, kinds: tuple[type, ...]) -> Any:
 
 
 def _within(value: int) -> int:
-    """Return a number that a table can hold."""
     if not -(2**63) <= value < 2**63:
         raise OverflowError("an integer of more than 64 bits")
     return value

@@ -14,14 +14,13 @@ from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.parent.steps import verify_case
-from pairbench.execute.protocol import Describe, VerifyCase
+from pairbench.execute.protocol import Describe
 from pairbench.execute.worker.describe.operators import describe
-from pairbench.model.case import make_case
 from pairbench.model.outcome import Status
-from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.plan import PlannedCase
 from pairbench.model.settings import Settings
 from pairbench.suite.load import load_suite
-from tests.execute.made import CPU
+from tests.execute.made import CPU, verify_job
 
 SUITE = """
 import ctypes, os, pickle, struct, sys, time
@@ -131,23 +130,12 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 1.0)
 
 
-def job(suite: Path, *names: str) -> VerifyCase:
-    return VerifyCase(
-        path=suite,
-        operator="op",
-        case=make_case("op", {"rows": 4}, "smoke"),
-        entries=tuple(Entry(implementation=name, mode="eager") for name in names),
-        automatic_impostors=False,
-        declared_impostors=(),
-    )
-
-
 def end_of(context: WorkerContext, suite: Path, name: str) -> WorkerEndedError:
     """Return how a worker ends in which a variant is verified."""
     with WorkerProcess(context, CPU) as worker:
         list(worker.request(Describe(suite="ops.py", path=suite)))
         with pytest.raises(WorkerEndedError) as caught:
-            list(worker.request(job(suite, "baseline", name, "good")))
+            list(worker.request(verify_job(suite, "baseline", name, "good")))
         assert not worker.alive
         return caught.value
 
@@ -182,7 +170,7 @@ def test_an_interruption_is_heard_in_the_middle_of_a_message(forking: WorkerCont
         threading.Thread(target=interrupt).start()
         # What never ends may be found out to be no message before it is interrupted.
         with pytest.raises((InterruptedRunError, WorkerEndedError)) as caught:
-            list(worker.request(job(suite, "baseline", name)))
+            list(worker.request(verify_job(suite, "baseline", name)))
         assert name == "endless" or caught.type is InterruptedRunError
         assert not worker.alive
 
@@ -213,7 +201,7 @@ def test_who_says_that_it_is_done_and_is_not_ends_alone(
 
 def test_what_a_suite_sends_to_itself_interrupts_nobody_else(forking: WorkerContext, suite: Path) -> None:
     with WorkerProcess(forking, CPU) as worker:
-        results = list(worker.request(job(suite, "baseline", "interrupts_later", "slow", "good")))
+        results = list(worker.request(verify_job(suite, "baseline", "interrupts_later", "slow", "good")))
     assert [result.status for result in results] == [Status.VERIFIED] * 4, results
 
 
@@ -225,4 +213,4 @@ def test_a_worker_that_stands_still_does_not_hold_what_it_is_sent(forking: Worke
         os.kill(worker._process.pid, signal.SIGSTOP)
         threading.Timer(0.5, forking.interrupted.set).start()
         with pytest.raises(InterruptedRunError):
-            list(worker.request(job(suite, *["good"] * 100_000)))
+            list(worker.request(verify_job(suite, *["good"] * 100_000)))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -41,7 +41,7 @@ from pairbench.model.outcome import (
 )
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.settings import Settings
-from tests.execute.made import timed_round
+from tests.execute.made import FakeWorkers, timed_round
 
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU")
 Planned = Callable[..., PlannedCase]
@@ -175,28 +175,11 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
     ) -> tuple[Interleaving, Log]:
         log = Log()
 
-        class FakeWorkers:
-            judge = None
+        def workers(site: Any, device: Device, **_: Any) -> FakeWorkers:
+            return FakeWorkers(lambda: FakeWorker(site.name, fates or {}, log))
 
-            def __init__(self, site: Any, device: Device, **_: Any) -> None:
-                self._make: Callable[[], FakeWorker] = lambda: FakeWorker(site.name, fates or {}, log)
-                self._worker: FakeWorker | None = None
-
-            def __enter__(self) -> Self:
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                pass
-
-            def close(self) -> None: ...
-            def wait(self) -> None: ...
-            def get(self) -> FakeWorker:
-                if self._worker is None or not self._worker.alive:
-                    self._worker = self._make()
-                return self._worker
-
-        monkeypatch.setattr(module, "Workers", FakeWorkers)
-        monkeypatch.setattr(session_module, "Workers", FakeWorkers)
+        monkeypatch.setattr(module, "Workers", workers)
+        monkeypatch.setattr(session_module, "Workers", workers)
         plans = (Plan(cases=tuple(old or [planned()])), Plan(cases=tuple(new or [planned()])))
         sites: Any = (Site("old"), Site("new"))
         made = Interleaving(sites, GPU, plans, Quiet(), tmp_path)

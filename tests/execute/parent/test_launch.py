@@ -68,11 +68,9 @@ def test_what_is_timed_on_a_cpu_shares_nothing(
 ) -> None:
     started: list[str] = []
 
-    class Launcher:
+    class Launcher(FreshInterpreters):
         def __init__(self, name: str) -> None:
             self.name = name
-
-        def prepare(self, environment: Any, preload: Any) -> None: ...
 
         def launch(self, environment: Any, **files: int) -> Any:
             started.append(self.name)

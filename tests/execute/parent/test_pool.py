@@ -1,5 +1,6 @@
 """Real workers and what ends them: each end has a status, a culprit and a sentence."""
 
+import functools
 import json
 import os
 import shutil
@@ -26,14 +27,14 @@ from pairbench.execute.parent.pool import (
     _has_bytecode,
     available_memory,
 )
-from pairbench.execute.protocol import Describe, VerifyCase
-from pairbench.model.case import make_case
+from pairbench.execute.protocol import Describe
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, Verification
-from pairbench.model.plan import BrokenSuite, Entry
+from pairbench.model.plan import BrokenSuite
 from pairbench.model.settings import Settings
-from tests.execute.made import CPU
+from tests.execute.made import CPU, gone, verify_job
 
+job = functools.partial(verify_job, automatic_impostors=True)
 GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
 
 SUITE = """
@@ -80,17 +81,6 @@ def either(request: pytest.FixtureRequest, context: WorkerContext, forking: Work
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 0.1)
-
-
-def job(suite: Path, *names: str) -> VerifyCase:
-    return VerifyCase(
-        path=suite,
-        operator="op",
-        case=make_case("op", {"rows": 4}, "smoke"),
-        entries=tuple(Entry(implementation=name, mode="eager") for name in names),
-        automatic_impostors=True,
-        declared_impostors=(),
-    )
 
 
 def test_a_worker_serves_one_job_after_the_other(either: WorkerContext, suite: Path) -> None:
@@ -155,18 +145,6 @@ def test_an_end_has_a_culprit_and_a_reason(
         assert not worker.alive
     if name == "hangs":
         assert gone(int(suite.with_name("child").read_text())), "what a worker started ends with it"
-
-
-def gone(pid: int) -> bool:
-    until = time.monotonic() + 5
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_an_interruption_ends_the_worker(either: WorkerContext, suite: Path) -> None:

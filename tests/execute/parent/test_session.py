@@ -5,7 +5,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ from pairbench.model.outcome import (
 )
 from pairbench.model.plan import Plan, PlannedCase
 from pairbench.model.settings import Settings
-from tests.execute.made import CPU, timed_round
+from tests.execute.made import CPU, FakeWorkers, timed_round
 
 Planned = Callable[..., PlannedCase]
 # What happens to an entry in a stage: nothing bad, an end of its own, an end of its worker, a mismatch.
@@ -86,31 +86,6 @@ class FakeWorker:
             yield timed_round(*survivors, index=job.round)
 
 
-class FakeWorkers:
-    """As many fake workers as are needed."""
-
-    judge = None
-
-    def __init__(self, fates: dict[tuple[str, str], str], jobs: list[Any]) -> None:
-        self._fates = fates
-        self._jobs = jobs
-        self._worker: FakeWorker | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def close(self) -> None: ...
-    def wait(self) -> None: ...
-
-    def get(self) -> FakeWorker:
-        if self._worker is None or not self._worker.alive:
-            self._worker = FakeWorker(self._fates, self._jobs)
-        return self._worker
-
-
 class Observer:
     """Remembers what it is told."""
 
@@ -136,7 +111,7 @@ class Observer:
 def run(cases: list[PlannedCase], fates: dict[tuple[str, str], str]) -> tuple[Observer, list[Any]]:
     observer, jobs = Observer(), []  # type: ignore[var-annotated]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(fates, jobs))
+        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: FakeWorker(fates, jobs)))
         patch.setattr(module, "judge_of", lambda *_, **__: None)
         session = DeviceSession(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
         try:
@@ -249,8 +224,7 @@ def test_an_interruption_keeps_the_rounds_that_were_finished(
 
     observer = Observer()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FakeWorkers, "get", lambda self: Interrupting({}, []))
-        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers({}, []))
+        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: Interrupting({}, [])))
         patch.setattr(module, "judge_of", lambda *_, **__: None)
         session = DeviceSession(Site(), CPU, Plan(cases=(planned(rows=4), planned(rows=8))), observer)  # type: ignore[arg-type]
         with pytest.raises(InterruptedRunError):

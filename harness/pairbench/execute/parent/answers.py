@@ -4,49 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pairbench.execute.protocol import (
-    Alone,
-    Answer,
-    BreakDownCase,
-    Broken,
-    CaseJob,
-    CloseCase,
-    CompareInputs,
-    CompareOutputs,
-    Describe,
-    DescribedSuite,
-    Diagnose,
-    DivergeCase,
-    Done,
-    DrawSeed,
-    Ended,
-    FindDevices,
-    Fingerprint,
-    FingerprintOutputs,
-    FoundDevices,
-    HoldCase,
-    Inputs,
-    InputsMade,
-    Job,
-    Judged,
-    JudgeOutputs,
-    JudgeTimed,
-    OpenCase,
-    Opened,
-    Outputs,
-    Probe,
-    ProfileCase,
-    Request,
-    SaveOutputs,
-    TakeBlock,
-    Taken,
-    TakenBlock,
-    TimeAlone,
-    TimeCase,
-    TimedCase,
-    VerifyCase,
-    Wait,
-)
+from pairbench.execute import protocol
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.breakdown import Breakdown, NoBreakdown
 from pairbench.model.divergence import Divergence, NoDivergence
@@ -63,43 +21,51 @@ from pairbench.model.outcome import (
 )
 from pairbench.model.plan import BrokenSuite, Entry
 
+_OF_TIMING = (protocol.DrawSeed, protocol.Taken, protocol.TimedCase, protocol.Answer)
+_OUTSIDE_ONLY = (protocol.Inputs, protocol.Outputs, *_OF_TIMING)
+"""Answers that come only where outputs are judged in another process."""
 _ANSWERS: dict[type, tuple[type, ...]] = {
-    FindDevices: (FoundDevices,),
-    Wait: (),
-    Describe: (DescribedSuite, BrokenSuite),
-    Probe: (Environment,),
-    Diagnose: (Finding,),
-    VerifyCase: (Verification, ImpostorResult, Inputs, Outputs, InputsMade, Ended),
-    TimeCase: (TimedRound, DrawSeed, Taken, TimedCase, Answer, InputsMade, Ended),
-    HoldCase: (ImpostorResult, Ended),
-    CompareInputs: (Judged, Ended),
-    JudgeOutputs: (Judged, Ended),
-    TimeAlone: (Alone, Ended),
-    JudgeTimed: (Request, Ended),
-    ProfileCase: (Profile, InputsMade, Ended),
-    OpenCase: (Opened, Ended),
-    TakeBlock: (TakenBlock, Ended),
-    CloseCase: (TimedRound, Ended),
-    FingerprintOutputs: (Fingerprint, Ended),
-    SaveOutputs: (Entry, Ended),
-    CompareOutputs: (OutputsCompared, Ended),
-    BreakDownCase: (Breakdown, NoBreakdown, Ended),
-    DivergeCase: (Divergence, NoDivergence, Ended),
+    protocol.FindDevices: (protocol.FoundDevices,),
+    protocol.Wait: (),
+    protocol.Describe: (protocol.DescribedSuite, BrokenSuite),
+    protocol.Probe: (Environment,),
+    protocol.Diagnose: (Finding,),
 }
+_ABOUT_CASES: dict[type, tuple[type, ...]] = {
+    protocol.VerifyCase: (Verification, ImpostorResult, protocol.Inputs, protocol.Outputs, protocol.InputsMade),
+    protocol.TimeCase: (TimedRound, *_OF_TIMING, protocol.InputsMade),
+    protocol.HoldCase: (ImpostorResult,),
+    protocol.CompareInputs: (protocol.Judged,),
+    protocol.JudgeOutputs: (protocol.Judged,),
+    protocol.TimeAlone: (protocol.Alone,),
+    protocol.JudgeTimed: (protocol.Request,),
+    protocol.ProfileCase: (Profile, protocol.InputsMade),
+    protocol.OpenCase: (protocol.Opened,),
+    protocol.TakeBlock: (protocol.TakenBlock,),
+    protocol.CloseCase: (TimedRound,),
+    protocol.FingerprintOutputs: (protocol.Fingerprint,),
+    protocol.SaveOutputs: (Entry,),
+    protocol.CompareOutputs: (OutputsCompared,),
+    protocol.BreakDownCase: (Breakdown, NoBreakdown),
+    protocol.DivergeCase: (Divergence, NoDivergence),
+}
+"""Answers to jobs about a case, which may end beside these."""
 _EXPECTED: dict[type, Mapping[str, type]] = {
-    job: {answer.__name__: answer for answer in (*answers, Done, Broken)} for job, answers in _ANSWERS.items()
+    job: {answer.__name__: answer for answer in (*answers, *ends, protocol.Done, protocol.Broken)}
+    for table, ends in ((_ANSWERS, ()), (_ABOUT_CASES, (protocol.Ended,)))
+    for job, answers in table.items()
 }
-_EXACTLY_ONE = (FindDevices, Describe, Probe)
+_EXACTLY_ONE = (protocol.FindDevices, protocol.Describe, protocol.Probe)
 _ONCE = (
-    FoundDevices,
-    DescribedSuite,
+    protocol.FoundDevices,
+    protocol.DescribedSuite,
     BrokenSuite,
     Environment,
     TimedRound,
-    TimedCase,
-    InputsMade,
-    Opened,
-    TakenBlock,
+    protocol.TimedCase,
+    protocol.InputsMade,
+    protocol.Opened,
+    protocol.TakenBlock,
     OutputsCompared,
     Entry,
 )
@@ -110,21 +76,17 @@ _MOST_SETS = 16
 class Answers:
     """The answers to one job, checked as they come."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: protocol.Job) -> None:
         self._job = job
         self._count = 0
         self._once: set[type] = set()
         self.expected = _EXPECTED[type(job)]
-        """The dataclasses that may come, by name."""
 
     def check(self, answer: Any) -> None:
-        """Take notice of an answer.
-
-        Raises:
-            NoMessageError: the job does not ask for it, or it contradicts itself.
-        """
-        self._count += not isinstance(answer, Done | Broken | Taken)  # of samples there are as many as time allows
-        if isinstance(answer, Done) and isinstance(self._job, _EXACTLY_ONE) and not self._count:
+        """Take notice of an answer; one that the job does not ask for, or that contradicts itself, is a NoMessageError."""
+        # Samples do not count: there are as many as time allows.
+        self._count += not isinstance(answer, protocol.Done | protocol.Broken | protocol.Taken)
+        if isinstance(answer, protocol.Done) and isinstance(self._job, _EXACTLY_ONE) and not self._count:
             raise NoMessageError("it says that it is done, and has not answered")
         if isinstance(answer, _ONCE) and type(answer) in self._once:
             raise NoMessageError(f"a second {type(answer).__name__}")
@@ -137,41 +99,37 @@ class Answers:
     def _why_unfit(self, answer: Any) -> str | None:
         job = self._job
         match answer:
-            case Verification(status=Status.MEASURED) | Ended(status=Status.MEASURED | Status.VERIFIED):
+            case Verification(status=Status.MEASURED) | protocol.Ended(status=Status.MEASURED | Status.VERIFIED):
                 return f"with the status {answer.status}"
-            case ImpostorResult(declared=True) if isinstance(job, VerifyCase):
+            case ImpostorResult(declared=True) if isinstance(job, protocol.VerifyCase):
                 return None if answer.impostor in job.declared_impostors else "of an impostor that is not asked for"
             case TimedRound() if why := _why_no_round(answer):
                 return why
-            case Inputs() | Outputs() | DrawSeed() | Taken() | TimedCase() | Answer() if not getattr(
-                job, "outside", False
-            ):
+            case _ if isinstance(answer, _OUTSIDE_ONLY) and not getattr(job, "outside", False):
                 return "although it judges itself"
-            case Taken():
+            case protocol.Taken():
                 columns = (answer.call_ns, answer.position, answer.at_ns, answer.turn_ns)
                 fits = len({*map(len, columns)}) == 1 and answer.now_ns >= 0
-                return (
-                    None if fits and _are_times((*answer.call_ns, *answer.at_ns, *answer.turn_ns)) else "that is none"
-                )
-            case TimedCase() if isinstance(job, TimeCase):
+                times = (*answer.call_ns, *answer.at_ns, *answer.turn_ns)
+                return None if fits and _are_times(times) else "that is none"
+            case protocol.TimedCase() if isinstance(job, protocol.TimeCase):
                 return None if _is_told(answer, len(job.entries)) else "that cannot be"
-            case InputsMade():
+            case protocol.InputsMade():
                 return None if _are_times((answer.seconds,)) else "that is no time"
-            case Answer():
+            case protocol.Answer():
                 return None if _are_times((*answer.known_ns, *answer.new_ns)) else "with times that are none"
-            case TakenBlock() if isinstance(job, TakeBlock):
+            case protocol.TakenBlock() if isinstance(job, protocol.TakeBlock):
                 fits = len(answer.call_ns) == len(answer.device_ns) == len(job.lead_in) and answer.throttled >= 0
                 return None if fits and _are_times((*answer.call_ns, answer.rested_s)) else "that is none"
-            case Opened() if isinstance(job, OpenCase):
+            case protocol.Opened() if isinstance(job, protocol.OpenCase):
                 fits = len(answer.lead_in) == len(job.entries) and all(0 <= calls <= _MOST for calls in answer.lead_in)
                 return None if fits else "with other lead-ins than there are entries"
-        if isinstance(job, CaseJob) and not _entries(answer) <= {*job.entries}:
+        if isinstance(job, protocol.CaseJob) and not _entries(answer) <= {*job.entries}:
             return "about an entry that is not asked for"
         return None
 
 
 def _entries(answer: Any) -> set[Entry]:
-    """Return the entries that an answer is about."""
     if isinstance(answer, TimedRound):
         return {samples.entry for samples in answer.entries}
     entry = answer if isinstance(answer, Entry) else getattr(answer, "entry", None)
@@ -188,8 +146,8 @@ def _why_no_round(answer: TimedRound) -> str | None:
     return None
 
 
-def _is_told(answer: TimedCase, entries: int) -> bool:
-    """Return whether what is told of timed calls is of entries that there are, each once."""
+def _is_told(answer: protocol.TimedCase, entries: int) -> bool:
+    """Return whether timed calls are reported for existing entries, each once."""
     indices = [one.index for one in answer.entries]
     return (
         len({*indices}) == len(indices) > 0

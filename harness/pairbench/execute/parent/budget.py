@@ -19,52 +19,41 @@ _CLOSING_PART = 0.02
 _FIRST_PART = 0.5
 """The part of the time that the first batch may take, by a guess that nothing has put right yet."""
 _WIDEST_PART = 0.25
-"""The part of the cases that are not precise yet which a further round takes: the widest of them, and not one alone, for a
-round costs the start of a process."""
+"""The part of the imprecise cases that a further round takes, the widest first: not a single case, for a round costs the start of a process."""
 
 
 @dataclass(kw_only=True)
 class Budget:
-    """What is left of the time, and what cases cost."""
+    """The time that is left, and the seconds that cases take."""
 
     deadline: float
-    """When the run has to be over, by the clock."""
     seconds: float
-    """The length of the whole budget."""
     rounds: int
-    """How often every case is timed."""
     case_seconds: float
-    """Seconds that a round times a case for, as a rule."""
     clock: Callable[[], float] = time.monotonic
     start_s: float = 5.0
-    """Seconds until the workers of a batch's rounds are there; a guess until a batch has shown them."""
+    """Seconds until a batch's round workers are ready; a guess until the first batch."""
     verify_s: list[float] = field(default_factory=list)
     """Seconds that verifying took, case by case."""
     guessed_s: float = 0.0
-    """Seconds that all batches should have taken once they were verified."""
+    """Seconds guessed for all batches after verifying, without the correction."""
     spent_s: float = 0.0
-    """Seconds that they took."""
+    """Seconds that the batches took instead."""
 
     def left(self) -> float:
         """Return the seconds that can still be spent on cases."""
         return self.deadline - _CLOSING_PART * self.seconds - self.clock()
 
     def typical_verify_s(self) -> float:
-        """Return what verifying the next case may take."""
         return sum(self.verify_s) / len(self.verify_s) if self.verify_s else self.case_seconds
 
     def rest_s(self, verify_s: float) -> float:
-        """Return what timing and profiling a case may take, given what verifying it took."""
+        """Return the seconds that timing and profiling a case may take, given those of verifying it."""
         # A round makes the inputs and calls everything for the first time, as verifying does.
         return (self.rounds * (verify_s + self.case_seconds) + verify_s) * self._correction()
 
     def learn(self, batch: list[float], spent_s: float) -> None:
-        """Put guesses right by what a batch took once it was verified.
-
-        Args:
-            batch: What verifying took, case by case.
-            spent_s: What everything after that took.
-        """
+        """Correct further guesses: the cases of a batch took `batch` seconds each to verify, and all together `spent_s` after that."""
         self.guessed_s += sum(map(self.rest_s, batch)) / self._correction()
         self.spent_s += spent_s
 
@@ -73,16 +62,8 @@ class Budget:
 
 
 class BudgetedCases:
-    """Takes the cases of a session through the stages within a budget."""
-
     def __init__(self, budget: Budget, width: Callable[[CaseState], float | None], target: float) -> None:
-        """Prepare.
-
-        Args:
-            budget: The time.
-            width: Half the interval of a case's log speedup, the widest of its variants; None where there is none.
-            target: The width that is precise enough.
-        """
+        """Take the half-width of a case's log speedup, widest over its variants, from `width`; up to `target` a case is precise."""
         self._budget = budget
         self._width = width
         self._target = target
@@ -97,7 +78,7 @@ class BudgetedCases:
         self._sharpen(session)
 
     def _batch(self, session: DeviceSession, waiting: deque[CaseState]) -> bool:
-        """Do the next cases that fit, and return whether there was room for any."""
+        """Verify, time and profile the next cases that fit; return False if none fits."""
         budget, first = self._budget, not self._budget.verify_s
         until = budget.left() * (_FIRST_PART if first else 1.0) + budget.clock()
         if not first and not self._fits(until, budget.start_s, budget.typical_verify_s()):
@@ -113,15 +94,10 @@ class BudgetedCases:
         return True
 
     def _verified(self, session: DeviceSession, waiting: deque[CaseState], until: float) -> dict[CaseState, float]:
-        """Verify the next cases as long as all of them will be through by a time; the very first is taken whatever it takes.
-
-        Returns:
-            Those that are to be timed, with the seconds that verifying took.
-        """
+        """Verify the next cases while all would be done by `until`, the very first in any case; return the verify seconds of those to time."""
         budget = self._budget
         batch: dict[CaseState, float] = {}
-        guesses: dict[CaseState, float] = {}
-        """What those that are being verified may take after that, in seconds."""
+        guesses: dict[CaseState, float] = {}  # seconds after verifying, of those that are being verified
 
         def coming_s() -> float:
             return budget.start_s + sum(map(budget.rest_s, batch.values())) + sum(guesses.values())
@@ -154,7 +130,6 @@ class BudgetedCases:
         return budget.clock() + coming_s + verify_s + budget.rest_s(verify_s) <= until
 
     def _sharpen(self, session: DeviceSession) -> None:
-        """Time the cases with the widest intervals again, until all are precise or the time is up."""
         budget, number = self._budget, self._budget.rounds
         start_s = budget.start_s
         while states := self._widest(session, budget.left() - start_s):
@@ -163,15 +138,14 @@ class BudgetedCases:
             number, start_s = number + 1, ahead.waited_s
 
     def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
-        """Return the cases that a further round takes: the widest that are not precise yet, as far as they fit into some seconds."""
+        """Return the cases of a further round: the widest imprecise ones that fit into some seconds."""
         widths = {state: self._width(state) or 0.0 for state in session.timed() if state.rounds}
         wide = sorted((state for state in widths if widths[state] > self._target), key=lambda state: -widths[state])
         taken: list[CaseState] = []
         for state in wide:
-            needed_s = session.round_s[state]
-            if len(taken) < math.ceil(_WIDEST_PART * len(wide)) and needed_s <= seconds:
+            if len(taken) < math.ceil(_WIDEST_PART * len(wide)) and session.round_s[state] <= seconds:
                 taken.append(state)
-                seconds -= needed_s
+                seconds -= session.round_s[state]
         return taken
 
 

@@ -1,5 +1,6 @@
-"""What is known of one planned case while a session goes through its stages."""
+"""What is known of a planned case while a session goes through its stages."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -22,8 +23,6 @@ from pairbench.model.plan import Entry, PlannedCase
 
 @dataclass(kw_only=True, eq=False)
 class CaseState:
-    """What is known of one planned case so far."""
-
     planned: PlannedCase
     ended: dict[Entry, tuple[Status, str]] = field(default_factory=dict)
     verified: dict[Entry, Verification] = field(default_factory=dict)
@@ -33,26 +32,23 @@ class CaseState:
     impostors: list[ImpostorResult] = field(default_factory=list)
     reported: set[Entry] = field(default_factory=set)
     inputs_s: float = 0.0
-    """Seconds that making its inputs took, where that was long."""
+    """Seconds of making its inputs, where that was long."""
     spent_s: float = 0.0
-    """Seconds that all stages took so far."""
 
     def __post_init__(self) -> None:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forget what verifying has found, of which nothing was reported."""
+        """Forget the results of verifying, none of which was reported."""
         for found in (self.ended, self.verified, self.refuted, self.impostors):
             found.clear()
         for entry, reason in self.planned.skipped.items():
             self.end(entry, Status.SKIPPED, reason)
 
     def unverified(self) -> tuple[Entry, ...]:
-        """Return the entries that are still to be verified."""
         return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry not in self.verified)
 
     def timed(self) -> tuple[Entry, ...]:
-        """Return the entries that were verified and are to be timed."""
         return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry in self.verified)
 
     def wrong(self) -> tuple[Entry, ...]:
@@ -60,7 +56,6 @@ class CaseState:
         return tuple(entry for entry, (status, _) in self.ended.items() if status.bad)
 
     def leave_out_untimed(self) -> None:
-        """End the entries that were to be verified and no more."""
         for entry, reason in self.planned.untimed.items():
             self.end(entry, Status.SKIPPED, reason)
 
@@ -74,7 +69,6 @@ class CaseState:
                 self.end(baseline, Status.SKIPPED, NOTHING_RIGHT)
 
     def take(self, result: object, job: CaseJob, log_line: Callable[[str], str | None]) -> None:
-        """Take in one result of a job about this case."""
         match result:
             case Ended(entry=None):
                 self.blame(NOBODY, result.status, result.reason, job)
@@ -97,21 +91,16 @@ class CaseState:
                 self.impostors.append(result)
 
     def known(self) -> int:
-        """Return how many things are known of the case, so that it can be told whether a job has added any."""
+        """Return the number of results so far, which tells whether a job added any."""
         parts = (self.ended, self.verified, self.refuted, self.profiles, self.rounds, self.impostors)
         return sum(len(part) for part in parts)
 
     def untried_impostors(self) -> tuple[str, ...]:
-        """Return the declared impostors of which nothing is known yet."""
         tried = {result.impostor for result in self.impostors if result.declared}
         return tuple(impostor.name for impostor in self.planned.operator.impostors if impostor.name not in tried)
 
     def blame(self, index: int, status: Status, reason: str, job: CaseJob) -> tuple[Entry, ...]:
-        """Account for the end of a worker or a case: by what ran, or by all that had no result yet.
-
-        Returns:
-            The entries that this ended.
-        """
+        """End the entry that ran, or all without a result, because a worker or a case ended; return the entries that this ended."""
         declared = job.declared_impostors if isinstance(job, VerifyCase) else ()
         if not NOBODY <= index < len(job.entries) + len(declared):
             index = NOBODY  # the worker's own memory said so, and a suite has written there
@@ -148,28 +137,21 @@ class CaseState:
         self.ended.setdefault(entry, (status, reason))
 
     def outcome(self, entry: Entry) -> Outcome:
-        """Return what became of an entry."""
         operator, case = self.planned.operator, self.planned.case
         verification = self.verified.get(entry) or self.refuted.get(entry)
+        outcome = functools.partial(Outcome, operator=operator, case=case, entry=entry, verification=verification)
         if entry in self.ended:
             status, reason = self.ended[entry]
-            return Outcome(
-                operator=operator, case=case, entry=entry, status=status, reason=reason, verification=verification
-            )
-        return Outcome(
-            operator=operator,
-            case=case,
-            entry=entry,
+            return outcome(status=status, reason=reason)
+        return outcome(
             status=Status.MEASURED if self.rounds else Status.VERIFIED,
             reason=verification.reason if verification else None,
-            verification=verification,
             rounds=tuple(self.rounds),
             profile=self.profiles.get(entry),
         )
 
 
 def unprofiled(entry: Entry, reason: str) -> Profile:
-    """Return the profile of an entry whose profiling failed."""
     return Profile(
         entry=entry, launches=Launches(status="unavailable", reason=reason), reason=f"not profiled: {reason}"
     )

@@ -17,27 +17,21 @@ from pairbench.model.outcome import EntrySamples, TimedRound
 _PART, _BEYOND_NS = 0.01, 1e6
 """Part of the time, and ns, by which two clocks may differ. Late messages need none: see `check_clock`."""
 _EXPLAINED, _BEYOND_TURN_NS = 0.5, 1e6
-"""Part of what an entry says that its calls take, and ns, that its turns may take beyond that and beyond what those of others do."""
-_TURNS = 5
-"""Turns of an entry that are enough to tell."""
+"""Part of the latency that an entry reports, and ns, by which its turns may be longer than its calls and the other entries' overhead."""
+_FEWEST_TURNS = 5
 
 
 class CulpritUnknownError(Exception):
     """An implementation disturbed the others, or the measurement, and it is not known which."""
 
     def __init__(self, of_entry: str, of_case: str) -> None:
-        """Say what was done.
-
-        Args:
-            of_entry: The reason for the entry that is found to have done it.
-            of_case: The reason for all, where none is.
-        """
+        """Take the reason for the entry that is found to have done it, and the reason for all entries where none is."""
         super().__init__(of_entry)
         self.of_entry, self.of_case = of_entry, of_case
 
 
 class ClocksDisagreeError(CulpritUnknownError):
-    """The time that a worker tells of is not the time that has passed."""
+    """The time that a worker reports is not the time that has passed."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -48,13 +42,13 @@ class ClocksDisagreeError(CulpritUnknownError):
 
 @dataclasses.dataclass
 class _Asked:
-    """A question of the worker, which waited for the answer: by our clock when it came and when the answer went, and by its own when it asked."""
+    """A question of the worker: when it came and when the answer went by our clock, and when the worker asked by its own."""
 
     received_ns: float
     answered_ns: float
     now_ns: float
     since_ns: float | None = None
-    """When it had the answer, by its clock; None as long as it has not said so."""
+    """When it had the answer, by its clock; None until it says so."""
 
 
 class OutsideClock:
@@ -76,11 +70,7 @@ class OutsideClock:
             self._asked.append(_Asked(received_s * 1e9, time.monotonic() * 1e9, taken.now_ns))
 
     def with_samples(self, told: TimedCase) -> TimedCase:
-        """Return what a worker tells of its calls, with the samples that it has told of before.
-
-        Raises:
-            NoMessageError: there were others, or none.
-        """
+        """Return a worker's report of its calls with the samples that it sent before; other samples, or none, are a NoMessageError."""
         entries = [
             dataclasses.replace(entry, call_ns=self._of("call_ns", place, len(told.entries)))
             for place, entry in enumerate(told.entries)
@@ -88,11 +78,7 @@ class OutsideClock:
         return dataclasses.replace(told, entries=tuple(entries))
 
     def as_taken(self, told: TimedRound, alone_ns: tuple[float, ...]) -> TimedRound:
-        """Return a round with the samples that the worker told of while it took them, whatever it says now.
-
-        Raises:
-            NoMessageError: there were others, or none.
-        """
+        """Return a round with the samples that the worker sent while it took them; a round of other samples is a NoMessageError."""
         count = len(told.entries)
 
         def taken(place: int, samples: EntrySamples) -> EntrySamples:
@@ -106,31 +92,19 @@ class OutsideClock:
         return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
 
     def check_calls(self, told: TimedCase, *, plain: bool) -> None:
-        """Make sure that what the worker tells of its calls explains how long their turns were.
-
-        Args:
-            told: What the worker tells of its calls.
-            plain: Whether nothing comes before a call that may take long, as putting a state back does.
-
-        Raises:
-            ClocksDisagreeError: it does not.
-        """
+        """Raise a ClocksDisagreeError where reported calls do not explain their turns; `plain` says that nothing long comes before a call."""
         count = len(told.entries)
-        beyond = [
-            [
-                turn_ns - (1 + entry.lead_in) * call_ns
-                for call_ns, turn_ns in zip(
-                    self._of("call_ns", place, count), self._of("turn_ns", place, count), strict=True
-                )
-            ]
-            for place, entry in enumerate(told.entries)
-        ]
-        found = {place: statistics.median(values) for place, values in enumerate(beyond) if len(values) >= _TURNS}
-        for place, value in found.items():
+        beyond: dict[int, float] = {}
+        for place, entry in enumerate(told.entries):
+            calls_ns, turns_ns = (self._of(name, place, count) for name in ("call_ns", "turn_ns"))
+            overhead_ns = [turn - (1 + entry.lead_in) * call for call, turn in zip(calls_ns, turns_ns, strict=True)]
+            if len(overhead_ns) >= _FEWEST_TURNS:
+                beyond[place] = statistics.median(overhead_ns)
+        for place, value in beyond.items():
             entry = told.entries[place]
             said_ns = (1 + entry.lead_in) * statistics.median(entry.call_ns)
             allowed_ns = _EXPLAINED * said_ns + _BEYOND_TURN_NS
-            usual = max(0.0, *(found[other] for other in found if other != place)) if len(found) > 1 else 0.0
+            usual = max([0.0, *(beyond[other] for other in beyond if other != place)])
             if value < -allowed_ns:
                 raise ClocksDisagreeError(f"calls take {-value / 1e3:.0f} us more than the turns that they are made in")
             if plain and value > usual + allowed_ns:
@@ -140,28 +114,23 @@ class OutsideClock:
                 )
 
     def check_clock(self) -> None:
-        """Compare what has passed by both clocks between two questions of the worker, which waited for each answer.
-
-        The worker says when it asked and when it had the answer, and the parent knows when the question came and when the answer went. From then on, until the
-        next question came, no more time can have passed there than here; nor less from before it asked until it had the next answer.
-
-        Raises:
-            ClocksDisagreeError: the worker's clock is not ours.
-            NoMessageError: the worker did not say when it had an answer.
-        """
+        """Raise a ClocksDisagreeError where the worker's clock is not ours, a NoMessageError where it did not say when it had an answer."""
+        # The worker says when it asked and when it had the answer; the parent knows when the question came and when the answer went.
+        # From then until the next question came, no more time can have passed there than here; nor less from before it asked
+        # until it had the next answer.
         if not self._asked or any(one.since_ns is None for one in self._asked):
             raise NoMessageError("it did not say when it had an answer")
         for one, other in (*itertools.pairwise(self._asked), (self._asked[0], self._asked[-1])):
             most_ns, least_ns = other.received_ns - one.answered_ns, other.answered_ns - one.received_ns
             without_ns, with_ns = other.now_ns - (one.since_ns or 0), (other.since_ns or 0) - one.now_ns
-            if with_ns < (1 - _PART) * least_ns - _BEYOND_NS:
-                raise ClocksDisagreeError(
-                    f"{least_ns / 1e6:.1f} ms have passed while it says that {with_ns / 1e6:.1f} have"
-                )
-            if without_ns > (1 + _PART) * most_ns + _BEYOND_NS:
-                raise ClocksDisagreeError(
-                    f"{most_ns / 1e6:.1f} ms have passed while it says that {without_ns / 1e6:.1f} have"
-                )
+            for passed_ns, said_ns, wrong in (
+                (least_ns, with_ns, with_ns < (1 - _PART) * least_ns - _BEYOND_NS),
+                (most_ns, without_ns, without_ns > (1 + _PART) * most_ns + _BEYOND_NS),
+            ):
+                if wrong:
+                    raise ClocksDisagreeError(
+                        f"{passed_ns / 1e6:.1f} ms have passed while it says that {said_ns / 1e6:.1f} have"
+                    )
 
     def _of(self, name: str, place: int, count: int) -> tuple[Any, ...]:
         """Return a column of an entry, by its place among so many, block after block."""

@@ -9,7 +9,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerEndedError, Workers
 from pairbench.execute.parent.steps import about
 from pairbench.execute.protocol import (
-    AnyCaseJob,
+    CaseJob,
     CloseCase,
     CompareOutputs,
     Ended,
@@ -28,44 +28,29 @@ class LostError(Exception):
     """An entry ended, or with the worker the whole case did."""
 
 
-class SideWorker:
-    """Asks one side's worker about one case at a time."""
-
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-
-    def ask(self, state: CaseState, about: AnyCaseJob, job: TakeBlock | CloseCase | None = None) -> list[Any]:
-        """Return what a job gives, without the ends of entries: those are the case's.
-
-        Args:
-            state: The case.
-            about: What is asked, or the job that opened the case.
-            job: What is asked of the open case.
-
-        Raises:
-            LostError: an entry ended, and nothing came for the others.
-        """
-        worker = self._workers.get()
-        results: list[Any] = []
-        try:
-            for result in worker.request(job or about):
-                if isinstance(result, Ended):
-                    state.take(result, about, worker.log_line)
-                else:
-                    results.append(result)
-        except WorkerEndedError as error:
-            state.blame(error.index, error.status, error.reason, about)
-            results = []
-        if not results:
-            raise LostError
-        return results
+def ask(workers: Workers, state: CaseState, opened: CaseJob, job: TakeBlock | CloseCase | None = None) -> list[Any]:
+    """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
+    worker = workers.get()
+    results: list[Any] = []
+    try:
+        for result in worker.request(job or opened):
+            if isinstance(result, Ended):
+                state.take(result, opened, worker.log_line)
+            else:
+                results.append(result)
+    except WorkerEndedError as error:
+        state.blame(error.index, error.status, error.reason, opened)
+        results = []
+    if not results:
+        raise LostError
+    return results
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
     """Two workers, the reference's first, and a folder for outputs on their way from one to the other."""
 
-    sides: tuple[SideWorker, SideWorker]
+    sides: tuple[Workers, Workers]
     scratch: Path
 
     def outputs(
@@ -94,29 +79,24 @@ class Exchange:
 
     def _element_by_element(self, cases: tuple[PlannedCase, PlannedCase], entry: Entry) -> OutputsCompared:
         file = self.scratch / "outputs.pt"
-        states = tuple(CaseState(planned=case) for case in cases)
-        jobs: tuple[AnyCaseJob, ...] = (
-            SaveOutputs(**about(states[0], (entry,)), file=file),
-            CompareOutputs(**about(states[1], (entry,)), file=file),
-        )
+        before, now = (CaseState(planned=case) for case in cases)
         try:
-            for place, (state, job) in enumerate(zip(states, jobs, strict=True)):
-                answers, ended = self._ask(place, state, job)
-                if ended:
-                    return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {ended}")
-                if place:
-                    (compared,) = answers
-                    assert isinstance(compared, OutputsCompared)
-                    return compared
+            answers, ended = self._ask(0, before, SaveOutputs(**about(before, (entry,)), file=file))
+            if not ended:
+                answers, ended = self._ask(1, now, CompareOutputs(**about(now, (entry,)), file=file))
+            if ended:
+                return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {ended}")
+            (compared,) = answers
+            assert isinstance(compared, OutputsCompared)
+            return compared
         finally:
             file.unlink(missing_ok=True)
-        raise AssertionError
 
-    def _ask(self, place: int, state: CaseState, job: AnyCaseJob) -> tuple[list[Any], str | None]:
+    def _ask(self, place: int, state: CaseState, job: CaseJob) -> tuple[list[Any], str | None]:
         """Return what came, and why an entry ended, if one did."""
         before = len(state.ended)
         try:
-            answers = self.sides[place].ask(state, job)
+            answers = ask(self.sides[place], state, job)
         except LostError:
             answers = []
         return answers, next((reason for _, reason in itertools.islice(state.ended.values(), before, None)), None)

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, Self
 
 from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_farewell, send_request
 from pairbench.execute.orphans import kill_orphans, mark
@@ -20,48 +20,36 @@ _LATE = frozenset(
 server never does, and a worker that interprets kernels imports Triton anew. All others decide which server serves, so
 that none can be forgotten."""
 _IDLE = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""What a server starts with where its user says nothing else: interpreters that load torch beside its workers take the cores
-that their threads wait for, and spinning, as is the default, these take ten times as long."""
+"""A server's own defaults: interpreters that load torch beside its workers take the cores that their threads wait for, and spinning threads take ten times as long."""
 _END_S = 1.0
 
 
-class Server(Protocol):
-    """What is needed of a server's process."""
+def start_python(
+    arguments: list[str], environment: Mapping[str, str], files: tuple[int, ...], output: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter with some open files, in a session of its own: Ctrl-C is the parent's to handle."""
+    return subprocess.Popen(
+        [sys.executable, "-P", *arguments],
+        pass_fds=files,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environment,
+        start_new_session=True,
+    )
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code once it has ended."""
 
-    def kill(self) -> None:
-        """Kill it; its workers die with it."""
-
-
-def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
-    """Start a fork server, and return the line on which it takes requests.
-
-    Args:
-        environment: Its environment.
-        preload: What it loads before it serves.
-    """
+def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair()
     with theirs:
-        module = "pairbench.execute.worker.fork_server"
-        command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), preload]
-        process = subprocess.Popen(
-            command,
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-    return ours, process
+        command = ["-m", "pairbench.execute.worker.fork_server", str(theirs.fileno()), preload]
+        return ours, start_python(command, environment, (theirs.fileno(),))
 
 
 class Forked:
     """A process that a server forked. Only the server sends it signals: it knows whether the id is still that process."""
 
-    def __init__(self, line: socket.socket, server: Server) -> None:
+    def __init__(self, line: socket.socket, server: subprocess.Popen[bytes]) -> None:
         self._line = line
         self._server = server
         self._pid: int | None = None
@@ -69,7 +57,7 @@ class Forked:
 
     @property
     def pid(self) -> int | None:
-        """The process id; none as long as the server has not come to it."""
+        """The process id; None until the server has forked."""
         if self._pid is None and self._told():
             self._pid = receive_number(self._line)
         return self._pid
@@ -80,7 +68,6 @@ class Forked:
         return self._code is not None or self._told()
 
     def _told(self) -> bool:
-        """Return whether something can be read from the server."""
         return self._line.fileno() >= 0 and bool(select.select([self._line], [], [], 0)[0])
 
     def wait(self) -> int:
@@ -97,7 +84,6 @@ class Forked:
         return self._code
 
     def kill(self) -> None:
-        """Have the process killed with everything that it started."""
         if self._line.fileno() < 0:
             return
         with contextlib.suppress(OSError):
@@ -117,20 +103,19 @@ class ForkServer:
         self._used = False
 
     def fork(self, request: ForkRequest) -> Forked | None:
-        """Ask for a process; there is none if the server has ended."""
+        """Return a forked process; None if the server has ended."""
         with self._turn, contextlib.suppress(OSError):
             self._used = True
             return Forked(send_request(self._control, request), self._process)
         return None
 
     def fail(self) -> Forked:
-        """Return a process that has ended as the server has: one that cannot start cannot start a worker."""
+        """Return a process that has ended as the server has: a server that cannot start cannot start a worker."""
         line, other = socket.socketpair()
         other.close()
         return Forked(line, self._process)
 
     def close(self) -> None:
-        """End the server, and with it what it has forked."""
         send_farewell(self._control)
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -141,33 +126,25 @@ class ForkServer:
         self._process.wait()
 
 
-class ForkServers:
+class ForkServers(AbstractContextManager["ForkServers"]):
     """Starts each worker by a fork. A context manager: its servers end with it, or with this process, however that ends."""
 
     def __init__(self, *, yielding: bool = True) -> None:
-        """Start nothing yet.
-
-        Args:
-            yielding: Whether threads of its workers leave their core while they wait, for others have work to do beside them.
-        """
+        """Start nothing yet; with `yielding`, threads of workers leave their core while they wait, for others have work to do beside them."""
         self._policy = _IDLE if yielding else {}
         self._servers: dict[tuple[str, frozenset[tuple[str, str]]], ForkServer] = {}
         self._turn = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for server in self._servers.values():
             server.close()
 
     def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
-        """Start the server of an environment, which then loads torch. See `Launcher`."""
         with self._turn:
             self._server(environment, preload)
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
-        """Start a worker. See `Launcher`."""
+        """Start a worker with open files, as `FreshInterpreters.launch` does."""
         request = ForkRequest(
             environment=dict(environment), folder=str(Path.cwd()), files=(log, log, connection, heartbeat)
         )
@@ -187,5 +164,5 @@ class ForkServers:
 
 
 def _early(environment: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
-    """Return what has to be alike for two workers to be of one server: the folder, and what is read as torch is imported."""
+    """Return what two workers of one server have in common: the folder, and the variables that are read as torch is imported."""
     return str(Path.cwd()), frozenset(item for item in environment.items() if item[0] not in _LATE)

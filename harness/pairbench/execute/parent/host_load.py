@@ -12,13 +12,11 @@ _SHORTEST_S = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Time that processors have spent working, in seconds since some moment in the past."""
-
     at_s: float
     busy_s: float
-    """Seconds that all processors have worked for anybody, in kernel and hypervisor too."""
+    """Work of all processors for anybody, in kernel and hypervisor too."""
     own_s: float
-    """Seconds of it for this process and all that descend from it, those that have ended included."""
+    """Work for this process and its descendants, ended ones included."""
 
 
 class LoadMeter:
@@ -38,7 +36,7 @@ class LoadMeter:
 
 
 def count_cores(root: Path = _PROC) -> int:
-    """Return the number of processors that the host's counters are of."""
+    """Return the number of processors in the host's counters."""
     try:
         lines = (root / "stat").read_text().splitlines()
     except OSError:

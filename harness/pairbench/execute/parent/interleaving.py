@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.exchange import Exchange, LostError, SideWorker
+from pairbench.execute.parent.exchange import Exchange, LostError, ask
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.rounds import RoundWorkers
@@ -27,7 +27,7 @@ from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, T
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Agreement, OutputsCompared, Status, TimedRound
-from pairbench.model.plan import Entry, Plan
+from pairbench.model.plan import Entry, Plan, PlannedCase
 
 _SETTLE_S = 0.006
 """Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
@@ -45,12 +45,10 @@ class SharedCase:
 
     @property
     def states(self) -> tuple[CaseState, CaseState]:
-        """The reference's state first."""
         return self.reference, self.current
 
     @property
     def key(self) -> str:
-        """Key of the case that both sides have."""
         return self.current.planned.case.key
 
     def both(self) -> tuple[Entry, ...]:
@@ -78,39 +76,24 @@ class Interleaving:
         observer: Observer,
         scratch: Path,
     ) -> None:
-        """Pair the cases.
-
-        Args:
-            contexts: The reference's, then the current side's, with one set of settings.
-            device: Where.
-            plans: What each side is to do. The reference's cases that the current side does not have are left alone.
-            observer: Is told how it goes on.
-            scratch: A folder for outputs on their way from side to side.
-        """
+        """Pair the cases of two plans, the reference's first; the reference's other cases are left alone, and outputs pass through `scratch`."""
         self._sites = contexts
         self._device = device
         self._settings = contexts[1].settings
         self._observer = observer
         self._scratch = scratch
-        present = {
-            _identity(case.operator.suite, case.operator.definition_hash, case.case.key) for case in plans[1].cases
-        }
-        wanted = tuple(
-            case
-            for case in plans[0].cases
-            if _identity(case.operator.suite, case.operator.definition_hash, case.case.key) in present
-        )
+        present = {_identity(case) for case in plans[1].cases}
+        wanted = tuple(case for case in plans[0].cases if _identity(case) in present)
         self.sessions = (
             DeviceSession(contexts[0], device, replace(plans[0], cases=wanted), observer),
             DeviceSession(contexts[1], device, plans[1], observer),
         )
-        self.foreign_cores: list[float | None] = []
-        """Processors of the host that others kept busy during each round so far; None where that is not known."""
-        before = {_of(state): state for state in self.sessions[0].states}
+        self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
+        before = {_identity(state.planned): state for state in self.sessions[0].states}
         self.twins = [
-            SharedCase(reference=before[_of(state)], current=state)
+            SharedCase(reference=before[identity], current=state)
             for state in self.sessions[1].states
-            if _of(state) in before
+            if (identity := _identity(state.planned)) in before
         ]
 
     def prepare(self) -> None:
@@ -120,8 +103,7 @@ class Interleaving:
         interpret = self._device.kind == "cpu"
         with contextlib.ExitStack() as stack:
             before, now = (
-                SideWorker(stack.enter_context(Workers(context, self._device, interpret=interpret)))
-                for context in self._sites
+                stack.enter_context(Workers(context, self._device, interpret=interpret)) for context in self._sites
             )
             exchange = Exchange(sides=(before, now), scratch=self._scratch)
             for twin in self.twins:
@@ -133,25 +115,19 @@ class Interleaving:
             session.timed()
         for twin in self.twins:
             self._leave_out(twin)
-        twinned = {id(state) for twin in self.twins for state in twin.states}
-        for session in self.sessions:
-            for state in session.states:
-                if id(state) not in twinned:
-                    self._end(state, state.timed())
+        twinned = {state for twin in self.twins for state in twin.states}
+        for state in {state for session in self.sessions for state in session.states} - twinned:
+            self._end(state, state.timed())
 
     def profile(self) -> None:
-        """Profile what was timed."""
         for session in self.sessions:
             session.profile()
 
     def ahead(self, rounds: int) -> RoundWorkers:
-        """Return workers for rounds of timing, two for each, which now begin to load torch."""
-
-        def party() -> tuple[Workers, Workers]:
-            before, now = (Workers(context, self._device, timed=True) for context in self._sites)
-            return before, now
-
-        return RoundWorkers(party, rounds)
+        """Return two workers for each round of timing, which now begin to load torch."""
+        return RoundWorkers(
+            lambda: tuple(Workers(context, self._device, timed=True) for context in self._sites), rounds
+        )
 
     def _leave_out(self, twin: SharedCase) -> None:
         both = twin.both()
@@ -163,27 +139,20 @@ class Interleaving:
             state.end(entry, Status.VERIFIED, NOT_BOTH)
 
     def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
-        """Time cases in rounds, each in two fresh workers.
-
-        Args:
-            rounds: How many.
-            twins: The cases.
-            ahead: Workers of as many rounds.
-            first: Number of the first round.
-        """
+        """Time cases in rounds, from number `first` on, each in two fresh workers."""
         for index in range(first, first + rounds):
             order = [twin for twin in twins if twin.comparable()]
             random.Random(self._settings.seed * 1000 + index).shuffle(order)
-            with ahead.round() as (before, now):
-                meter, sides = LoadMeter(), (SideWorker(before), SideWorker(now))
+            with ahead.round() as sides:
+                meter = LoadMeter()
                 for twin in order:
                     self._observer.step(self._device, f"round {index + 1}/{first + rounds}", twin.key)
                     self._time_twin(twin, sides, index)
                     self._observer.stepped(self._device)
                 self.foreign_cores.append(meter.foreign_cores())
 
-    def _time_twin(self, twin: SharedCase, sides: tuple[SideWorker, SideWorker], index: int) -> None:
-        """Time one case in one round; when an entry ends on a side, all start over without it, on both."""
+    def _time_twin(self, twin: SharedCase, sides: tuple[Workers, ...], index: int) -> None:
+        """Time a case in a round; when an entry ends on a side, all start over without it, on both."""
         while entries := twin.comparable():
             try:
                 self._take_turns(twin, entries, sides, index)
@@ -196,15 +165,13 @@ class Interleaving:
             else:
                 return
 
-    def _take_turns(
-        self, twin: SharedCase, entries: tuple[Entry, ...], sides: tuple[SideWorker, SideWorker], index: int
-    ) -> None:
-        jobs = [
-            OpenCase(**about(state, entries), round=index, capturable=_capturable(twin, entries))
-            for state in twin.states
-        ]
+    def _take_turns(self, twin: SharedCase, entries: tuple[Entry, ...], sides: tuple[Workers, ...], index: int) -> None:
+        capturable = tuple(
+            entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states)
+        )
+        jobs = [OpenCase(**about(state, entries), round=index, capturable=capturable) for state in twin.states]
         parties = list(zip(sides, twin.states, jobs, strict=True))
-        opened = [answer for side, state, job in parties for answer in side.ask(state, job)]
+        opened = [answer for side, state, job in parties for answer in ask(side, state, job)]
         # Sides whose calls take about as long as where lead-ins change would else have different ones.
         leads = [answer.lead_in for answer in opened if isinstance(answer, Opened)]
         turn = TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
@@ -224,7 +191,7 @@ class Interleaving:
             throttled.append(False)
             for place in draw.sample((0, 1), 2):
                 side, state, job = parties[place]
-                for answer in side.ask(state, job, turn):
+                for answer in ask(side, state, job, turn):
                     assert isinstance(answer, TakenBlock)
                     taken[place].append(answer)
                     if answer.throttled:
@@ -233,7 +200,7 @@ class Interleaving:
                     time.sleep(_SETTLE_S)
             rested_s = sum(blocks[-1].rested_s for blocks in taken)
             reason = checks.reason(throttled, time.monotonic() - began - rested_s, pairs)
-        found = [side.ask(state, job, CloseCase(stop_reason=reason)) for side, state, job in parties]
+        found = [ask(side, state, job, CloseCase(stop_reason=reason)) for side, state, job in parties]
         for state, answers in zip(twin.states, found, strict=True):
             for answer in answers:
                 assert isinstance(answer, TimedRound)
@@ -249,14 +216,5 @@ def _latencies(blocks: Sequence[TakenBlock], entry: int) -> BlockLatencies:
     )
 
 
-def _capturable(twin: SharedCase, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    return tuple(entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states))
-
-
-def _identity(suite: str, definition_hash: str, key: str) -> tuple[str, str, str]:
-    return suite, definition_hash, key
-
-
-def _of(state: CaseState) -> tuple[str, str, str]:
-    operator = state.planned.operator
-    return _identity(operator.suite, operator.definition_hash, state.planned.case.key)
+def _identity(planned: PlannedCase) -> tuple[str, str, str]:
+    return planned.operator.suite, planned.operator.definition_hash, planned.case.key

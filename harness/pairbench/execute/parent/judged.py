@@ -1,6 +1,6 @@
-"""What a worker tells of a case whose outputs another process judges: the parent carries questions between the two, and takes each verdict from the judge.
+"""What a worker reports of a case whose outputs another process judges: the parent carries questions between the two, and takes each verdict from the judge.
 
-A worker's own words on what is right count for nothing: it says what it did and sends what came of it, and where it says that an entry is wrong, it is.
+A worker's own words on what is right count for nothing: it sends its outputs, and where it says that an entry is wrong, the entry is.
 """
 
 import contextlib
@@ -9,30 +9,10 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+from pairbench.execute import protocol
 from pairbench.execute.parent.clock import OutsideClock
 from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.pool import WorkerProcess, Workers
-from pairbench.execute.protocol import (
-    JUDGED_OUTSIDE,
-    Alone,
-    Answer,
-    AnyCaseJob,
-    CompareInputs,
-    DrawSeed,
-    Ended,
-    HoldCase,
-    Inputs,
-    Judged,
-    JudgeOutputs,
-    JudgeTimed,
-    Outputs,
-    Request,
-    Taken,
-    TimeAlone,
-    TimeCase,
-    TimedCase,
-    VerifyCase,
-)
 from pairbench.model.environment import HostLoad
 from pairbench.model.outcome import ImpostorResult, Status, TimedRound, Verification, is_slowed
 
@@ -43,35 +23,30 @@ _SEEDS = {0, 1}
 """Places of the seeds on which an entry must have been judged to be right."""
 
 
-def judged_results(worker: WorkerProcess, judge: Workers, job: AnyCaseJob) -> Iterator[Any]:
-    """Yield what a job gives, judged outside where the job says so.
-
-    Raises:
-        WorkerEndedError: the worker or the judge has ended, and neither is of any use in this conversation any more.
-    """
+def judged_results(worker: WorkerProcess, judge: Workers, job: protocol.CaseJob) -> Iterator[Any]:
+    """Yield what a job gives, judged outside where the job says so; after a WorkerEndedError neither worker nor judge can go on with the job."""
     match job:
-        case VerifyCase(outside=True):
+        case protocol.VerifyCase(outside=True):
             yield from _Verifying(worker, judge.get(), job).results()
-        case TimeCase(outside=True):
+        case protocol.TimeCase(outside=True):
             yield from _Timing(worker, judge.get(), job).results()
         case _:
             yield from worker.request(job)
 
 
 class _Verifying:
-    """One conversation about a case that is verified."""
-
-    def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: VerifyCase) -> None:
+    def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.VerifyCase) -> None:
         self._worker, self._judge, self._job = worker, judge, job
-        self._verdicts: dict[int, Judged | Ended] = {}
+        self._verdicts: dict[int, protocol.Judged | protocol.Ended] = {}
         self._seeds: dict[int, set[int]] = {}
 
     def results(self) -> Iterator[Any]:
         job, ended = self._job, False
-        hold = HoldCase(**_about(job), automatic_impostors=job.automatic_impostors)
+        about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.CaseJob)}
+        hold = protocol.HoldCase(**about, automatic_impostors=job.automatic_impostors)
         with _to_the_end(self._judge):
             for result in self._judge.request(hold, self._worker.outputs):
-                ended |= isinstance(result, Ended)
+                ended |= isinstance(result, protocol.Ended)
                 yield result
         if not ended:
             with _to_the_end(self._worker):
@@ -80,13 +55,13 @@ class _Verifying:
     def _verify(self) -> Iterator[Any]:
         for answer in self._worker.request(self._job, self._worker.outputs):
             match answer:
-                case Inputs():
-                    found = _one(self._judge, CompareInputs(sums=answer.sums))
+                case protocol.Inputs():
+                    found = _one(self._judge, protocol.CompareInputs(sums=answer.sums))
                     self._worker.reply(_is_right(found))
                     if not _is_right(found):
-                        reason = found.reason if isinstance(found, Ended) else str(found.mismatch)
-                        yield Ended(entry=None, status=Status.FAILED, reason=reason)
-                case Outputs():
+                        reason = found.reason if isinstance(found, protocol.Ended) else str(found.mismatch)
+                        yield protocol.Ended(entry=None, status=Status.FAILED, reason=reason)
+                case protocol.Outputs():
                     self._worker.reply(self._judge_outputs(answer))
                 case Verification():
                     yield self._verified(answer)
@@ -95,28 +70,28 @@ class _Verifying:
                 case _:
                     yield answer
 
-    def _judge_outputs(self, told: Outputs) -> bool:
-        """Have outputs judged, and return whether they are right."""
+    def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)
         if before is None or _is_right(before):  # what was wrong once stays so
-            job = JudgeOutputs(index=told.index, seed=told.seed, described=told.described)
+            job = protocol.JudgeOutputs(index=told.index, seed=told.seed, described=told.described)
             self._verdicts[told.index] = _one(self._judge, job)
             self._seeds.setdefault(told.index, set()).add(told.seed)
         return _is_right(self._verdicts[told.index])
 
-    def _verified(self, told: Verification) -> Verification | Ended:
+    def _verified(self, told: Verification) -> Verification | protocol.Ended:
         index = self._job.entries.index(told.entry)
         verdict, reason = self._verdicts.get(index), told.reason or ""
-        if isinstance(verdict, Ended):
-            return Ended(entry=told.entry, status=verdict.status, reason=verdict.reason)
+        unsaid = protocol.JUDGED_OUTSIDE in reason
+        if isinstance(verdict, protocol.Ended):
+            return protocol.Ended(entry=told.entry, status=verdict.status, reason=verdict.reason)
         if verdict is not None and verdict.mismatch:
-            reason = reason.replace(JUDGED_OUTSIDE, verdict.mismatch) if JUDGED_OUTSIDE in reason else verdict.mismatch
+            reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
         if told.status is Status.VERIFIED and verdict is not None and self._seeds[index] >= _SEEDS:
             note = "; ".join(filter(None, [verdict.note, told.reason]))
             return dataclasses.replace(told, reason=note or None, correctness=verdict.correctness)
-        if told.status is Status.VERIFIED or JUDGED_OUTSIDE in reason:
-            return Ended(
+        if told.status is Status.VERIFIED or unsaid:
+            return protocol.Ended(
                 entry=told.entry, status=Status.FAILED, reason="its worker did not send its outputs to be judged"
             )
         return told
@@ -126,43 +101,43 @@ class _Verifying:
         if not told.declared or told.impostor not in names or not told.tried:
             return told
         verdict = self._verdicts.get(len(self._job.entries) + names.index(told.impostor))
-        if isinstance(verdict, Judged) and verdict.mismatch:
+        if isinstance(verdict, protocol.Judged) and verdict.mismatch:
             return dataclasses.replace(told, rejected=True, reason=verdict.mismatch)
         return told
 
 
 class _Timing:
-    """One conversation about a case that is timed."""
-
-    def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: TimeCase) -> None:
+    def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase) -> None:
         self._worker, self._judge, self._job = worker, judge, job
         self._fields = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
         self._seed: int | None = None
         self._clock = OutsideClock()
 
     def results(self) -> Iterator[Any]:
-        job = TimeAlone(**self._fields, takes=not self._job.round or secrets.SystemRandom().random() < _CONTROLLED)
+        job = protocol.TimeAlone(
+            **self._fields, takes=not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
+        )
         found = [*self._judge.request(job, self._worker.outputs)]
-        alone = next((one for one in found if isinstance(one, Alone)), None)
+        alone = next((one for one in found if isinstance(one, protocol.Alone)), None)
         if alone is None:
             yield from found
             return
         with _to_the_end(self._worker):
             yield from self._time(alone)
 
-    def _time(self, alone: Alone) -> Iterator[Any]:
+    def _time(self, alone: protocol.Alone) -> Iterator[Any]:
         meter = LoadMeter()
         answers = self._worker.request(self._job, self._worker.outputs)
         for answer in answers:
             match answer:
-                case Taken():
+                case protocol.Taken():
                     self._clock.take(answer, self._worker.received_at)
                     if answer.asks:
                         self._worker.reply(True)
-                case DrawSeed():
+                case protocol.DrawSeed():
                     self._seed = secrets.randbits(_SEED_BITS)
                     self._worker.reply(self._seed)
-                case TimedCase():
+                case protocol.TimedCase():
                     told, wrong = self._clock.with_samples(answer), False
                     self._clock.check_clock()
                     with _to_the_end(self._judge):
@@ -179,31 +154,31 @@ class _Timing:
                     yield answer
 
     def _controlled(self, timed: TimedRound) -> TimedRound:
-        """Return a round; where its baseline looks slowed, that is timed alone once more, for the machine may have become slower."""
+        """Return a round; where its baseline looks slowed, time the baseline alone once more, for the machine may have become slower."""
         beside = [
             samples for samples in timed.entries if samples.entry.role == "baseline" and samples.entry.mode == "eager"
         ]
         if not beside or not timed.alone_ns or not is_slowed(timed.alone_ns, beside[0].call_ns):
             return timed
-        answers = self._judge.request(TimeAlone(**self._fields, takes=True), self._worker.outputs)
-        again = [value for answer in answers if isinstance(answer, Alone) for value in answer.call_ns]
+        answers = self._judge.request(protocol.TimeAlone(**self._fields, takes=True), self._worker.outputs)
+        again = [value for answer in answers if isinstance(answer, protocol.Alone) for value in answer.call_ns]
         return dataclasses.replace(timed, alone_ns=(*timed.alone_ns, *again))
 
-    def _judge_timed(self, told: TimedCase, answers: Iterator[Any]) -> Iterator[Any]:
-        """Yield the ends of entries whose timed calls the judge finds wrong; it asks the worker for outputs and further calls."""
-        job = JudgeTimed(timed=told, first_seed=self._seed)
+    def _judge_timed(self, told: protocol.TimedCase, answers: Iterator[Any]) -> Iterator[Any]:
+        """Yield the ends of entries whose timed calls are wrong; the judge asks the worker for outputs and further calls."""
+        job = protocol.JudgeTimed(timed=told, first_seed=self._seed)
         for said in self._judge.request(job):
-            if not isinstance(said, Request):
+            if not isinstance(said, protocol.Request):
                 yield said
                 continue
             self._worker.reply(said)
             answer = next(answers, None)
-            if not isinstance(answer, Answer):  # the case ended there
+            if not isinstance(answer, protocol.Answer):  # the case ended there
                 self._judge.close()
                 yield from [] if answer is None else [answer]
                 return
             self._judge.reply(answer)
-        self._worker.reply(Request(kind="end"))
+        self._worker.reply(protocol.Request(kind="end"))
 
 
 @contextlib.contextmanager
@@ -216,15 +191,11 @@ def _to_the_end(process: WorkerProcess) -> Iterator[None]:
         raise
 
 
-def _one(judge: WorkerProcess, job: CompareInputs | JudgeOutputs) -> Judged | Ended:
-    """Return the one answer of the judge."""
+def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutputs) -> protocol.Judged | protocol.Ended:
+    """Return the judge's only answer."""
     answer = next(iter([*judge.request(job)]), None)
-    return answer or Ended(entry=None, status=Status.FAILED, reason="the judge gave no verdict on its outputs")
+    return answer or protocol.Ended(entry=None, status=Status.FAILED, reason="the judge gave no verdict on its outputs")
 
 
-def _is_right(verdict: Judged | Ended) -> bool:
-    return isinstance(verdict, Judged) and verdict.mismatch is None
-
-
-def _about(job: VerifyCase) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in ("path", "operator", "case", "entries", "hashes")}
+def _is_right(verdict: protocol.Judged | protocol.Ended) -> bool:
+    return isinstance(verdict, protocol.Judged) and verdict.mismatch is None

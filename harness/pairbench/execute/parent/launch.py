@@ -9,78 +9,33 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pairbench.errors import UsageError
 from pairbench.execute.forking import Preload
 from pairbench.execute.orphans import kill_orphans, mark, sweep
-from pairbench.execute.parent.fork_server import ForkServers
+from pairbench.execute.parent.fork_server import ForkServers, start_python
 
 VARIABLE = "PAIRBENCH_WORKERS"
 
 
-class Launched(Protocol):
-    """A worker process that was started."""
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the worker; None as long as the process is not there."""
-
-    def ended(self) -> bool:
-        """Return whether it is known to have ended, without waiting."""
-
-    def wait(self) -> int:
-        """Return its exit code once it has ended; the negative number of the signal that ended it, if one did."""
-
-    def kill(self) -> None:
-        """Kill it and everything that it started."""
-
-
-class Launcher(Protocol):
-    """Starts worker processes, each in a session of its own."""
-
-    def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
-        """Begin to load what workers with an environment need, so that the first one is there sooner.
-
-        Args:
-            environment: All of their environment.
-            preload: What that is.
-        """
-
-    def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Launched:
-        """Start a worker process.
-
-        Args:
-            environment: All of its environment.
-            connection: Open file of its end of the connection to this process.
-            heartbeat: Open file of the memory that it shares with this process.
-            log: Open file for its standard output and standard error.
-        """
-
-
 class FreshInterpreter:
-    """A worker in a Python of its own."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     def ended(self) -> bool:
-        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def wait(self) -> int:
-        """Return the exit code, or the negative number of the signal, once the process has ended."""
+        """Return the exit code, or the negative number of the signal that ended the process."""
         return self._process.wait()
 
     def kill(self) -> None:
-        """Kill the worker and everything that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -88,48 +43,29 @@ class FreshInterpreter:
 
 
 class FreshInterpreters:
-    """Starts each worker as a new interpreter."""
-
     def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Do nothing: nobody knows yet how many are needed."""
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
-        """Start a worker. See `Launcher`."""
+        """Start a worker with open files: its end of the connection, the shared memory of its heartbeat, and the log for its output."""
         numbers = (str(number) for number in (connection, heartbeat, os.getpid()))
-        command = [sys.executable, "-P", "-m", "pairbench.execute.worker", *numbers]
-        process = subprocess.Popen(
-            command,
-            pass_fds=(connection, heartbeat),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-        return FreshInterpreter(process)
+        command = ["-m", "pairbench.execute.worker", *numbers]
+        return FreshInterpreter(start_python(command, environment, (connection, heartbeat), log))
+
+
+Launcher = FreshInterpreters | ForkServers
 
 
 class Launchers(NamedTuple):
-    """What starts a run's workers."""
-
     shared: Launcher = FreshInterpreters()
-    """Starts those that may share with others what they have loaded, and where it lies in memory."""
+    """Starts workers that may share what they have loaded, and where it lies in memory."""
     alone: Launcher = FreshInterpreters()
-    """Starts those in which something is timed on a CPU."""
+    """Starts workers in which something is timed on a CPU."""
 
 
 @contextlib.contextmanager
 def open_launchers(environment: Mapping[str, str] = os.environ, *, yielding: bool = True) -> Iterator[Launchers]:
-    """Give the launchers that the environment asks for, and end what they keep running.
-
-    Args:
-        environment: Where `PAIRBENCH_WORKERS` may stand.
-        yielding: Whether threads of forked workers leave their core while they wait; not where these are timed on a CPU as those of
-            an interpreter are.
-
-    Raises:
-        UsageError: it asks for something else.
-    """
+    """Give the launchers that `PAIRBENCH_WORKERS` asks for, and end what they keep running; `yielding` as in `ForkServers`."""
     sweep()
     match environment.get(VARIABLE, ""):
         case "":

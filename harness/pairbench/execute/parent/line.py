@@ -21,18 +21,13 @@ class Line:
     def __init__(self, ours: socket.socket) -> None:
         ours.settimeout(_POLL_S)
         self._socket = ours
-        self._begun = bytearray()
-        """What has come of messages that were not taken yet."""
+        self._begun = bytearray()  # of messages that were not taken yet
         self._looked = 0.0
         self.received_at = self._piece_at = time.monotonic()
         """When the newest message was all there, unless others came with it."""
 
     def send(self, value: Any, watch: Watch, file: int | None = None) -> None:
-        """Send a value, and an open file with it if one is given.
-
-        Raises:
-            ConnectionError: the worker has hung up, or has ended.
-        """
+        """Send a value, with an open file if given; a ConnectionError says that the worker has hung up or has ended."""
         content = pickle.dumps(value)
         rest = memoryview(LENGTH.pack(len(content)) + content)
         while rest:
@@ -47,16 +42,7 @@ class Line:
                 continue
 
     def receive(self, expected: Mapping[str, type], watch: Watch) -> Any:
-        """Return the next message.
-
-        Args:
-            expected: The dataclasses that may come, by name.
-            watch: Is called while the message is not all there.
-
-        Raises:
-            NoMessageError: what came is no message, or none of those.
-            EOFError: the worker has hung up, or has ended without another message, whoever else may hold its end of the line.
-        """
+        """Return the next message, one of the expected dataclasses by name, or raise NoMessageError; EOFError once the worker has hung up or ended."""
         while True:
             frame = read_head(self._begun)
             ended = self._look(watch)
@@ -86,5 +72,4 @@ class Line:
         return watch()
 
     def close(self) -> None:
-        """Close this end of the line."""
         self._socket.close()

@@ -26,30 +26,20 @@ _POLL_S = 0.2
 _HOLDER = re.compile(r"process (?P<pid>\d{1,10})")
 _ADVICE = " (Ctrl-C gives up, --device takes another one; list, doctor, show and compare wait for none)"
 _LETTERS = 120
-"""How much is shown of a holder's command."""
+"""Letters of a holder's command that are shown."""
 
 
 @contextlib.contextmanager
 def device_lock(
     device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool], *, shared: bool = False
 ) -> Iterator[bool]:
-    """Hold a device and those beside it; the kernel gives the locks back when the process ends, however it ends.
+    """Hold a device and those beside it, or yield False after an interruption; `waiting` is called once for each device that is held.
 
-    They are taken in one order whoever wants them, so that no two wait for each other.
-
-    Args:
-        device: Two CPUs count as one: all of the host's processes share it.
-        waiting: Told who holds what is wanted, once for each device that somebody holds.
-        interrupted: Whether to give up waiting.
-        shared: With others that verify and time nothing.
-
-    Yields:
-        Whether all locks are held; False after an interruption.
-
-    Raises:
-        UsageError: there is no folder for the locks, or what lies there is none.
+    All of the host's processes share one CPU. Shared locks are for those that verify and time nothing. The kernel gives locks back
+    when the process ends. Without a usable folder for the locks: UsageError.
     """
     with contextlib.ExitStack() as stack:
+        # In one order whoever wants them, so that no two processes wait for each other.
         for wanted in sorted((device, *device.beside), key=lambda item: item.uuid or ""):
             name = f"{wanted.selector} ({wanted.name})"
             owner = "" if wanted.selector == device.selector else f", which {device.selector} needs too,"
@@ -112,24 +102,16 @@ def _details(process: Path, since: float) -> str:
     with contextlib.suppress(OSError):  # another user's
         told.append(f"in {printable(str(process.joinpath('cwd').readlink()))}")
     if user != os.getuid():
-        told.append(f"of user {_name_of(user)}")
+        name = str(user)
+        with contextlib.suppress(KeyError):
+            name = pwd.getpwuid(user).pw_name
+        told.append(f"of user {name}")
     seconds = max(0, round(time.time() - since))
     return f" ({' '.join(told)}, since {time.strftime('%H:%M:%S', time.localtime(since))}, {seconds // 60} min {seconds % 60} s ago)"
 
 
-def _name_of(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
-
-
 def _open(name: str) -> int:
-    """Return the open file of a lock, in the first folder that can hold one.
-
-    Raises:
-        UsageError: none can.
-    """
+    """Return the open file of a lock, in the first folder that can hold it; a UsageError where none can."""
     given = os.environ.get(VARIABLE)
     if given:
         try:
@@ -146,7 +128,9 @@ def _open(name: str) -> int:
             continue
         try:
             # A home may be shared by several hosts, whose devices are others.
-            return _open_own(make_own(place, "locks", _word(platform.node() or "host")), name)
+            path = make_own(place, "locks", _word(platform.node() or "host")) / name
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            return _checked(descriptor, path, owners=(os.getuid(),))
         except OSError as error:
             told.append(str(error))
     raise UsageError(
@@ -155,13 +139,7 @@ def _open(name: str) -> int:
 
 
 def _word(text: str) -> str:
-    """Return a text as a part of a path."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", text)
-
-
-def _open_own(folder: Path, name: str) -> int:
-    descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    return _checked(descriptor, folder / name, owners=(os.getuid(),))
 
 
 def _open_shared(folder: Path, name: str) -> int:

@@ -25,15 +25,12 @@ class WorkerLog:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
 
     def fileno(self) -> int:
-        """Return the open file that the worker writes to."""
         return self._file.fileno()
 
     def close(self) -> None:
-        """Forget what was printed."""
         self._file.close()
 
     def keep_short(self) -> None:
-        """Begin anew when it has become long."""
         if os.fstat(self.fileno()).st_size > _MOST:
             os.lseek(self.fileno(), 0, os.SEEK_SET)
             os.ftruncate(self.fileno(), 0)
@@ -46,20 +43,14 @@ class WorkerLog:
         return [] if self._file.closed else last_lines(self.fileno())
 
     def explain(self, code: int) -> tuple[Status, str]:
-        """Return how a worker ended and why.
-
-        Args:
-            code: The exit code of its process; the negative number of the signal that ended it, if one did.
-        """
+        """Return how a worker ended and why, given its exit code or the negative number of the signal that ended it."""
         if code >= 0:
             if words := self.line(_FATAL):
                 words = words.partition(_FATAL)[2].strip()
                 status = Status.OOM if "out of memory" in words.lower() else Status.FAILED
                 return status, f"ended its process with exit status {code}: {words}"
-            return (
-                Status.FAILED,
-                f"ended its process with exit status {code}{self._last_words()}{self._uncaught() if code == 1 else ''}",
-            )
+            words = f"{self._last_words()}{self._uncaught() if code == 1 else ''}"
+            return Status.FAILED, f"ended its process with exit status {code}{words}"
         name = signal.Signals(-code).name
         meaning = signal.strsignal(-code) or name
         if -code == signal.SIGKILL:
@@ -80,7 +71,7 @@ class WorkerLog:
 
 
 def last_lines(descriptor: int) -> list[str]:
-    """Return the lines at the end of an open file, of which no more is read than that end."""
+    """Return the lines at the end of an open file, of which no more is read."""
     # Not by a seek: a worker would write where its parent has sought, for both have one open file.
     end = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, _TAIL, max(0, end - _TAIL))

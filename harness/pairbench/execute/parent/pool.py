@@ -11,11 +11,12 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.forking import Preload
@@ -32,9 +33,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
 
 INTERPRET = "TRITON_INTERPRET"
-"""The variable that has Triton interpret its kernels."""
 _ROOT = Path(__file__).resolve().parents[3]
-"""The folder that has the package."""
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
 _POLL_S = 0.02
@@ -42,29 +41,24 @@ _POLL_S = 0.02
 
 @dataclass
 class WorkerEndedError(Exception):
-    """A worker ended in the middle of a job."""
-
     index: int
-    """Index of the entry that ran, or -1 for the case's own code."""
+    """Index of the entry that ran, or NOBODY for the case's own code."""
     status: Status
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerContext:
-    """Settings and resources that all workers of a run share."""
-
     settings: Settings
     cache: Path
     """Folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles."""
     interrupted: threading.Event
     memory_bytes: int
     stand_in: StandIn | None = None
-    """Files of another commit that stand in for those of the checkout; None for the checkout itself."""
+    """Files of another commit instead of the checkout's."""
     launchers: Launchers = field(default_factory=Launchers)
-    """How each worker is started."""
     bytecode: Path | None = None
-    """Where Python keeps the bytecode of a torch that came without; None for the run's own folder."""
+    """Folder for the bytecode of a torch that came without; None for one in the cache."""
 
 
 def available_memory(fraction: float) -> int:
@@ -77,18 +71,11 @@ def available_memory(fraction: float) -> int:
     return int(free * fraction)
 
 
-class WorkerProcess:
+class WorkerProcess(AbstractContextManager["WorkerProcess"]):
     """One worker. Use it as a context manager; it is killed at the end, with whatever it has started."""
 
     def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
-        """Start it.
-
-        Args:
-            context: What all workers of the run share.
-            device: The device that it works on.
-            interpret: Whether Triton's kernels are interpreted in it.
-            timed: Whether something is going to be timed in it.
-        """
+        """Start it; with `interpret` Triton's kernels are interpreted in it, and `timed` says that something is going to be timed in it."""
         self._context = context
         self._log = WorkerLog()
         self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
@@ -108,24 +95,16 @@ class WorkerProcess:
         self._line = Line(ours)
         self._outputs: int | None = None
         self._alive = True
-        config = WorkerConfig(
-            device=device,
-            settings=context.settings,
-            memory_bytes=context.memory_bytes,
-            stand_in=context.stand_in,
-        )
+        memory_bytes, stand_in = context.memory_bytes, context.stand_in
+        config = WorkerConfig(device=device, settings=context.settings, memory_bytes=memory_bytes, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
             self._line.send(config, lambda: False)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def alive(self) -> bool:
-        """Whether it can take another job."""
         return self._alive
 
     @property
@@ -145,16 +124,7 @@ class WorkerProcess:
         self._line.send(answer, self._watch)
 
     def request(self, job: Job, outputs: int | None = None) -> Iterator[Any]:
-        """Send a job and yield its results.
-
-        Args:
-            job: What to do.
-            outputs: Memory for outputs that goes with it.
-
-        Raises:
-            WorkerEndedError: the worker crashed, ran over time or out of memory.
-            InterruptedRunError: the user interrupted the run.
-        """
+        """Send a job, and a file for outputs if given, and yield the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
         answers = Answers(job)
         try:
             self._line.send(job, self._watch, outputs)
@@ -176,12 +146,10 @@ class WorkerProcess:
             status, reason = self._end()
             self.close()
             raise WorkerEndedError(self._running(), status, reason) from None
-        except WorkerEndedError as error:
+        except (WorkerEndedError, InterruptedRunError) as error:
             self.close()
-            error.index = self._running()
-            raise
-        except InterruptedRunError:
-            self.close()
+            if isinstance(error, WorkerEndedError):
+                error.index = self._running()
             raise
 
     def _end(self) -> tuple[Status, str]:
@@ -194,21 +162,17 @@ class WorkerProcess:
         return self._log.explain(self._process.wait())
 
     def _check_rest(self) -> None:
-        """Make sure that the worker itself says that it is done: it rests before it does."""
-        _, deadline = read_heartbeat(self._memory)
-        if deadline != math.inf:
+        """Make sure that the worker's heartbeat rests: it does before the worker says that it is done."""
+        if read_heartbeat(self._memory)[1] != math.inf:
             raise NoMessageError("it says that it is done, and is at work")
 
     def _running(self) -> int:
-        index, _ = read_heartbeat(self._memory)
-        return index
+        return read_heartbeat(self._memory)[0]
 
     def log_line(self, marker: str) -> str | None:
-        """Return the first line of what the worker printed that contains the marker."""
         return self._log.line(marker)
 
     def close(self) -> None:
-        """Kill the worker and everything that it started."""
         self._alive = False
         self._line.close()
         self._process.kill()
@@ -236,18 +200,11 @@ class WorkerProcess:
 
 
 ANY = Device(selector="any", kind="any", name="any")
-"""Stands in for the device of a worker that finds out which devices there are."""
+"""Stands in for the device of a worker that finds the devices."""
 
 
 def prepare(launchers: Launchers, cache: Path, preload: Preload, bytecode: Path | None = None) -> None:
-    """Have the launchers of a run begin to load what its first worker needs.
-
-    Args:
-        launchers: The launchers.
-        cache: The run's folder for what is compiled.
-        preload: What that is.
-        bytecode: See `WorkerContext`.
-    """
+    """Have the launchers of a run begin to load what its first worker needs."""
     launchers.shared.prepare(_environment(cache, ANY, bytecode, interpret=False), preload)
 
 
@@ -291,11 +248,11 @@ def _resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class Workers:
+class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None
-    """What judges the outputs of its cases; None where it does so itself."""
+    """Judges the outputs of its cases; None where the worker does so itself."""
     _owned: "Workers | None" = None
 
     def __init__(
@@ -308,31 +265,16 @@ class Workers:
         judge: "Workers | None" = None,
         owns_judge: bool = False,
     ) -> None:
-        """Start nothing yet. See `WorkerProcess`.
-
-        Args:
-            context: What all workers of the run share.
-            device: Where it works.
-            interpret: Whether Triton's kernels are interpreted in it.
-            timed: Whether something is going to be timed in it.
-            judge: What judges the outputs of its cases; None where it does so itself.
-            owns_judge: Whether nobody else has that judge, so that both end together.
-        """
+        """Start nothing yet; see `WorkerProcess`. With `owns_judge` the judge ends together with the worker."""
         self.judge = judge
         self._owned = judge if owns_judge else None
-        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(
-            context, device, interpret=interpret, timed=timed
-        )
+        self._start = functools.partial(WorkerProcess, context, device, interpret=interpret, timed=timed)
         self._worker: WorkerProcess | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the worker, if there is one."""
         for ending in (self._worker, self._owned):
             if ending is not None:
                 ending.close()

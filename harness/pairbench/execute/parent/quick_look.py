@@ -26,20 +26,14 @@ class QuickLook:
     """Looks at cases on one device, each in a process of its own that a server forks."""
 
     def __init__(self, context: WorkerContext, device: Device) -> None:
-        """Start nothing yet."""
-        settings = context.settings
-        quick = replace(
-            settings,
-            rounds=1,
-            case_seconds=min(settings.case_seconds, _SECONDS),
-            min_samples=min(settings.min_samples, _SAMPLES),
-        )
+        case_seconds = min(context.settings.case_seconds, _SECONDS)
+        min_samples = min(context.settings.min_samples, _SAMPLES)
+        quick = replace(context.settings, rounds=1, case_seconds=case_seconds, min_samples=min_samples)
         self._context = replace(context, settings=quick)
         self._device = device
         self._workers = self._on(device)
 
     def close(self) -> None:
-        """End the process, if there is one."""
         self._workers.close()
 
     def _on(self, device: Device) -> Workers:
@@ -47,11 +41,7 @@ class QuickLook:
         return Workers(self._context, device, interpret=device.kind == "cpu")
 
     def renew(self, device: Device) -> None:
-        """Have the next look in a new process, which is started now, so that nobody has to wait for it.
-
-        Args:
-            device: Where, with the others beside it that are needed.
-        """
+        """Have the next look in a new process, which is started now, so that nobody has to wait for it."""
         self._workers.close()
         self._device, self._workers = device, self._on(device)
         self._workers.get()
@@ -59,7 +49,7 @@ class QuickLook:
     def describe(
         self, suites: Iterable[tuple[str, Path]]
     ) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
-        """Load suites, and return their operators, and why some could not be loaded."""
+        """Load suites: return their operators, and why some could not be loaded."""
         return describe_suites(self._workers, suites)
 
     def verify(self, state: CaseState) -> None:
@@ -70,11 +60,7 @@ class QuickLook:
         state.leave_out_untimed()
 
     def time(self, state: CaseState) -> float | None:
-        """Time a case once, if nothing of it is wrong and there is a variant to compare with the baseline.
-
-        Returns:
-            Processors that others kept busy meanwhile; None where that is not known.
-        """
+        """Time a case once if nothing of it is wrong and a variant is left, and return the cores that others kept busy; None where unknown."""
         if state.wrong() or not any(entry.role == "variant" for entry in state.timed()):
             return None
         meter = LoadMeter()
@@ -82,13 +68,12 @@ class QuickLook:
         return meter.foreign_cores()
 
     def probe(self, *, ceilings: bool) -> Environment:
-        """Return the environment of a run here, with the measured ceilings of the device if they are asked for. Not after `profile`."""
+        """Return the environment of a run here, with measured ceilings if asked for. Not after `profile`."""
         found = probe_in(self._workers, self._device, ceilings=ceilings)
         own = {INTERPRET} - os.environ.keys()  # which a process that times in a run has not
         variables = {name: value for name, value in found.rest["variables"].items() if name not in own}
         return replace(found, rest={**found.rest, "variables": variables})
 
     def profile(self, state: CaseState) -> None:
-        """Count what the timed entries launch and dispatch."""
         if state.rounds:
             profile_case(state, self._workers)

@@ -5,28 +5,22 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Self
+from contextlib import AbstractContextManager
 
 from pairbench.execute.parent.pool import Workers, close_all, wait_for
 
 _AHEAD = 8
-"""Processes that are there at once at most: each holds some 200 MB."""
+"""Most processes that are started at once: each holds some 200 MB."""
 
 Party = tuple[Workers, ...]
 """The workers of one round: one, or one for each of two commits."""
 
 
-class RoundWorkers:
+class RoundWorkers(AbstractContextManager["RoundWorkers"]):
     """Gives each round workers of its own. No process starts while something is timed, but for one that ended too early."""
 
     def __init__(self, make: Callable[[], Party], rounds: int, judge: Workers | None = None) -> None:
-        """Start as many as there may be at once.
-
-        Args:
-            make: Makes the workers of a round.
-            rounds: How many rounds there are going to be; further ones wait until theirs are there.
-            judge: What judges in all of them.
-        """
+        """Start as many parties as may be at once; `judge` judges in all rounds, and rounds beyond `rounds` wait for their workers."""
         self._make = make
         self._judge = judge
         self._ready: deque[Party] = deque()
@@ -37,11 +31,11 @@ class RoundWorkers:
         if judge is not None:
             judge.get()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        close_all([*itertools.chain(*self._ready), *([self._judge] if self._judge else [])])
+        close_all(self._all())
+
+    def _all(self) -> list[Workers]:
+        return [*itertools.chain(*self._ready), *([self._judge] if self._judge else [])]
 
     def _fill(self) -> None:
         while self._left and sum(map(len, self._ready)) < _AHEAD:
@@ -57,7 +51,7 @@ class RoundWorkers:
         self._left = max(self._left, 0 if self._ready else 1)
         began = time.monotonic()
         self._fill()
-        wait_for([*itertools.chain(*self._ready), *([self._judge] if self._judge else [])])
+        wait_for(self._all())
         self.waited_s += time.monotonic() - began
         party = self._ready.popleft()
         try:

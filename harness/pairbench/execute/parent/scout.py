@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.log import KILLED
@@ -24,26 +25,17 @@ class Survey:
     broken: tuple[BrokenSuite, ...]
 
 
-class Scout:
+class Scout(AbstractContextManager["Scout"]):
     """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
 
     def __init__(self, context: WorkerContext) -> None:
-        """Start nothing yet."""
         self.workers = Workers(context, ANY)
-        """The worker that looks, and what replaces it when it has ended."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.workers.close()
 
     def devices(self) -> tuple[Device, ...]:
-        """Return the GPUs, and the CPU last.
-
-        Raises:
-            PairbenchError: torch cannot be imported.
-        """
+        """Return the GPUs, and the CPU last; a PairbenchError where torch cannot be imported."""
         try:
             found = _answer(self.workers, FindDevices(), "finds the devices")
         except WorkerEndedError as error:
@@ -52,20 +44,14 @@ class Scout:
         return found.devices
 
     def describe(self, suite: str, path: Path, *, deep: bool = False) -> tuple[OperatorDescription, ...] | BrokenSuite:
-        """Return the operators of a suite file, or why there are none.
-
-        Args:
-            suite: How records name it.
-            path: Where it is.
-            deep: Whether descriptions have a `code_digest`.
-        """
+        """Return the operators of a suite file, or why there are none; with `deep`, descriptions have a `code_digest`."""
         return _describe(self.workers, Describe(suite=suite, path=path, deep=deep))
 
 
 def describe_suites(
     workers: Workers, suites: Iterable[tuple[str, Path]]
 ) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
-    """Load suites, and return their operators, and why some could not be loaded."""
+    """Load suites: return their operators, and why some could not be loaded."""
     operators: list[OperatorDescription] = []
     broken: list[BrokenSuite] = []
     for suite, path in suites:
@@ -90,7 +76,7 @@ def _describe(workers: Workers, job: Describe) -> tuple[OperatorDescription, ...
 
 
 def _answer(workers: Workers, job: FindDevices | Describe | Probe, errand: str) -> Any:
-    """Return the one answer to a job. A worker that was killed is started once more, for that may be nothing of its own doing; a line says so."""
+    """Return the one answer to a job. A worker that was killed, perhaps by no fault of its own, is started once more, and a line says so."""
     try:
         (answer,) = workers.get().request(job)
     except WorkerEndedError as error:
@@ -106,11 +92,6 @@ def _answer(workers: Workers, job: FindDevices | Describe | Probe, errand: str) 
 
 
 def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:
-    """Find the devices and load the suites.
-
-    Raises:
-        PairbenchError: torch cannot be imported.
-    """
     with Scout(context) as scout:
         devices = scout.devices()
         operators, broken = describe_suites(scout.workers, suites)
@@ -129,21 +110,13 @@ def diagnose_device(context: WorkerContext, device: Device) -> tuple[Finding, ..
 
 
 def probe_environment(context: WorkerContext, device: Device) -> Environment:
-    """Read a device's environment in a worker.
-
-    Raises:
-        PairbenchError: the device cannot be used at all.
-    """
+    """Return a device's environment, read in a worker of its own; see `probe_in`."""
     with Workers(context, device) as workers:
         return probe_in(workers, device)
 
 
 def probe_in(workers: Workers, device: Device, *, ceilings: bool = True) -> Environment:
-    """Return a device's environment as a worker on it reads it, with its measured ceilings unless they are not wanted.
-
-    Raises:
-        PairbenchError: the device cannot be used at all.
-    """
+    """Return a device's environment, with measured ceilings unless not wanted; a PairbenchError where the device cannot be used."""
     try:
         environment = _answer(workers, Probe(ceilings=ceilings), f"reads the environment of {device.selector}")
     except WorkerEndedError as error:

@@ -1,9 +1,9 @@
 """The parent's side of a run on one device: verify, time in rounds, then profile, and account for every entry.
 
-Nothing here imports torch. Every planned entry comes back exactly once as an `Outcome`, at the earliest moment that
-nothing can change it any more.
+Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more.
 """
 
+import functools
 import random
 import time
 from collections import defaultdict
@@ -28,37 +28,26 @@ _JUDGING = 0.025
 
 
 class Observer(Protocol):
-    """Is told how a run goes on."""
-
     def step(self, device: Device, stage: str, case: str) -> None:
         """A case begins in a stage, such as `verify` or `round 2/3`."""
 
-    def stepped(self, device: Device) -> None:
-        """Take notice that the case is through this stage."""
-
-    def finished(self, outcomes: list[Outcome]) -> None:
-        """These outcomes are final."""
-
+    def stepped(self, device: Device) -> None: ...
+    def finished(self, outcomes: list[Outcome]) -> None: ...
     def so_far(self, outcomes: list[Outcome]) -> None:
         """These outcomes of one case hold unless another round, the profile, or the end of the run changes them."""
 
 
 class DeviceSession:
-    """A run on one device."""
-
     def __init__(self, context: WorkerContext, device: Device, plan: Plan, observer: Observer) -> None:
         self._context = context
         self._device = device
         self._observer = observer
         self.states = [CaseState(planned=case) for case in plan.cases]
-        self.foreign_cores: list[float | None] = []
-        """Processors of the host that others kept busy during each round so far; None where that is not known."""
-        self.round_s: dict[CaseState, float] = {}
-        """Seconds that each case took in its latest round."""
+        self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
+        self.round_s: dict[CaseState, float] = {}  # of the latest round
         self._began = time.monotonic()
 
     def verify(self, *, impostors: bool) -> None:
-        """Verify every case, and report what ended there."""
         waiting = iter(self.states)
         with self.verifiers() as verifiers:
             self.verify_with(verifiers, lambda: next(waiting, None), impostors=impostors)
@@ -80,17 +69,7 @@ class DeviceSession:
         *,
         impostors: bool = False,
     ) -> None:
-        """Verify cases, and report what ended there.
-
-        Args:
-            verifiers: What does it.
-            take: Gives the next case, or None when there is no more.
-            verified: Is told of each case and how many seconds it took.
-            impostors: Whether to try those that are declared.
-        """
-
-        def begins(state: CaseState) -> None:
-            self._observer.step(self._device, "verify", state.planned.case.key)
+        """Verify the cases that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
 
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
@@ -98,25 +77,21 @@ class DeviceSession:
             state.spent_s += took_s
             verified(state, took_s)
 
-        verifiers.verify(take, begins, done, impostors=impostors)
+        verifiers.verify(take, functools.partial(self._begin, "verify"), done, impostors=impostors)
+
+    def _begin(self, stage: str, state: CaseState) -> None:
+        self._observer.step(self._device, stage, state.planned.case.key)
 
     def round_workers(self, rounds: int) -> RoundWorkers:
-        """Return workers for a number of rounds, which begin to load torch."""
+        """Return workers for some rounds, which begin to load torch."""
         judge = judge_of(self._context, self._device)
         return RoundWorkers(lambda: (Workers(self._context, self._device, timed=True, judge=judge),), rounds, judge)
 
     def audits(self) -> list[tuple[PlannedCase, ImpostorResult]]:
-        """Return what became of the impostors that were tried so far."""
         return [(state.planned, found) for state in self.states for found in state.impostors]
 
     def time(self, rounds: int, ahead: RoundWorkers, among: Iterable[CaseState] | None = None) -> None:
-        """Time everything that was verified, each round in a fresh worker and in another order of cases.
-
-        Args:
-            rounds: How many.
-            ahead: The workers.
-            among: The cases to take; all of them where not given.
-        """
+        """Time all verified cases, or those given, each round in a fresh worker and in another order of cases."""
         for state in self.timed(among):
             state.leave_out_baselines()
             self._report(state, state.ended)
@@ -128,19 +103,12 @@ class DeviceSession:
                 self.time_round(states, workers, index, f"round {index + 1}/{rounds}")
 
     def time_round(self, states: list[CaseState], workers: Workers, number: int, name: str) -> None:
-        """Time some cases once more, in an order of this round's own.
-
-        Args:
-            states: The cases; each takes this as its next round.
-            workers: Those of this round alone.
-            number: What the order is drawn by.
-            name: What the round is called.
-        """
+        """Time cases once more with the workers of this round, in an order drawn by its number."""
         states = list(states)
         random.Random(self._context.settings.seed * 1000 + number).shuffle(states)
         meter = LoadMeter()
         for state in states:
-            self._observer.step(self._device, name, state.planned.case.key)
+            self._begin(name, state)
             began = time.monotonic()
             sparing = self.judging_s() > _JUDGING * (began - self._began)
             time_case(state, workers, len(state.rounds), sparing=sparing)
@@ -152,25 +120,15 @@ class DeviceSession:
         self.foreign_cores.append(meter.foreign_cores())
 
     def hold(self, state: CaseState) -> None:
-        """Tell what is known of a case, which may not be final."""
+        """Report the outcomes so far of a case, which may not be final."""
         if entries := state.timed():
             self._observer.so_far([state.outcome(entry) for entry in entries])
 
     def profile(self, among: Iterable[CaseState] | None = None, *, final: bool = True) -> None:
-        """Count launches, operators and memory of everything that was timed, in workers that never time.
-
-        Last, so that a run which does not come to its end has latencies.
-
-        Args:
-            among: The cases to take; all of them where not given.
-            final: Whether nothing more is going to be done with these cases.
-        """
+        """Profile all timed cases, or those given, in workers that never time; `final` says that nothing more is done with them."""
         states = self.timed(among)
         waiting = iter(states)
         count = count_workers(self._device, len(states))
-
-        def begins(state: CaseState) -> None:
-            self._observer.step(self._device, "profile", state.planned.case.key)
 
         def done(state: CaseState, took_s: float) -> None:
             self._observer.stepped(self._device)
@@ -181,34 +139,22 @@ class DeviceSession:
                 self.hold(state)
 
         with SideBySide([Workers(self._context, self._device) for _ in range(count)]) as profilers:
-            profilers.profile(lambda: next(waiting, None), begins, done)
+            profilers.profile(lambda: next(waiting, None), functools.partial(self._begin, "profile"), done)
 
     def interrupt(self, rounds: int) -> None:
-        """Account for whatever is not final yet: measured in the rounds that were finished, or skipped.
-
-        Args:
-            rounds: How many there should have been; none if nothing was to be timed, so that what was verified stays so.
-        """
+        """Account for all that is not final: measured in the finished rounds, or skipped; without rounds, what was verified stays so."""
         for state in self.states:
             state.interrupt(rounds)
             self._report(state, state.planned.entries)
 
     def run(self, rounds: int, within: Callable[["DeviceSession"], None] | None = None) -> None:
-        """Go through all stages.
-
-        Args:
-            rounds: How often each case is timed.
-            within: What takes the cases through the stages instead, as far as it can; the rest is only accounted for.
-
-        Raises:
-            InterruptedRunError: the user interrupted; everything has been accounted for.
-        """
+        """Go through all stages, or have `within` do so as far as it can; an interruption is raised once all entries are accounted for."""
         try:
             if within is None:
                 with self.round_workers(rounds) as ahead:
                     self.verify(impostors=False)
                     self.time(rounds, ahead)
-                self.profile()
+                self.profile()  # last, so that a run which does not come to its end has latencies
             else:
                 within(self)
             self.finish()
@@ -217,27 +163,24 @@ class DeviceSession:
             raise
 
     def measuring_s(self) -> float:
-        """Return the time that was spent inside timed calls and their flushes."""
+        """Return the time inside timed calls and their flushes."""
         return sum(timed.measuring_s for state in self.states for timed in state.rounds)
 
     def judging_s(self) -> float:
-        """Return the time that was spent on changing values and on judging what timed calls gave."""
+        """Return the time of changing values and judging timed calls."""
         return sum(timed.judging_s for state in self.states for timed in state.rounds)
 
     def slow_inputs(self) -> list[str]:
         """Return a sentence for each operator whose inputs took long to make."""
-        by_operator = defaultdict[str, list[CaseState]](list)
+        inputs_s, spent_s = defaultdict[str, float](float), defaultdict[str, float](float)
         for state in self.states:
-            by_operator[state.planned.operator.name].append(state)
-        took = {
-            name: (sum(state.inputs_s for state in states), sum(state.spent_s for state in states))
-            for name, states in by_operator.items()
-        }
+            inputs_s[state.planned.operator.name] += state.inputs_s
+            spent_s[state.planned.operator.name] += state.spent_s
         advice = ": make them on make.device" if self._device.kind == "cuda" else ""
         return [
-            f"making inputs of {name} took {inputs_s:.0f} s of its {max(spent_s, inputs_s):.0f}{advice}"
-            for name, (inputs_s, spent_s) in took.items()
-            if inputs_s >= _LONG_S
+            f"making inputs of {name} took {seconds:.0f} s of its {max(spent_s[name], seconds):.0f}{advice}"
+            for name, seconds in inputs_s.items()
+            if seconds >= _LONG_S
         ]
 
     def finish(self) -> None:
@@ -246,7 +189,7 @@ class DeviceSession:
             self._report(state, state.planned.entries)
 
     def timed(self, among: Iterable[CaseState] | None = None) -> list[CaseState]:
-        """Return the cases, of some or of all, that have something left to time."""
+        """Return the cases, of some or of all, that have entries left to time."""
         states = self.states if among is None else list(among)
         for state in states:
             state.leave_out_untimed()

@@ -12,8 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Self
+from contextlib import AbstractContextManager
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import Workers, close_all
@@ -43,94 +42,68 @@ Done = Callable[[CaseState, float], None]
 
 
 def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
-    """Return how many workers take cases side by side.
-
-    Args:
-        device: Where.
-        cases: How many there are to take.
-        cores: Of the host; counted if not given.
-    """
+    """Return how many workers take some cases side by side, on a host with so many cores."""
     cores = cores or os.cpu_count() or 1
     useful = min(cores, cases // _CASES) if device.kind == "cpu" else min(cases, cores // 2)
     return max(1, min(_MOST[device.kind], useful))
 
 
-class SideBySide:
+class SideBySide(AbstractContextManager["SideBySide"]):
     """Does one thing with many cases, one after the other in each of several workers. A context manager: the workers end with it."""
 
     def __init__(self, several: Sequence[Workers]) -> None:
-        """Start nothing yet.
-
-        Args:
-            several: The workers, at least one; each starts with its first case.
-        """
+        """Start nothing yet: each worker starts with its first case."""
         self._several = several
         self._turn = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         close_all(self._several)
 
     def verify(self, take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
-        """Verify cases until there are no more. Of the functions, one runs at a time.
+        """Verify cases until there are no more. Of the three functions one runs at a time; `done` gets the seconds of a case."""
 
-        Args:
-            take: Gives the cases.
-            begins: Is told of a case that is begun.
-            done: Is told of a case that is through, and how many seconds that took.
-            impostors: Whether to try those that are declared.
+        def step(state: CaseState, workers: Workers, enough: Enough | None) -> None:
+            verify_case(state, workers, impostors=impostors, enough=enough)
 
-        Raises:
-            InterruptedRunError: the user interrupted.
-        """
-        stage = _Stage(
-            step=lambda state, workers, enough: verify_case(state, workers, impostors=impostors, enough=enough),
-            ran_short=_ran_short,
-            start_over=CaseState.start_over,
-        )
-        self._each(stage, take, begins, done)
+        self._each(step, _ran_short, CaseState.start_over, take, begins, done)
 
     def profile(self, take: Take, begins: Begins, done: Done) -> None:
         """Count launches, operators and memory of cases until there are no more; see `verify`."""
-        stage = _Stage(
-            step=lambda state, workers, _: profile_case(state, workers),
-            ran_short=_unprofiled,
-            start_over=lambda state: state.profiles.clear(),
-        )
-        self._each(stage, take, begins, done)
 
-    def _each(self, stage: "_Stage", take: Take, begins: Begins, done: Done) -> None:
-        spent_s = defaultdict[CaseState, float](float)
-        width = len(self._several)
-        while again := self._pass(stage, self._several[:width], spent_s, take, begins, done):
-            close_all(self._several)
-            width = max(1, width // _FEWER)
-            take = functools.partial(next, iter(again), None)
+        def step(state: CaseState, workers: Workers, _: Enough | None) -> None:
+            profile_case(state, workers)
 
-    def _pass(
+        self._each(step, _unprofiled, lambda state: state.profiles.clear(), take, begins, done)
+
+    def _each(
         self,
-        stage: "_Stage",
-        several: Sequence[Workers],
-        spent_s: dict[CaseState, float],
+        step: Callable[[CaseState, Workers, Enough | None], None],
+        ran_short: Callable[[CaseState], bool],
+        start_over: Callable[[CaseState], None],
         take: Take,
         begins: Begins,
         done: Done,
-    ) -> list[CaseState]:
-        """Take cases until there are no more; return those that ran short beside others, of which nothing is known then."""
-        again, beside = list[CaseState](), len(several) > 1
+    ) -> None:
+        """Take a step with each case; cases that ran short beside others start over beside fewer workers."""
+        spent_s = defaultdict[CaseState, float](float)
+        width, again = len(self._several), list[CaseState]()
         stopped = threading.Event()
+
+        def following() -> CaseState | None:
+            with self._turn:
+                if (state := take()) is not None:
+                    begins(state)
+                return state
 
         def work(workers: Workers) -> None:
             try:
-                while not stopped.is_set() and (state := self._next(take, begins)) is not None:
+                while not stopped.is_set() and (state := following()) is not None:
                     began = time.monotonic()
-                    stage.step(state, workers, stage.ran_short if beside else None)
+                    step(state, workers, ran_short if width > 1 else None)
                     with self._turn:
                         spent_s[state] += time.monotonic() - began
-                        if beside and stage.ran_short(state):
-                            stage.start_over(state)
+                        if width > 1 and ran_short(state):
+                            start_over(state)
                             again.append(state)
                         else:
                             done(state, spent_s[state])
@@ -138,29 +111,15 @@ class SideBySide:
                 stopped.set()  # the others end with the case that they are at
                 raise
 
-        with ThreadPoolExecutor(len(several)) as threads:
-            for finished in [threads.submit(work, workers) for workers in several]:
-                finished.result()
-        return again
-
-    def _next(self, take: Take, begins: Begins) -> CaseState | None:
-        with self._turn:
-            state = take()
-            if state is not None:
-                begins(state)
-            return state
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Stage:
-    """What is done with each case."""
-
-    step: Callable[[CaseState, Workers, Enough | None], None]
-    """Does it, until what is known is enough."""
-    ran_short: Callable[[CaseState], bool]
-    """Whether a case lacked memory or time, which other workers may have taken."""
-    start_over: Callable[[CaseState], None]
-    """Makes it as it was before."""
+        while True:
+            with ThreadPoolExecutor(width) as threads:
+                for finished in [threads.submit(work, workers) for workers in self._several[:width]]:
+                    finished.result()
+            if not again:
+                return
+            close_all(self._several)
+            width = max(1, width // _FEWER)
+            take, again = functools.partial(next, iter(again), None), []
 
 
 def _ran_short(state: CaseState) -> bool:
@@ -174,6 +133,6 @@ def _ran_short(state: CaseState) -> bool:
 
 
 def _unprofiled(state: CaseState) -> bool:
-    """Return whether anything of a case could not be profiled for want of memory or of time, and not since this host's driver forbids it."""
+    """Return whether profiling lacked memory or time: a driver that forbids it is no such case."""
     whys = [found.launches.reason or "" for found in state.profiles.values() if found.launches.status == "unavailable"]
     return any(_SCARCE.search(why) or _SLOW in why for why in whys)

@@ -15,8 +15,8 @@ from pairbench.execute.parent.clock import CulpritUnknownError
 from pairbench.execute.parent.judged import judged_results
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import (
-    AnyCaseJob,
     BreakDownCase,
+    CaseJob,
     DivergeCase,
     Ended,
     ProfileCase,
@@ -37,14 +37,7 @@ Enough = Callable[[CaseState], object]
 
 
 def verify_case(state: CaseState, workers: Workers, *, impostors: bool, enough: Enough | None = None) -> None:
-    """Verify every entry; with impostors, also try those that are declared.
-
-    Args:
-        state: The case.
-        workers: Those that verify.
-        impostors: Whether to try them.
-        enough: Asked after each result: if so, what is left stays unverified, and the worker, which is at work on it, ends.
-    """
+    """Verify every entry; with `impostors`, also try the declared ones. Once `enough` is true the rest stays unverified, and the worker ends."""
     first = True
     # Without a verified entry there is nothing to judge an impostor by.
     while state.unverified() or (impostors and state.verified and state.untried_impostors()):
@@ -85,9 +78,7 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
         job = TimeCase(
             **about(state, remaining),
             round=index,
-            earlier_ns=tuple(min(one.get(entry, math.inf) for one in quick_ns) for entry in remaining)
-            if quick_ns
-            else (),
+            earlier_ns=tuple(min(one.get(entry, math.inf) for one in quick_ns) for entry in remaining if quick_ns),
             capturable=capturable,
             outside=workers.judge is not None,
             sparing=sparing,
@@ -103,15 +94,7 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
 def _find_culprit(
     state: CaseState, workers: Workers, job: TimeCase, unknown: CulpritUnknownError, *, last: bool
 ) -> None:
-    """Time each variant with its baseline alone, in a process of its own, and end those that do it again.
-
-    Args:
-        state: The case.
-        workers: Those of the round; none of their processes so far is of any use.
-        job: The job during which it happened.
-        unknown: What happened.
-        last: Whether the case ends where no variant does it again.
-    """
+    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case."""
     found = False
     for suspect in [entry for entry in job.entries if entry.role == "variant"]:
         workers.close()
@@ -132,7 +115,7 @@ def _find_culprit(
 
 
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
-    """Return what every job about some entries of a case says."""
+    """Return the fields that every job about some entries of a case has."""
     operator = state.planned.operator
     return {
         "path": Path(operator.path),
@@ -143,12 +126,8 @@ def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     }
 
 
-def _results(workers: Workers, job: AnyCaseJob) -> Iterator[Any]:
-    """Yield what a job gives.
-
-    Raises:
-        CulpritUnknownError: an implementation disturbed the timing, and it is not known which.
-    """
+def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
+    """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
         if isinstance(job, TimeCase) and isinstance(result, Ended) and result.unnamed:
@@ -156,12 +135,8 @@ def _results(workers: Workers, job: AnyCaseJob) -> Iterator[Any]:
         yield result
 
 
-def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
-    """Run one job and take in what comes back, until that is enough; what ends the worker ends what ran.
-
-    Returns:
-        The entries that ended the worker.
-    """
+def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
+    """Run a job and take its results until `enough`; return the entries that ended because the worker did."""
     worker = workers.get()
     before = state.known()
     try:
@@ -184,14 +159,7 @@ def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, enough: Enough |
 def inspect(
     context: WorkerContext, device: Device, jobs: Iterable[BreakDownCase | DivergeCase], *, interpret: bool = False
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield jobs about one entry each with what a worker answers; what ends the worker is an `Ended` of that entry.
-
-    Args:
-        context: as for a run.
-        device: where.
-        jobs: what to ask.
-        interpret: run Triton kernels through its interpreter.
-    """
+    """Yield jobs about one entry each with a worker's answers; where the worker ends, the answer is an `Ended` of that entry."""
     with Workers(context, device, interpret=interpret) as workers:
         for job in jobs:
             try:
