@@ -1,8 +1,4 @@
-"""The child's side: waits for jobs, runs them, sends results. Started with `-m pairbench.execute.worker`.
-
-A worker's device is `cuda:0` or `cpu` to it; where entries need several GPUs, it sees others behind its own. It trusts no suite: an exception ends an entry, a broken
-GPU ends the worker, and whatever ends the process is the parent's to explain.
-"""
+"""A worker process (`-m pairbench.execute.worker`): it takes jobs and sends results. It trusts no suite: an exception ends an entry, a broken GPU ends the worker."""
 
 import contextlib
 import functools
@@ -100,21 +96,17 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
 
 
 class _Line:
-    """This end of the line to the parent, which is believed: what comes from there are pickled values."""
+    """This end of the line to the parent. The parent is trusted: its messages are pickles."""
 
     def __init__(self, descriptor: int, heartbeat: Heartbeat) -> None:
         self.descriptor = descriptor
         self._socket = socket.socket(fileno=descriptor)
         self._heartbeat = heartbeat
         self.outputs: int | None = None
-        """Open file of the memory that outputs go through to the judge, or come through to it; None where no job needs it."""
+        """Descriptor of the shared memory that carries outputs to the judge; None where no job needs it."""
 
     def receive(self) -> Any:
-        """Return what the parent sends next.
-
-        Raises:
-            EOFError: the parent has hung up.
-        """
+        """Return the parent's next message, or raise EOFError once the parent has hung up."""
         head, files, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
         if not head:
             raise EOFError
@@ -127,10 +119,7 @@ class _Line:
         return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
 
     def ask(self, message: Any) -> Any:
-        """Send a dataclass and return the parent's answer; the entries' time stands still meanwhile.
-
-        An entry may have put another file in the place of the line: no answer would ever come from there.
-        """
+        """Send a dataclass and return the parent's answer; the entries' time stands still meanwhile."""
         from pairbench.execute.worker.process_state import files
 
         files.require(self.descriptor)
@@ -149,11 +138,9 @@ class _Line:
         return content
 
     def send(self, message: Any) -> None:
-        """Send a dataclass, however long that takes."""
         self._socket.sendall(encode(message))
 
     def close(self) -> None:
-        """Close this end of the line."""
         self._socket.close()
 
 
@@ -239,7 +226,7 @@ class _Server:
         return InterleavedCases(self._hello, self._heartbeat)
 
     def is_spoilt(self) -> bool:
-        """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite has changed what all share, or has a thread."""
+        """Return whether a fresh process has to take over the device: the GPU is broken, or a suite has changed shared state or left a thread."""
         from pairbench.execute.worker.faults import gpu_is_broken
         from pairbench.execute.worker.flags import stuck
         from pairbench.execute.worker.trusted import left_running, tampered
@@ -268,12 +255,7 @@ class _Server:
         return self._suites[path]
 
     def _operator(self, job: CaseJob) -> Operator:
-        """Return the operator of a job.
-
-        Raises:
-            SuiteError: the suite cannot be loaded any more, or was changed since it was described. Records would have the hashes of the
-                old code and the times of the new.
-        """
+        """Return a job's operator; a suite that changed since it was described is refused: its records would pair old hashes with new times."""
         if job.path not in self._hashes:
             from pairbench.execute.worker.describe.operators import hashes_of
 
@@ -309,7 +291,7 @@ class _Server:
 
 
 def _load_driver() -> None:
-    """Have CUDA's driver start and make this process's context, which takes a second; the workers of several rounds do so side by side."""
+    """Start CUDA's driver and create this process's context, which takes a second; the workers of several rounds do so side by side."""
     import torch
 
     with contextlib.suppress(Exception):  # the first job says what is wrong
@@ -317,12 +299,11 @@ def _load_driver() -> None:
 
 
 def _own_modules() -> set[str]:
-    """Return the loaded modules of pairbench that measure and judge."""
     return {name for name in sys.modules if name.startswith("pairbench.execute.")}
 
 
 def _limit_memory(hello: WorkerConfig) -> None:
-    """Let an implementation that allocates without end get an exception, and be the first that the kernel kills."""
+    """Limit memory, so that an allocation without end raises, and let the kernel kill this process first."""
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
         Path("/proc/self/oom_score_adj").write_text("1000")
     if hello.device.kind == "cpu":  # CUDA reserves far more addresses than memory
@@ -331,7 +312,7 @@ def _limit_memory(hello: WorkerConfig) -> None:
 
 _LIBRARIES = ("site-packages", "dist-packages")
 _PAIRBENCH = Path(__file__).resolve().parents[2]
-"""Running already, and the same for both sides on purpose."""
+"""The running package, which both commits share on purpose."""
 
 
 def redirect(stand_in: StandIn, search_path: list[str]) -> None:
@@ -343,11 +324,7 @@ def redirect(stand_in: StandIn, search_path: list[str]) -> None:
 
 
 def refuse_strays(stand_in: StandIn, suite: Path) -> None:
-    """Make sure that no module came from the checkout.
-
-    Raises:
-        SuiteError: one did, so the other commit's code is not what would run.
-    """
+    """Raise a SuiteError if a module came from the checkout: the other commit's code would not run."""
     strays = {name: file for name, module in list(sys.modules.items()) if (file := _stray(module, stand_in))}
     for name in strays:
         del sys.modules[name]  # so that the next suite which imports it is found out too
@@ -367,7 +344,7 @@ def _stray(module: object, stand_in: StandIn) -> Path | None:
 
 
 def _belongs(path: Path, stand_in: StandIn) -> bool:
-    """Return whether a path is the checkout's own code: no environment in it, and not the pairbench that runs."""
+    """Return whether a path is the checkout's own code: in no environment, and not the running pairbench."""
     if not path.is_relative_to(stand_in.checkout) or path.is_relative_to(_PAIRBENCH):
         return False
     return not path.is_relative_to(sys.prefix) and not any(part in _LIBRARIES for part in path.parts)

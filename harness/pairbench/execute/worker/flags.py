@@ -29,16 +29,11 @@ _VARIABLES = (
     "ONEDNN_",
 )
 _PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-"""Variables that pairbench sets for its workers, or that have no effect on what is computed."""
+"""Variables that pairbench sets for its workers, or that do not affect results."""
 
 
 def pin_flags(*, tf32: bool) -> None:
-    """Set every switch that affects precision to a stated value.
-
-    Args:
-        tf32: Whether float32 products and convolutions may use TF32. Torch by itself allows it for convolutions alone: then a product that takes
-            the place of a convolution would be slower, and right, only for computing in another precision.
-    """
+    """Pin every switch of precision. Torch's default allows TF32 for convolutions alone, where products that replace them would look slower."""
     # First the newer names: where those are used as well, torch reads the old ones no more.
     for name in _NEWER:
         if name in _FLAGS:
@@ -51,10 +46,7 @@ def pin_flags(*, tf32: bool) -> None:
 
 @functools.cache
 def order_attention(device: torch.device) -> None:
-    """Have torch put its attention kernels into the order that suits a GPU.
-
-    It does so at the first call of attention in a process, and whoever made that call would seem to have changed a flag.
-    """
+    """Have torch order its attention kernels for a GPU; else the first call of attention in a process would seem to have changed a flag."""
     if device.type == "cuda":
         with contextlib.suppress(Exception):  # a torch or a GPU that has no choice has no order either
             tokens = torch.empty(1, 1, 16, 64, dtype=torch.float16, device=device)
@@ -66,7 +58,7 @@ def _attribute(owner: Any, name: str) -> Flag:
 
 
 def _flushes_denormals() -> bool:
-    """Return whether the processor takes the smallest numbers for zero in this thread; torch can set that, and not tell."""
+    """Return whether this thread flushes denormals to zero, which torch can set but not read."""
     return _SMALLEST / 2.0 == 0.0
 
 
@@ -96,7 +88,7 @@ _RECORDED: dict[str, Flag] = {
     "grad_enabled": Flag(torch.is_grad_enabled, torch.set_grad_enabled),
     "threads": Flag(torch.get_num_threads, torch.set_num_threads),
 }
-"""What the environment of a run holds. A name more would be another environment, and so a new era in all histories."""
+"""The flags of a run's environment. One more name would be another environment, and so a new era in all histories."""
 
 _WATCHED: dict[str, Callable[[], Flag]] = {
     "fp16_accumulation": lambda: _attribute(_matmul, "allow_fp16_accumulation"),
@@ -143,7 +135,7 @@ _WATCHED: dict[str, Callable[[], Flag]] = {
 _NEWER = tuple(name for name in _WATCHED if name.endswith("fp32_precision"))
 """Switches of precision beside those of TF32: `none` lets the processor compute in IEEE float32."""
 _UNREADABLE = "unreadable"
-"""The value of a flag that torch no longer tells, as when its old and its new names for TF32 were both used."""
+"""The value of a flag that torch refuses to read, as when its old and its new names for TF32 were both used."""
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -190,12 +182,12 @@ _stuck: set[str] = set()
 
 
 def read_flags() -> dict[str, Any]:
-    """Return the present values of the switches that are recorded, by name."""
+    """Return the recorded flags by name."""
     return {name: flag.read() for name, flag in _RECORDED.items()}
 
 
 def watched_flags() -> dict[str, Any]:
-    """Return the present values of all switches that are watched, by name; it takes some microseconds."""
+    """Return all watched flags by name; it takes some microseconds."""
     return {name: _value(flag) for name, flag in _FLAGS.items()}
 
 
@@ -207,12 +199,12 @@ def _value(flag: Flag) -> Any:
 
 
 def changed_flags(before: dict[str, Any]) -> str | None:
-    """Return which switches are no longer as they were, or None."""
+    """Return a text on the flags that have changed, or None."""
     return _changes(before, {name: _value(_FLAGS[name]) for name in before})
 
 
 def put_back_flags(before: dict[str, Any]) -> str | None:
-    """Set the switches back to the values that they had, and return which were no longer so, or None."""
+    """Restore the flags, and return a text on those that had changed, or None."""
     now = {name: _value(_FLAGS[name]) for name in before}
     if now == before:
         return None
@@ -229,7 +221,7 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
 
 
 def about_flags(changed: str | None) -> str | None:
-    """Return a sentence about switches that an implementation has changed; None where there are none."""
+    """Return a sentence about flags that an implementation has changed, or None."""
     return changed and f"changes global flags, which are pinned alike for all: {changed}"
 
 
@@ -239,7 +231,7 @@ def _said(name: str, before: Any, now: Any) -> str:
 
 
 def restore_flags(flags: dict[str, Any]) -> None:
-    """Set the switches back to the values that they had; those that cannot be make the process `stuck`."""
+    """Restore the flags; those that cannot be restored make the process `stuck`."""
     for name, value in flags.items():
         flag = _FLAGS[name]
         if _value(flag) != value:
@@ -251,12 +243,12 @@ def restore_flags(flags: dict[str, Any]) -> None:
 
 
 def stuck() -> bool:
-    """Return whether a switch could not be set back, so that nothing more may be measured in this process."""
+    """Return whether a flag could not be restored, so that this process may measure nothing more."""
     return bool(_stuck)
 
 
 def read_variables() -> dict[str, str]:
-    """Return the environment variables that CUDA, torch, Triton and the thread pools listen to."""
+    """Return the environment variables that CUDA, torch, Triton and the thread pools read."""
     return {
         name: value
         for name, value in sorted(os.environ.items())

@@ -1,4 +1,4 @@
-"""Runs a suite's code in a worker: what it raises ends an entry or a case, and never the worker."""
+"""Runs a suite's code in a worker: an exception ends an entry or a case, and never the worker."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,10 +14,7 @@ from pairbench.model.outcome import Status
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`, and so does what it leaves changed or running.
-
-    Whatever came of it, what it has changed is put back before anything else runs.
-    """
+    """Run one entry's step and return its result, or the entry's `Ended` where it raises or leaves something changed or running; changes are undone first."""
     entry, flags = job.entries[index], watched_flags()
     changed = why = None
     processes.begin()
@@ -49,7 +46,7 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
 
 
 def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run a step that judges one entry, which calls no variant, and return its result; what it raises becomes that entry's `Ended`."""
+    """Run a step that judges one entry, which calls no variant, and return its result; an exception becomes that entry's `Ended`."""
     try:
         with heartbeat.entry(index):
             return step()
@@ -63,7 +60,7 @@ def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[]
 
 
 def of_case(results: Iterator[Any]) -> Iterator[Any]:
-    """Yield results; what is raised outside of any entry's step becomes an `Ended` of the whole case."""
+    """Yield results; an exception outside of any entry's step becomes an `Ended` of the whole case."""
     try:
         yield from results
     except SuiteFaultError as error:

@@ -1,6 +1,6 @@
-"""What an implementation may change of its process, beside torch's flags: what the kernel, Python, the compilers and the dispatcher keep for all.
+"""The state of the process beside torch's flags that an implementation may change: of the kernel, Python, the compilers and the dispatcher.
 
-Each is read by value and put back; together with torch's flags (`flags.py`) they are compared around each entry's steps and turns.
+Each part is read by value and restored; together with torch's flags (`flags.py`) it is compared around each entry's steps and turns.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 _LIBRARIES = ("CUDA_", "CUBLAS_", "KMP_", "TRITON_", "TORCH", "_TORCH", "PYTORCH_", "NCCL_", "GLOO_")
-"""Beginnings of the names of variables that libraries set for themselves as they are used first: these are taken away, and nobody is named."""
+"""Prefixes of variables that libraries set for themselves at their first use: these are removed, and nobody is named."""
 
 
 class Flag(NamedTuple):
-    """A switch of the whole process: how it is read, and put back."""
+    """A switch of the whole process: how it is read and restored."""
 
     read: Callable[[], Any]
     write: Callable[[Any], object]
@@ -32,11 +32,11 @@ class Flag(NamedTuple):
 
 
 def leave(_: object) -> None:
-    """Put nothing back: what was entered can only be left by who did so."""
+    """Restore nothing: only the code that entered a mode can leave it."""
 
 
 pinned: dict[str, frozenset[int]] = {}
-"""While the thread that calls is kept on a core: that core, under `now`, and those that it had, under `before`."""
+"""While the calling thread is kept on a core: that core, under `now`, and its former cores, under `before`."""
 
 
 def _affinity() -> frozenset[int]:
@@ -53,7 +53,7 @@ _MOST_THREADS = 64
 
 
 def native_threads() -> list[int]:
-    """Return the ids that the kernel has for this process's threads; none where it does not tell."""
+    """Return the kernel's ids of this process's threads; none outside of Linux."""
     try:
         return list(map(int, os.listdir("/proc/self/task")))  # noqa: PTH208 (asked often)
     except OSError:  # not Linux
@@ -156,14 +156,14 @@ class _Files:
         os.register_at_fork(after_in_child=self.let_go)  # what a suite forks must not keep the line open
 
     def hold(self, *numbers: int) -> None:
-        """Keep a second descriptor of each, from which it can be put back."""
+        """Keep a second descriptor of each, from which it can be restored."""
         for number in numbers:
             with contextlib.suppress(OSError):
                 self.spare[number] = os.dup(number)
                 self._held[number] = _file(number)
 
     def require(self, number: int) -> None:
-        """End the process where a descriptor is no longer the file that it was held as; see `end_without`."""
+        """End the process where a descriptor is no longer its file; see `end_without`."""
         if _file(number) != self._held[number]:
             _end()
 
@@ -175,17 +175,17 @@ class _Files:
         self.spare = {}
 
     def read(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return which file each of them is; None for one that is closed."""
+        """Return the identity of each file; None for a closed one."""
         return tuple(map(_file, self.spare))
 
     def end_without(self, files: tuple[tuple[int, int] | None, ...]) -> None:
-        """End the process where one of them is gone and cannot be put back, for the parent to name who runs."""
+        """End the process where one of them is gone and cannot be restored, for the parent to name the running entry."""
         for (number, spare), was in zip(self.spare.items(), files, strict=True):
             if _file(number) != was and _file(spare) != was:
                 _end()
 
     def write(self, files: tuple[tuple[int, int] | None, ...]) -> None:
-        """Put them back; see `end_without`."""
+        """Restore them; see `end_without`."""
         self.end_without(files)
         for (number, spare), was in zip(self.spare.items(), files, strict=True):
             if _file(number) != was:
@@ -210,7 +210,7 @@ files = _Files()
 
 
 class _Imports:
-    """Where modules are looked for. What is added behind all others hides nothing, and libraries do so as they are imported."""
+    """Where modules are looked for. Entries that libraries append behind all others hide nothing."""
 
     def read(self) -> tuple[tuple[Any, ...], ...]:
         return tuple(sys.path), tuple(sys.meta_path), tuple(sys.path_hooks)
@@ -286,12 +286,11 @@ def _stop_profiling(was: bool) -> None:
 
 _COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
-"""Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case: a helper is
-compiled for each implementation that uses it and each shape."""
+"""Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case, all implementations and shapes together."""
 
 
 def _compiler_settings() -> dict[tuple[str, str], Any]:
-    """Return the settings of torch's compiler that somebody has made, as far as it is loaded."""
+    """Return the settings of torch's compiler that have been made, as far as it is loaded."""
     return {
         (name, key): value
         for name in _COMPILERS
@@ -305,7 +304,7 @@ _UNSET = object()
 
 
 def _made(entry: Any) -> Any:
-    """Return the value that somebody has given a setting; a plain object where nobody has. Torch itself gives a list or a set its default as it is read."""
+    """Return the value given to a setting; a plain object where none was given. Torch itself gives a list or a set its default as it is read."""
     value = entry.user_override
     value = value.get() if type(value) is ContextVar else value
     return _UNSET if value == entry.default else value
@@ -365,17 +364,13 @@ def _of_triton(before: dict[tuple[str, str], Any], now: dict[tuple[str, str], An
 
 
 _HARMLESS = ("Meta", "Python", "FuncTorch", "Functionalize", "Fake", "PreDispatch")
-"""Beginnings of the dispatch keys under which nothing is computed that is timed."""
+"""Prefixes of the dispatch keys under which nothing timed is computed."""
 registered: list[tuple[str, Any]] = []
-"""Kernels that a suite has registered for an operator that had one, or that torch has, in the order in which it did: what for, and in which library."""
+"""Kernels that a suite has registered for an operator of torch or one with a kernel, in order: a text, and the library."""
 
 
 def notice_registrations(is_of_suite: Callable[[Any], Any]) -> None:
-    """Note from now on what is registered with torch's dispatcher from Python for operators that it knows already.
-
-    Args:
-        is_of_suite: Says whether a suite's code asks for it, given the frame of who does.
-    """
+    """Record registrations with torch's dispatcher from Python for known operators, if `is_of_suite` finds a suite's code behind the caller's frame."""
     if not hasattr(torch._C, "_DispatchModule"):  # not in every release
         return
     own = {str(name).partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
@@ -468,4 +463,4 @@ STATE: dict[str, Flag] = {
     "triton": Flag(_triton_settings, _set_triton_settings, _of_triton),
     "registrations": Flag(_registrations, _take_back_registrations, _newly_registered),
 }
-"""What is compared, by name."""
+"""The compared parts by name."""

@@ -39,7 +39,7 @@ from pairbench.execute.worker.inputs import build_inputs, making
 from pairbench.execute.worker.judge.sent import outside_references
 from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import launches, memory
-from pairbench.execute.worker.profile.honest import profiled_otherwise
+from pairbench.execute.worker.profile.memory import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
@@ -59,9 +59,9 @@ from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05
-"""Seconds from which the run is told how long a case's inputs took to make."""
+"""Seconds from which the time to make a case's inputs is reported."""
 _MORE_SEEDS = range(100, 104)
-"""Far from those of verification: of inputs that tell whether small outputs are the same by chance."""
+"""Seeds far from those of verification, for inputs that tell whether small outputs are the same by chance."""
 
 
 def run_stage(
@@ -122,7 +122,7 @@ def release(device: torch.device) -> None:
 def expected_of(
     job: VerifyCase | HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Any, None, tuple[Expected, ...]]:
-    """Return the expected outputs of a case for each seed, and yield what became of its automatic impostors; none where nothing can be judged by them."""
+    """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
     references, ended = _references(job, operator, heartbeat, device)
     yield from ended
     if not references:
@@ -174,11 +174,7 @@ def _verify(
 
 
 def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> dict[str, Any]:
-    """Return the inputs for a seed of verification.
-
-    Raises:
-        SuiteFaultError: they cannot be made.
-    """
+    """Return the inputs for a seed of verification, or raise a SuiteFaultError."""
     try:
         inputs = build_inputs(operator, case, device, seed)
     except BaseException as error:  # of the suite's, as in `guarded`
@@ -216,7 +212,7 @@ def _references(
 
 
 def _held_or_sparing(operator: Operator, case: Case, device: torch.device) -> tuple[tuple[Expected, ...], str | None]:
-    """Return what is expected for each seed, held if there is room, and why the outputs cannot tell right from wrong, or None."""
+    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None."""
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]
     if not is_short(first[0], device):
@@ -299,11 +295,7 @@ _CONFIG = "torch._dynamo.config"
 
 
 def reset_compiler(*, needed: bool) -> None:
-    """Forget what was compiled for earlier cases, and refuse to fall back to eager when recompiling too often.
-
-    Args:
-        needed: Whether the case is compiled: then the compiler is loaded now, and not by the first call.
-    """
+    """Forget compilations of earlier cases, and fail instead of falling back to eager after too many; if `needed`, load the compiler now."""
     if needed or _CONFIG in sys.modules:
         if _has_compiled():
             torch._dynamo.reset()
@@ -313,7 +305,7 @@ def reset_compiler(*, needed: bool) -> None:
 
 
 def _has_compiled() -> bool:
-    """Return whether anything was compiled since the last time: to forget nothing takes seconds the first time, and a GPU's driver."""
+    """Return whether anything was compiled since the last reset: an idle reset takes seconds the first time, and a GPU's driver."""
     frames = sys.modules.get("torch._dynamo.convert_frame")
     return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 

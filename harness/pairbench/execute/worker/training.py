@@ -1,9 +1,8 @@
 """Calls of an operator with gradients: forward, backward or both, of one implementation, and sentences on what goes wrong.
 
-`fwd` is the forward pass as training runs it, with the graph for a backward. `bwd` is `torch.autograd.grad` over such a graph, which is
-built outside of the clock, and again whenever the inputs have other values, or a call may have overwritten what was saved; it is retained,
-for it is gone through several times.
-`fwd_bwd` is both in one call, after which the graph is let go. Nothing is ever computed by subtraction.
+`fwd` is the forward pass as training runs it, with the graph for a backward. `bwd` is `torch.autograd.grad` over such a graph, which is built outside of the clock, and
+again whenever the inputs have other values or a call may have overwritten what was saved; it is retained, for several passes. `fwd_bwd` is both in one call, after
+which the graph is freed. Nothing is ever computed by subtraction.
 """
 
 import contextlib
@@ -26,15 +25,15 @@ _NO_BACKWARD = (
     "is not implemented",
     "not differentiable",
 )
-"""How torch says that an operator has no backward."""
+"""Torch's messages for an operator without a backward."""
 _IN_PLACE_ON_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
-"""How torch says that an operator would write to a leaf."""
+"""Torch's message for a write to a leaf."""
 _OVERWRITTEN = "has been modified by an inplace operation"
-"""How torch says that what was saved is not what it was."""
+"""Torch's message for an overwritten saved tensor."""
 
 
 def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a case's inputs implementations are given."""
+    """Return the inputs that implementations are given."""
     return {name: value for name, value in inputs.items() if name != OUTPUT_GRADIENTS}
 
 
@@ -45,16 +44,16 @@ class Training:
     operator: Operator
     function: Callable[..., Any]
     kwargs: dict[str, Any]
-    """The arguments; what is differentiated by is a leaf of this object's own, at the address of the input."""
+    """The arguments; differentiated inputs are leaves of this object's own, at the addresses of the inputs."""
     targets: dict[str, torch.Tensor]
-    """What is differentiated by, by name, among the arguments."""
+    """The leaves of the differentiated inputs, by name."""
     output_gradients: dict[str, torch.Tensor]
     watched: list[torch.Tensor]
-    """The inputs that the graph depends on, and that change their values only as they are refilled."""
+    """The inputs that the graph depends on, whose values change only as they are refilled."""
     reset: Callable[[], None]
-    """Puts the call's state back, and restores what a call overwrites."""
+    """Restores the call's state and the inputs that a call overwrites."""
     once: bool
-    """Whether a call may overwrite what was saved, so that no graph is gone through twice."""
+    """Whether a call may overwrite what was saved, so that no graph is used twice."""
     _outputs: Any = field(default=None, init=False)
     _versions: list[int] | None = field(default=None, init=False)
 
@@ -69,16 +68,7 @@ class Training:
         *,
         once: bool,
     ) -> "Training":
-        """Make leaves at the addresses of the inputs.
-
-        Args:
-            operator: With a direction.
-            function: The implementation, compiled or not.
-            kwargs: Its arguments.
-            inputs: Of the case, which the gradients of the outputs are among.
-            reset: Puts its state back, and restores what a call overwrites.
-            once: Whether a call may overwrite what was saved.
-        """
+        """Make leaves at the addresses of the inputs, which the gradients of the outputs are among."""
         named = named_tensors(kwargs)
         own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
         found = named_tensors(own)
@@ -113,17 +103,13 @@ class Training:
 
     @property
     def stale(self) -> bool:
-        """Return whether backward would go through a graph of other values than those in place, or through one that may be overwritten."""
+        """Whether backward would go through a graph of other values than those in place, or through one that may be overwritten."""
         if self.operator.direction != "bwd":
             return False
         return self.once or bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
 
     def ready(self, build: Callable[[], Any] | None = None) -> None:
-        """Do what comes before each call, outside of the clock: put its state back, and build the graph where it is stale.
-
-        Args:
-            build: Builds it in another way, as a replay does.
-        """
+        """Restore the call's state, and build the graph where it is stale, with `build` in a replay."""
         self.reset()
         if self.stale:
             (build or self.build)()
@@ -201,11 +187,7 @@ class Training:
         return None
 
     def check(self, outputs: Any) -> None:
-        """Check what a call returned.
-
-        Raises:
-            DeclarationError: it differentiates itself, returns nothing that could be differentiated, or has no gradient of an input.
-        """
+        """Raise a DeclarationError if a call differentiates itself, returns nothing that could be differentiated, or has no gradient of an input."""
         if why := self._own_backward():
             raise DeclarationError(why)
         if self.operator.direction == "fwd":
@@ -240,11 +222,7 @@ class Training:
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
         """Capture the call as a CUDA graph, with leaves of its own: nodes remember the stream in which they were made.
 
-        A backward is captured over a forward that was captured before it, whose replay writes what was saved at the same addresses; that
-        replay comes before the backward's, outside of the clock, as building the graph does.
-
-        Raises:
-            CaptureError: it cannot be captured.
+        A backward is captured over a captured forward, whose replay writes the saved tensors at the same addresses, before the backward's and outside of the clock.
         """
         again = self._afresh()
         if self.operator.direction != "bwd":
@@ -269,7 +247,7 @@ class Training:
 
 
 def accumulated(inputs: dict[str, Any]) -> str:
-    """Return what is to be added to a reason where calls left a gradient in `.grad` of an input; else nothing."""
+    """Return an addition to a reason where calls left a gradient in `.grad` of an input; else nothing."""
     for name, tensor in named_tensors(inputs).items():
         if tensor.is_leaf and tensor.grad is not None:
             return (

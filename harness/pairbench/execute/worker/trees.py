@@ -1,7 +1,4 @@
-"""Outputs as trees of tensors: walk, copy, compare to the bit.
-
-A tree is a tensor, a module, or a dict, list or tuple of trees; anything else is a leaf that is passed through. Inputs are read by `input_trees`.
-"""
+"""Outputs as trees of tensors: walk, copy, compare to the bit. A tree is a tensor, a module, or a dict, list or tuple of trees; anything else is a leaf."""
 
 import copy
 import re
@@ -11,7 +8,7 @@ from typing import Any
 import torch
 
 _SMALL_PART = 0.05
-"""So that a copy leaves room for what the calls themselves need."""
+"""Part of the free memory for copies, so that calls have room."""
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -29,7 +26,6 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
-    """Return the tensors of a tree."""
     return [leaf for _, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
@@ -82,12 +78,7 @@ def has_room(tree: Any, *, copies: int = 1) -> bool:
 
 
 def about_changed_inputs(names: Sequence[str], when: str = "") -> str:
-    """Return what is said of an implementation that writes to inputs.
-
-    Args:
-        names: The inputs.
-        when: Words on when it does so, with a space before them; none where it does so in any call.
-    """
+    """Return a sentence on an implementation that writes to inputs; `when` is put into it, with a space before."""
     roots = tuple(dict.fromkeys(re.split(r"[.\[]", name, maxsplit=1)[0] for name in names))
     return (
         f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: declare consumes={roots!r} if its caller may lose "

@@ -1,4 +1,4 @@
-"""What this machine can measure: each capability tried for real, with what to do about the missing ones."""
+"""The capabilities of this machine: each tried for real, with advice on the missing ones."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ from pairbench.model.environment import Device, Finding
 
 
 def diagnose(device: Device) -> Iterator[Finding]:
-    """Yield a finding for each thing that measuring on a device depends on."""
+    """Yield a finding for each capability that measuring on a device depends on."""
     yield from _triton(device)
     yield _compiler()
     yield _isolation()

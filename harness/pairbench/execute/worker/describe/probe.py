@@ -1,4 +1,4 @@
-"""Reads the device, the driver, the versions and the settings into an `Environment`, inside a worker."""
+"""Reads the device, the driver, the versions and the settings into an `Environment`."""
 
 import functools
 import os
@@ -15,25 +15,24 @@ import torch
 
 from pairbench.execute.worker.devices import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
-from pairbench.execute.worker.timing import persisting
 from pairbench.execute.worker.timing.telemetry import open_nvml
-from pairbench.execute.worker.timing.timers import TIMING_METHOD, CudaTimer, HostTimer, Timer
+from pairbench.execute.worker.timing.timers import TIMING_METHOD, CudaTimer, HostTimer, Timer, persisting_missing
 from pairbench.model.environment import Device, Environment
 
 _PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
 _KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
-"""Noted only where they are installed: an environment without them is the one it always was."""
+"""Recorded only where installed, so that other environments stay as they were."""
 
 
 def probe(device: Device, *, ceilings: bool = True) -> Environment:
-    """Return the environment of a device, with its measured ceilings if they are asked for."""
+    """Return the environment of a device, with measured ceilings if they are asked for."""
     gpu = device.kind == "cuda"
     nvml, missing = open_nvml(device.uuid)
     cudnn = torch.backends.cudnn.version() if gpu else None
     observed: dict[str, Any] = {"ceilings": measure_ceilings(torch_device(device)) if ceilings else {}}
     if gpu:
         observed["nvml"] = missing or "available"
-        observed["persisting_l2_reset"] = persisting.missing() or "available"
+        observed["persisting_l2_reset"] = persisting_missing() or "available"
         observed["foreign_processes"] = _foreign(nvml.compute_processes()) if nvml else None
         if device.beside:
             observed["foreign_processes_beside"] = {item.selector: _on(item) for item in device.beside}

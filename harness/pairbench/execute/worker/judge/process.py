@@ -1,12 +1,10 @@
-"""The judge: a process that loads a suite and calls its baseline, its oracle and what its operators declare, and never a variant.
+"""The judge: a process that loads a suite and calls its baseline, its oracle and its declarations, and never a variant.
 
-It is forked like a worker and takes jobs as one does. The worker that calls the variants sends it outputs as bytes (`judge/plain.py`); the parent carries
-questions and answers between the two, and takes verdicts from the judge alone. What should come out, the tolerance, which timed calls are looked at and on which
-values they are made again are here, where no variant can read or change them.
+The worker that calls the variants sends it outputs as bytes (`judge/plain.py`); the parent carries questions and answers between the two, and takes verdicts from
+the judge alone. Expected outputs, tolerances, the choice of timed calls and the new values are here, where no variant can read or change them.
 
-There are two homes for the same judging. On a CPU it is this process. On a GPU, in `try` and in `ab` it is the worker's own: `verify.case.ExpectedOutputs` and
-`timing.ready.Ready` stand where `judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere` stand here, and all that judges is told neither. To move a GPU's
-judging here takes outputs that travel by CUDA IPC, or by the host's memory, in `judge/plain.py`, and `WorkerContext.judges` to say so; nothing else knows.
+On a CPU judging is in this process. On a GPU, in `try` and in `ab`, it is in the worker: `verify.case.ExpectedOutputs` and `timing.ready.Ready` take the places of
+`judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere`. To judge a GPU's outputs here, `judge/plain.py` needs a way for them, and `WorkerContext.judges` to say so.
 """
 
 from collections.abc import Iterator
@@ -49,7 +47,7 @@ from pairbench.model.outcome import Status
 _WARM_UP_S, _SECONDS = 0.003, 0.01
 """Seconds in which the baseline warms up, and in which it is timed alone, if `_FEWEST` calls fit into them."""
 _FEWEST, _FEWEST_LONG, _LONG_NS, _MOST = 6, 3, 50e6, 200
-"""Fewest calls that are timed, fewest of those that take so long, and most."""
+"""Fewest calls that are timed, fewest of those that take `_LONG_NS`, and most."""
 
 
 @dataclass(kw_only=True)
@@ -85,7 +83,7 @@ class Judge:
         self._timed: Elsewhere | None = None
 
     def hold(self, job: HoldCase | TimeAlone, operator: Operator) -> Iterator[Any]:
-        """Yield what comes of a case by itself, and hold it; what was held is dropped."""
+        """Yield the results of a case by itself, and hold it in the place of the case before."""
         self._held = self._timed = None
         device = begin_case(self._config, replace(job, entries=()), operator)  # nothing is compiled here
         if isinstance(job, TimeAlone):
@@ -119,7 +117,7 @@ class Judge:
         yield Alone(call_ns=call_ns, plain=not (operator.direction or operator.state or operator.reset or consumes))
 
     def serve(self, job: CompareInputs | JudgeOutputs | JudgeTimed) -> Iterator[Any]:
-        """Yield verdicts on what came of the case that is held."""
+        """Yield verdicts on the held case."""
         match job:
             case CompareInputs():
                 yield from of_case(self._compare(job))
@@ -169,7 +167,7 @@ def _as_judged(reference: Expected) -> Expected:
 
 
 def _alone_ns(operator: Operator, inputs: dict[str, Any]) -> tuple[float, ...]:
-    """Return the latencies of some calls of the eager baseline in ns, behind those that warm it up."""
+    """Return the latencies of some calls of the eager baseline in ns, after those that warm it up."""
     call, timer = make_call(operator, operator.baseline, "eager", inputs), HostTimer()
 
     def once() -> float:

@@ -1,4 +1,4 @@
-"""The worker's side of a judge outside: what it sends there, and what it answers. It never has what is right."""
+"""The worker's side of a judge outside: it sends outputs and answers questions, and never has the expected outputs."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ from pairbench.model.tolerance import Tolerance
 
 
 def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Return what tells inputs apart: for each leaf of each seed's, its name and a text of its form and a checksum of its elements."""
+    """Return the name of each leaf of each seed's inputs, with a text of its form and a checksum of its elements."""
     found = []
     for seed, given in enumerate(inputs):
         exported = export(dict(parts(given)), copy=False)
@@ -47,7 +47,7 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class OutsideReference:
-    """The inputs of one seed. What should come of them is the judge's to know: see `verify.case.ExpectedOutputs`, whose place this takes."""
+    """The inputs of one seed, in the place of `verify.case.ExpectedOutputs`; the expected outputs are the judge's."""
 
     inputs: dict[str, Any]
     seed: int
@@ -58,7 +58,7 @@ class OutsideReference:
     oracle_missing: None = None
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)
-        """Have outputs of the entry that runs judged outside; all that is told is whether they are wrong."""
+        """Have outputs of the running entry judged outside; the answer is only whether they are wrong."""
         file = _file(self.line)
         described = write(export(outputs, copy=False), file)
         right = self.line.ask(Outputs(index=self.heartbeat.running, seed=self.seed, described=described))
@@ -69,7 +69,7 @@ class OutsideReference:
 def outside_references(
     inputs: Iterable[dict[str, Any]], heartbeat: Heartbeat, line: ParentLine
 ) -> tuple[OutsideReference, ...]:
-    """Return references to the judge outside, once it has told that its inputs are these; none where they are not."""
+    """Return references to the judge outside, if its inputs have the same checksums; else none."""
     references = tuple(
         OutsideReference(inputs=given, seed=seed, line=line, heartbeat=heartbeat) for seed, given in enumerate(inputs)
     )
@@ -78,14 +78,7 @@ def outside_references(
 
 
 def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: ParentLine) -> float:
-    """Answer what the judge asks about a case that was timed, until it has heard enough.
-
-    Returns:
-        The seconds that this took, and those that were spent on values before.
-
-    Raises:
-        UnnamedError: as `recheck.judge_timed` does.
-    """
+    """Answer the judge's questions about a timed case, and return the seconds that this took, with those spent on values before."""
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise UnnamedError(why)
@@ -101,7 +94,7 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: P
 
 
 class _Asked:
-    """Answers what the judge asks about one case."""
+    """Answers the judge's questions about one case."""
 
     def __init__(self, ready: Ready, file: int) -> None:
         self._ready = ready
@@ -132,7 +125,7 @@ class _Asked:
         return Answer(described=write(made.outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
 
     def _made(self, seed: int) -> dict[str, Any]:
-        """Return the inputs of a seed; one call of each entry is made on those of the same."""
+        """Return the inputs of a seed; all entries are called on the same."""
         if self._new is None or self._new[0] != seed:
             ready = self._ready
             self._new = seed, build_inputs(ready.operator, ready.job.case, ready.device, seed, like=ready.inputs)

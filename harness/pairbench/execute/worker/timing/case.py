@@ -1,4 +1,4 @@
-"""Timing one case in a worker: make its calls ready, time them, and verify the very calls that were timed once more."""
+"""Timing one case in a worker: prepare its calls, time them, and verify the very calls that were timed once more."""
 
 import functools
 import time
@@ -16,8 +16,7 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.judge.sent import answer_judge
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, of_entry, time_entries
 from pairbench.execute.worker.timing.new_values import draw_seed, renew
-from pairbench.execute.worker.timing.pinning import on_one_core
-from pairbench.execute.worker.timing.ready import make_ready
+from pairbench.execute.worker.timing.ready import make_ready, on_one_core
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.watch import Watch
@@ -33,7 +32,7 @@ def time_case(
     device: torch.device,
     line: ParentLine | None = None,
 ) -> Iterator[Any]:
-    """Yield the ends of entries, and the `TimedRound` of those that can be timed; `line` leads to the parent, for jobs that are judged outside."""
+    """Yield the ends of entries, and the `TimedRound` of the others; `line` leads to the parent, for jobs that are judged outside."""
     outside = line if job.outside else None
     ready = yield from make_ready(job, operator, config, heartbeat, device)
     draw = draw_seed if outside is None else functools.partial(outside.ask, DrawSeed())
@@ -84,7 +83,7 @@ def time_case(
 
 
 def _anew(entries: list[Timed]) -> list[Timed]:
-    """Return entries without samples, put into the place of those that have some."""
+    """Replace entries by copies without samples, in place."""
     entries[:] = [
         Timed(**{field.name: getattr(timed, field.name) for field in fields(timed) if field.name in _MADE_READY})
         for timed in entries
@@ -104,9 +103,9 @@ _MADE_READY = {
         "stream_clock",
         "first_call_ns",
         "autotuned",
-    ),
+    )
 }
-"""The fields of an entry that has no samples yet."""
+"""The fields of an entry without samples."""
 
 
 def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:

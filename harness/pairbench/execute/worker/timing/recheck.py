@@ -1,4 +1,4 @@
-"""Whether timed calls computed what they were asked for, each time anew: judged after the clock has stopped."""
+"""Whether timed calls computed their outputs, each time anew: judged after the clock has stopped."""
 
 import functools
 import secrets
@@ -39,31 +39,20 @@ from pairbench.model.plan import Entry
 
 Case = Ready | Elsewhere
 _LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
-"""Chance that calls are made on new values in a round after the first one. The second is for cases with long calls, where these take up to a
-third of the time of timing; the third is for runs in which judging has had its part of the time."""
+"""Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
 _SPARING_KEPT = 0.25
-"""Chance that kept outputs are judged in a round after the first one once judging has had its part of the time."""
+"""Chance that kept outputs are judged in a round after the first once judging has had its part of the time."""
 _QUICKLY_MADE_S = 0.1
-"""Seconds that inputs may take to make, for further ones to be made for replays in a later round."""
+"""Longest time in s to make inputs for replays in a later round."""
 _MORE = 0.005
-"""Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
+"""Part of the time of timing in which more than one of the kept outputs of an entry is judged."""
 
 
 def judge_timed(ready: Case, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
-    """Judge outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
+    """Judge outputs of timed calls, then the very calls that were timed on new values; return the seconds that this and earlier changes of values took.
 
-    This is where the case was timed, or in a judge outside, which computes all that is right by itself. What is right of these is computed afterwards: while calls were timed, it was not in the process to be found.
-
-    Args:
-        ready: The case, here or elsewhere.
-        measuring_s: Seconds that timing took.
-        heartbeat: Of the worker.
-
-    Returns:
-        The seconds that this took, and those that were spent on values before.
-
-    Raises:
-        UnnamedError: something that all implementations share was replaced meanwhile, so no time can be believed.
+    Expected outputs are computed now: while calls were timed, they were not in the process to be found. A judge outside computes them all itself. An UnnamedError says
+    that something shared was replaced meanwhile, so that no time can be believed.
     """
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
@@ -98,12 +87,9 @@ def _judge_kept(
 ) -> Generator[Ended, None, set[Entry]]:
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
-    Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
-    within `more_s` seconds. They are judged by outputs that were kept of the baseline, as long as these agree. Where the baseline's calls
-    are long, and none of its outputs was kept of the same values, what is right is computed only if `thorough`.
-
-    If the first sample was on values that no call had seen, and so is judged by `_recheck`, of the others those are that can be by what was
-    kept of the baseline.
+    Of an entry's kept outputs one is drawn at the end, so that no call could know which, and more are judged within `more_s` seconds, by the baseline's kept outputs as
+    long as these agree. Where the baseline's calls are long and none was kept of the same values, expected outputs are computed only if `thorough`. Entries that began
+    on new values, which `_recheck` judges, are judged here only by the baseline's kept outputs.
     """
     ended: set[Entry] = set()
     baselines = [timed for timed in ready.timed if timed.is_eager_baseline]
@@ -147,21 +133,20 @@ def _known_of(ready: Case) -> dict[str, Any]:
 
 
 def _may_remember(ready: Case, timed: Timed) -> bool:
-    """Return whether the times of an entry's calls alone are a reason to make it on new values."""
+    """Return whether the latencies of an entry's calls alone are a reason to call it on new values."""
     return has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(ready, timed)
 
 
 def _began_on_new_values(timed: Timed) -> bool:
-    """Return whether the first sample of an entry was taken on new values; then the second one was on the same, to compare it with."""
+    """Return whether the first sample of an entry was taken on new values; the second one was on the same then, to compare it with."""
     return timed.first_observed is not None
 
 
 def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Judge the very calls that were timed on values that no call had seen, at the same addresses.
 
-    Where the first sample was such a call, it is judged; else the call is made now. The baseline's own comes last, so that no other finds its
-    outputs, and the others are judged by these, as long as they agree. First samples are judged last: they may have found what another had
-    computed in its lead-in.
+    A first sample on such values is judged as it is; else the call is made now. The baseline's own comes last, so that no other finds its outputs, and the others are
+    judged by these, as long as they agree. First samples are judged last: they may have found what another entry computed in its lead-in.
     """
     entries = baseline_last(entries)
     known = _known_of(ready) if compares(ready) else None
@@ -198,19 +183,7 @@ def _judge_again(
     *,
     remembered: bool = False,
 ) -> Generator[Ended, None, bool]:
-    """Yield the ends of entries that were wrong on new values, or slow.
-
-    Args:
-        ready: The case.
-        heartbeat: Of the worker.
-        again: Entries, and their calls on new values.
-        new: The values.
-        known: Inputs that came again and again; None where calls on these are not compared.
-        remembered: Whether an entry of the case is known to remember.
-
-    Returns:
-        Whether one is known to remember now.
-    """
+    """Yield the ends of entries that were wrong or slow on new values, and return whether an entry of the case is known to remember."""
     given = next((made.outputs for timed, made in again if timed.is_eager_baseline), None)
     if isinstance(ready, Elsewhere):
         given = None
@@ -237,10 +210,7 @@ def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
 
 
 def _values_for_replays(ready: Ready, *, thorough: bool) -> dict[str, Any] | None:
-    """Return inputs that no capture has seen, and that were not those of the calls before; None where making them takes too long for this round.
-
-    A graph that copies what a call has left behind has the right answer for the values of that call alone.
-    """
+    """Return inputs that no capture has seen, other than those of the calls before: a graph may copy their results. None where making them takes too long for this round."""
     sets = ready.values.sets
     others = [values for number, values in enumerate(sets) if number not in (0, ready.values.current)]
     if others and not thorough:
@@ -251,10 +221,10 @@ def _values_for_replays(ready: Ready, *, thorough: bool) -> dict[str, Any] | Non
 
 
 def _judge_replays(ready: Ready, heartbeat: Heartbeat, entries: list[Timed], inputs: dict[str, Any]) -> Iterator[Ended]:
-    """Judge what each capture writes when it is replayed on these inputs, at the addresses of those that it was captured with.
+    """Judge the outputs of each capture, replayed on these inputs at the addresses that it was captured with.
 
-    Each is judged before the next one is replayed, for their graphs share memory. A copy of what the baseline's replay gave comes first, and the
-    others are judged by that, as long as they agree; the baseline itself is judged where none of them did.
+    Each is judged before the next one is replayed, for their graphs share memory. The baseline's replay is copied first, and the others are judged by that copy, as long
+    as they agree; the baseline itself is judged where none did.
     """
     replay_of = _Replays(ready, inputs)
     baseline = next((timed for timed in entries if timed.is_eager_baseline), None)
@@ -281,7 +251,7 @@ class _Replays:
         self._of_graphs = memory_of_graphs()
 
     def first_copied(self, timed: Timed) -> Any:
-        """Return a copy of what the first capture gives, and leave none of it behind."""
+        """Return a copy of the first capture's outputs, and poison the outputs."""
         replay = self._ready.replays[timed.entry].replays[0]
         self._put(timed)
         copied = copy_tree(self._observe(timed, replay))
@@ -289,7 +259,7 @@ class _Replays:
         return copied
 
     def contradicted(self, timed: Timed, right: Right) -> str | None:
-        """Return what is wrong with the captures of an entry, or None; others have vouched for the baseline's first one, or it is judged as well."""
+        """Return what is wrong with the captures of an entry, or None; the baseline's first one is left out where others vouch for it."""
         captures = self._ready.replays[timed.entry].replays
         if timed.is_eager_baseline and right.vouched:
             captures = captures[1:]

@@ -1,4 +1,4 @@
-"""What timed calls should have given: computed by the baseline when all is over, and by the oracle where that leaves a doubt."""
+"""The expected outputs of timed calls: computed by the baseline after timing, and by the oracle where that leaves a doubt."""
 
 import functools
 import secrets
@@ -16,23 +16,18 @@ from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import Known, clear_where_drawn, clearly_right, judge
 
 Inputs = dict[str, Any] | Callable[[], dict[str, Any]]
-"""Inputs, or what makes them when they are needed."""
+"""Inputs, or a function that makes them when they are needed."""
 
 
 class Right:
-    """What a case's calls should give for some inputs."""
+    """The expected outputs of a case's calls for some inputs."""
 
     def __init__(
         self, ready: Ready | Elsewhere, inputs: Inputs, *, alone: bool = False, given: Any | None = None
     ) -> None:
-        """Compute nothing yet.
+        """Compute nothing yet; `alone` says that outputs come without the state.
 
-        Args:
-            ready: The case.
-            inputs: Of the calls.
-            alone: Whether outputs come without the state.
-            given: What the baseline's own call gave for these inputs. It is taken for right where another implementation's outputs agree
-                with it; else what is right is computed.
+        The outputs of the baseline's own timed call (`given`) are expected as long as another implementation agrees with them; else they are computed.
         """
         self._ready = ready
         self._made = inputs
@@ -43,7 +38,7 @@ class Right:
 
     @property
     def is_at_hand(self) -> bool:
-        """Whether nothing has to be computed to judge outputs that are right."""
+        """Whether right outputs can be judged without computing anything."""
         return self._given is not None or "_expected" in vars(self)
 
     @property
@@ -52,12 +47,7 @@ class Right:
         return self._given is not None and self._agreed
 
     def contradicts(self, outputs: Any, *, drawn: bool = False) -> str | None:
-        """Return what is wrong with outputs, or None.
-
-        Args:
-            outputs: Of a call.
-            drawn: Whether some elements of large outputs are enough, if nothing is wrong with them.
-        """
+        """Return what is wrong with outputs, or None; if `drawn`, some elements of large outputs are enough to find them right."""
         outputs = outputs.fetch() if isinstance(outputs, There) else outputs
         if isinstance(self._given, There):
             self._given = self._given.fetch()
@@ -84,7 +74,6 @@ class Right:
 
     @functools.cached_property
     def _expected(self) -> Any:
-        """What the baseline gives."""
         operator = self._ready.operator
         # Where memory is short, on the inputs themselves: the baseline was verified to leave them alone.
         room = has_room(named_tensors(self._inputs))
@@ -94,33 +83,27 @@ class Right:
 
     @functools.cached_property
     def _truth(self) -> Any:
-        """What the oracle gives; None where there is none. It takes longer than all that was timed, so it is asked once."""
+        """The oracle's outputs, or None. They take longer than all timed calls, so they are computed once."""
         return self._outputs(oracle_or_why(self._ready.operator, self._inputs)[0])
 
     def _outputs(self, observed: Any) -> Any:
-        """Return the outputs alone of what was observed, where those to be judged come without the state, in the form of those."""
+        """Return observed outputs in the form of those to be judged: these may come without the state."""
         if self._alone and self._ready.operator.state and observed is not None:
             observed = observed["output"]
         return as_judged(observed) if isinstance(self._ready, Elsewhere) and observed is not None else observed
 
 
 class Rights:
-    """What a case's calls should give for each of several sets of inputs."""
+    """The expected outputs of a case's calls for each of several sets of inputs."""
 
     def __init__(self, rights: Sequence[Right], more_s: float, right_s: float = 0.0) -> None:
-        """Begin with nothing computed.
-
-        Args:
-            rights: For each set.
-            more_s: Seconds in which more than one output of an entry is judged.
-            right_s: Seconds that it takes to compute what is right for a set: it is done for a further set only where these are left.
-        """
+        """Compute nothing yet; an entry's further outputs are judged within `more_s` seconds, if the `right_s` seconds to compute a set's expected outputs are left."""
         self._rights = rights
         self._more_s = more_s
         self._right_s = right_s
         drawn = secrets.SystemRandom().sample(range(len(rights)), len(rights))
         self._preferred = sorted(drawn, key=lambda number: not rights[number].is_at_hand)
-        """The sets in the order in which they are preferred, which nobody can know before."""
+        """The sets in the order of preference, which is drawn."""
 
     @property
     def vouched(self) -> bool:
@@ -128,14 +111,13 @@ class Rights:
         return any(right.vouched for right in self._rights)
 
     def is_at_hand(self, number: int) -> bool:
-        """Return whether nothing has to be computed to judge outputs of a set that are right."""
         return self._rights[number].is_at_hand
 
     def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
-        """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
+        """Return what is wrong with some outputs of one entry, given with the number of their set of inputs, or None.
 
-        One of them is judged, drawn now, and others within `more_s` seconds. The first is of the set that all entries prefer, so that what is
-        right is computed once for them; the others are of any, for of one set a call may have remembered what is right.
+        One, drawn now, is judged of the set that all entries prefer, so that its expected outputs are computed once; others within `more_s` seconds of any set, for a call
+        may have remembered the outputs of one.
         """
         until = trusted.perf_counter() + self._more_s
         drawn = secrets.SystemRandom().sample(outputs, len(outputs))

@@ -26,14 +26,7 @@ from pairbench.execute.worker.input_trees import (
 from pairbench.execute.worker.judge.plain import output_name, readable, refused
 from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.training import accumulated
-from pairbench.execute.worker.trees import (
-    about_changed_inputs,
-    copy_tree,
-    distinct,
-    has_room,
-    leaves,
-    tensors,
-)
+from pairbench.execute.worker.trees import about_changed_inputs, copy_tree, distinct, has_room, leaves, tensors
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.draws import SeenRandom
 from pairbench.execute.worker.verify.judge import (
@@ -62,7 +55,7 @@ _EMPTY = {
 _SMALL = 1024
 """Elements up to which outputs may be the same for two seeds by chance, as the index of the largest of a few."""
 _HANDED_BACK = 32 << 20
-"""Size in bytes above which freed blocks of the host's memory go back to the kernel; those that come next are zero."""
+"""Size in bytes above which freed blocks of the host's memory go back to the kernel, and the next ones are zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,22 +63,21 @@ class ExpectedOutputs:
     """The expected outputs of one case for one seed."""
 
     inputs: dict[str, Any]
-    """The inputs by name. They are never given to an implementation; implementations get copies."""
+    """The inputs by name; implementations get copies."""
     outputs: Any
     oracle: Any | None
     oracle_missing: str | None
     """Why there is no oracle; None where there is one."""
     sparing: bool = False
     known: Known = field(default_factory=Known)
-    """What was found of the outputs by themselves, and of how far they are off the oracle."""
+    """Results on the outputs by themselves, and on their distance to the oracle."""
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
-        """Judge what was computed of these inputs."""
         return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
 
 
 class Reference(Protocol):
-    """The inputs of one seed, and a judge of what comes of them: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside."""
+    """The inputs of one seed, and a judge of their outputs: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside."""
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -93,22 +85,22 @@ class Reference(Protocol):
 
     @property
     def outputs(self) -> Any | None:
-        """What is right; None where only the judge outside knows."""
+        """The expected outputs; None where only the judge outside knows them."""
 
     @property
     def oracle_missing(self) -> str | None:
-        """Why there is no oracle; None where there is one, or where only the judge outside knows."""
+        """Why there is no oracle; None where there is one, or only the judge outside knows."""
 
     @property
     def sparing(self) -> bool:
         """Whether memory is short, so that nothing is held that verification can do without."""
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
-        """Judge what was computed of these inputs."""
+        """Judge the outputs for these inputs."""
 
 
 class Expected(Reference, Protocol):
-    """A reference here, with what is right: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
+    """A reference with expected outputs: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
 
     @property
     def oracle(self) -> Any | None:
@@ -116,11 +108,11 @@ class Expected(Reference, Protocol):
 
     @property
     def known(self) -> Known:
-        """What was found of the outputs by themselves, and of how far they are off the oracle."""
+        """Results on the outputs by themselves, and on their distance to the oracle."""
 
 
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
-    """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
+    """Compute the outputs of the baseline and the oracle for these inputs."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_inputs(inputs)).observe())
     if why := refused(outputs):
         raise DeclarationError(why)
@@ -132,11 +124,7 @@ def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs
 
 
 def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
-    """Return the float64 outputs to judge by, or why there are none.
-
-    Raises:
-        BaseException: what the operator's own oracle raised, memory apart: the suite is at fault.
-    """
+    """Return the float64 outputs to judge by, or why there are none; the operator's own oracle may raise, but for want of memory."""
     if operator.draws:
         return None, f"random outputs are judged by mean and variance over {operator.draws} calls"
     try:
@@ -165,14 +153,7 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 def why_anything_passes(
     operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
 ) -> str | None:
-    """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are.
-
-    Args:
-        operator: At the case.
-        case: One in the tier `edge` may be so small that there is one answer.
-        references: For each seed.
-        more: Further inputs, for small outputs may be the same by chance.
-    """
+    """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are (`more` of them where outputs are small)."""
     first, second = references
     outputs = [leaf for _, leaf in leaves(first.outputs) if leaf is not None]
     if not outputs:
@@ -196,11 +177,7 @@ def why_anything_passes(
 
 
 def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
-    """Return why the baseline itself is wrong by the oracle, or None.
-
-    Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
-    dtype's epsilon, or of the spacing of TF32 where that is allowed, is far more than rounding leaves, and far less than a broken kernel makes.
-    """
+    """Return why the baseline itself is wrong by the oracle, or None: an error of more than the square root of its dtype's epsilon, or of TF32's spacing where allowed, is no rounding."""
     if reference.oracle is None:
         return None
     outputs = [(path, leaf) for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)]
@@ -230,10 +207,7 @@ def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tole
 
 
 def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool) -> str | None:
-    """Return a sentence where the baseline draws random numbers, so that nothing can be judged by it, or None.
-
-    It is called once more where the oracle has found something, or cannot find anything: in integers, or without an oracle.
-    """
+    """Return a sentence where the baseline draws random numbers, or None; it is called again where the oracle has found something or cannot judge: integers, or no oracle."""
     if reference.outputs is None:  # there was no memory to hold them
         return None
     floats = all(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for _, leaf in leaves(reference.outputs))
@@ -256,7 +230,7 @@ def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool)
 def verify_entry(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
-    """Run one implementation in one mode and verify what it returns against the baseline and the oracle."""
+    """Run one implementation in one mode and verify its outputs against the baseline and the oracle."""
     flags = watched_flags()
     try:
         verification = _verify(operator, variant, entry, references, device)
@@ -331,10 +305,7 @@ def _changed(forms: list[ModuleForms]) -> str | None:
 
 
 class _Reused:
-    """Whether calls return memory that the first one returned, whose outputs are held meanwhile.
-
-    Memory of arguments and what is prepared of them may be returned by each call: it is the caller's. So may nothing at all.
-    """
+    """Whether later calls return memory that the first one returned; memory of arguments, and of what is prepared of them, is the caller's."""
 
     def __init__(self, call: Call, outputs: Any) -> None:
         self._of_state = bool(call.operator.state)
@@ -344,7 +315,6 @@ class _Reused:
         self.found = False
 
     def look(self, outputs: Any) -> None:
-        """Look at the outputs of a later call."""
         self.found |= any(_overlap(extent, self._held) for extent in self._extents(outputs))
 
     def _extents(self, observed: Any) -> list[tuple[int, int]]:
@@ -357,7 +327,7 @@ def _has_address(tensor: torch.Tensor) -> bool:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return a tensor's address range: the address of its first byte, and the address after its last byte."""
+    """Return the addresses of a tensor's first byte and behind its last."""
     length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + length * tensor.element_size()
 
@@ -384,10 +354,7 @@ def _verdicts(
 ) -> Iterator[OutputVerdict]:
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
-    Args:
-        first_calls: Outputs of the first call alone, with the first reference's inputs. They are let go where memory is short.
-        reused: Is shown the outputs of the others.
-        apart: Takes how far the outputs of two more calls on the first reference's inputs are off those of the first; None where that is not known.
+    Where memory is short the `first_calls` outputs are freed. `apart` takes the distance of two more calls on the first inputs to the first call; None where it is not known.
     """
     first, second = references
     outputs = first_calls.pop() if first.sparing else first_calls[0]

@@ -9,21 +9,20 @@ import torch
 from pairbench.model.outcome import Compilation
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
-"""How the compiler names what follows a break; the line is that of the break."""
+"""The compiler's name of the frame after a break, with the line of the break."""
 _FOLDER = re.compile(r'(?<=file ")/[^"]*/')
-"""Folder of a file named in a guard; it differs from machine to machine and is left out."""
+"""Folder of a file in a guard; it differs from machine to machine and is left out."""
 _MOST = 100_000
 
 
 def forget_compilations() -> None:
-    """Begin to count anew."""
     # The compiler keeps the metrics of the newest 64 compilations only; a deep network compiled layer by layer has more.
     torch._dynamo.utils.set_compilation_metrics_limit(_MOST)
     torch._dynamo.utils.clear_compilation_metrics()
 
 
 def compilations() -> Compilation:
-    """Return what was compiled since `forget_compilations`."""
+    """Return the compilations since `forget_compilations`."""
     # On a GPU kernels are tuned when they first run, which is reported as one frame more, without a name or a line.
     frames = [frame for frame in torch._dynamo.utils.get_compilation_metrics() if not frame.is_runtime]
     compiled = [frame for frame in frames if frame.has_guarded_code]
@@ -52,7 +51,7 @@ def _file(frame: Any) -> str:
 
 
 def _guard(reason: str) -> str:
-    """Return what was no longer true, without the folders, the line of code and the stack that the compiler adds."""
+    """Return the failed guard without the folders, the line of code and the stack that the compiler adds."""
     return _FOLDER.sub("", _first_line(reason).partition("  #")[0].rstrip())
 
 

@@ -46,17 +46,16 @@ class OutputVerdict:
 
 
 class Known:
-    """What was found of a baseline's outputs, so that it is found once for all that are judged by them. They must not change meanwhile."""
+    """Results on a baseline's outputs, computed once for all that are judged by them. The outputs must not change meanwhile."""
 
     def __init__(self, inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
-        """Remember nothing yet; `inputs` are those of the baseline's call, or make them where they are asked for."""
         self.resolve = functools.cache(resolve_tolerance)
         self.distance = functools.cache(distance)
         self._made = inputs
 
     @functools.cached_property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs; none where nobody knows them."""
+        """The inputs; empty where they are not known."""
         return (self._made() if callable(self._made) else self._made) or {}
 
     @functools.cached_property
@@ -66,13 +65,7 @@ class Known:
         return max((float(tensor.detach().abs().max()) for tensor in floats), default=0.0)
 
     def left_by_rounding(self, expected: torch.Tensor, truth: torch.Tensor | None, tolerance: Tolerance) -> float:
-        """Return how far an output may be off, of which rounding leaves all or most: its exact values are 0, or less than a declared `atol`. 0.0 for all others.
-
-        Args:
-            expected: The baseline's output. It is off the truth by more than rounding explains, if the terms are as large as the output.
-            truth: The float64 oracle's; None where there is none.
-            tolerance: As declared.
-        """
+        """Return how far an output may be off that rounding alone or mostly leaves: its exact values are 0, or less than a declared `atol`. 0.0 for all others."""
         if truth is None or tolerance == EXACT or not expected.is_floating_point() or truth.shape != expected.shape:
             return 0.0
         apart = self.distance(expected, truth)
@@ -87,10 +80,7 @@ class Known:
     def with_ties(self, value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
         """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names.
 
-        They are returned as they are where one is out of range, or comes twice along an axis from which the baseline takes each once.
-
-        Raises:
-            DeclarationError: there is no such input, or these are no indices into it.
+        They are returned unchanged where one is out of range, or comes twice along an axis from which the baseline takes each once.
         """
         if tolerance.ties is None or expected.is_floating_point() or expected.is_complex() or value.dtype == torch.bool:
             return value
@@ -118,7 +108,7 @@ class Known:
 
 
 _ROUNDINGS, _ZERO = 16, 4096
-"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle says that it is."""
+"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
 def _axis_of(indices: torch.Tensor, pointed: torch.Tensor, along: int | None = None) -> int | None:
@@ -146,15 +136,7 @@ def judge(
     tolerance_for: Callable[[str, str], Tolerance],
     known: Known | None = None,
 ) -> OutputVerdict:
-    """Judge outputs by the baseline's, element by element, and by the oracle's, as a whole.
-
-    Args:
-        outputs: What the implementation returned.
-        baseline: What the baseline returned for the same inputs.
-        oracle: The float64 outputs, or None to leave the oracle rule out.
-        tolerance_for: The tolerance of an output, by its dtype's name and its path.
-        known: What was found of the baseline's outputs before; None to remember nothing.
-    """
+    """Judge outputs by the baseline's, element by element, and by the oracle's in float64, as a whole; None leaves the oracle rule out."""
     known = known or Known()
     if why := refused(outputs):
         return _mismatch(why)
@@ -192,7 +174,7 @@ def _judge_draws(
     tolerance_for: Callable[[str, str], Tolerance],
     known: Known,
 ) -> OutputVerdict:
-    """Judge outputs of several calls, or of one: what is random by its distribution, and all else as ever, call by call."""
+    """Judge outputs of several calls, or of one: random ones by their distribution, and all others as ever, call by call."""
     if list(mine) != list(theirs):
         return _mismatch(f"returns {', '.join(mine)[:80]}, the baseline returns {', '.join(theirs)[:80]}")
     for path, right in theirs.items():
@@ -226,20 +208,8 @@ def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, 
     return sorted(found, key=lambda item: places[item[0]])
 
 
-def clearly_right(
-    outputs: Any,
-    baseline: Any,
-    tolerance_for: Callable[[str, str], Tolerance],
-    known: Known,
-) -> bool:
-    """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing.
-
-    Args:
-        outputs: As of `judge`.
-        baseline: As of `judge`.
-        tolerance_for: As of `judge`.
-        known: As of `judge`.
-    """
+def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known) -> bool:
+    """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
     theirs = list(leaves(baseline))
     mine = in_order_of(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
@@ -253,9 +223,7 @@ def clearly_right(
 def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
     """Return whether outputs are near to the baseline's in randomly drawn elements; False means that `judge` has to compare them all.
 
-    The operating system's random numbers draw them, so a suite cannot foresee them. If a call leaves out a ten-thousandth of a large output,
-    about 26 of the drawn elements are wrong; to compare the whole output takes longer than the call.
-    Arguments are those of `judge`.
+    If a call leaves out a ten-thousandth of a large output, about 26 of the drawn elements are wrong; to compare the whole output takes longer than the call.
     """
     theirs = list(leaves(baseline))
     mine = in_order_of(theirs, outputs)
@@ -283,10 +251,7 @@ def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bo
 
 
 def same_outputs(one: Any, other: Any) -> bool:
-    """Return whether two calls' outputs are equal to the bit, so that the verdict on one call holds for the other.
-
-    False for tensors that are not dense, and for objects that are neither tensors nor plain values.
-    """
+    """Return whether two calls' outputs are equal to the bit; False for tensors that are not dense, and for objects that are neither tensors nor plain values."""
     theirs = list(leaves(other))
     mine = in_order_of(theirs, one)
     return [path for path, _ in mine] == [path for path, _ in theirs] and all(
@@ -337,7 +302,7 @@ def _alike(value: Any, expected: Any) -> bool:
 
 
 def _not_plain(value: torch.Tensor, expected: torch.Tensor) -> str | None:
-    """Return what an output is besides a tensor that holds its values, or None: what computes later would be timed as nothing."""
+    """Return what an output is besides a tensor that holds its values, or None: a lazy computation would be timed as nothing."""
     kind = type(value)
     if kind not in _PLAIN and not (kind is type(expected) and kind.__module__.startswith("torch.")):
         return f"a {kind.__qualname__}, expected a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"

@@ -20,13 +20,12 @@ from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
 
 _CHUNK = 1 << 25
-"""Number of bytes that are worked on at once, a multiple of 8."""
+"""Bytes that are worked on at once, a multiple of 8."""
 
 
 def fingerprint_outputs(
     job: FingerprintOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
-    """Yield the fingerprints of the inputs and of each entry's outputs."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     yield Fingerprint(entry=None, text=fingerprint(dict(parts(inputs))))
     for index, entry in enumerate(job.entries):
@@ -52,7 +51,7 @@ def save_outputs(job: SaveOutputs, operator: Operator, heartbeat: Heartbeat, dev
 def compare_outputs(
     job: CompareOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
-    """Yield how the one entry's outputs compare with those in the file."""
+    """Yield the comparison of the one entry's outputs with those in the file."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     (entry,) = job.entries
 
@@ -79,7 +78,7 @@ def _outputs(operator: Operator, entry: Entry, inputs: dict[str, Any], device: t
 
 
 def _portable(tree: Any) -> dict[str, Any]:
-    """Return the leaves by path, as another process can read them without the code that made them."""
+    """Return the leaves by path, as another process can read them without the suite's code."""
     return {path: leaf.detach() if isinstance(leaf, torch.Tensor) else _plain(leaf) for path, leaf in leaves(tree)}
 
 
@@ -100,11 +99,7 @@ def fingerprint(tree: Any) -> str:
 
 
 def _digest(tensor: torch.Tensor) -> int:
-    """Return the sum of the tensor's 64-bit words, each times an odd number that its position gives, computed where the tensor is.
-
-    A sum of integers that wraps round is exact in any order. One word that differs always shows; differences of several
-    cancel by chance only, at 2 to the -63.
-    """
+    """Return the sum of the tensor's 64-bit words, each times an odd number of its position: exact in any order. Several differences cancel by chance at 2 to the -63."""
     raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     total = 0
     for start in range(0, raw.numel(), _CHUNK):
