@@ -30,13 +30,10 @@ from pairbench.model.operator import Operator, Variant
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call with all its arguments."""
-
     operator: Operator
     variant: Variant
     mode: str
     shared: dict[str, Any]
-    """The case's inputs, the same objects for every implementation."""
     kwargs: dict[str, Any]
     """The keyword arguments of the call: shared inputs, own copies of state and of consumed inputs, prepared weights."""
     run: Callable[[], Any]
@@ -47,7 +44,6 @@ class Call:
     consumed: dict[str, Any]
     """Copies of the inputs that the call may overwrite, and of those that share memory with them or with its state."""
     training: Training | None = None
-    """The wrapper of `run` in training; None without gradients."""
 
     def refill(self, fresh: dict[str, Any]) -> bool:
         """Put fresh values into the tensors that only this call uses, at the same addresses; False where shapes differ. The caller refills the shared inputs."""
@@ -95,7 +91,6 @@ class Call:
         return readable(outputs)
 
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
-        """Capture the call as a CUDA graph; see `graphs.capture`."""
         return (
             self.training.capture(shared_pool) if self.training else capture(self.run, shared_pool, before=self.reset)
         )

@@ -15,7 +15,6 @@ def torch_device(device: Device) -> torch.device:
 
 
 def find_devices() -> tuple[Device, ...]:
-    """Return the GPUs that this process may use, and the CPU last."""
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     return (*(_gpu(index) for index in gpus), Device(selector="cpu", kind="cpu", name=cpu_name()))
 

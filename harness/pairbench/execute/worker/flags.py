@@ -13,20 +13,8 @@ import torch
 from pairbench.execute.worker.process_state import STATE, Flag, leave
 
 _VARIABLES = (
-    "CUDA_",
-    "CUDNN_",
-    "CUBLAS_",
-    "NVIDIA_",
-    "NCCL_",
-    "TORCH",
-    "PYTORCH_",
-    "TRITON_",
-    "OMP_",
-    "MKL_",
-    "KMP_",
-    "ATEN_",
-    "DNNL_",
-    "ONEDNN_",
+    *("CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "TORCH", "PYTORCH_", "TRITON_"),
+    *("OMP_", "MKL_", "KMP_", "ATEN_", "DNNL_", "ONEDNN_"),
 )
 _PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 """Variables that pairbench sets for its workers, or that do not affect results."""
@@ -71,10 +59,6 @@ _matmul, _cudnn, _cuda, _mkldnn = (
 )
 
 
-def _write_determinism(value: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
-
-
 _RECORDED: dict[str, Flag] = {
     "matmul.allow_tf32": _attribute(_matmul, "allow_tf32"),
     "cudnn.allow_tf32": _attribute(_cudnn, "allow_tf32"),
@@ -96,7 +80,7 @@ _WATCHED: dict[str, Callable[[], Flag]] = {
     "float32_matmul_precision": lambda: Flag(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "deterministic_warn_only": lambda: Flag(
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-        _write_determinism,
+        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
     ),
     "fill_uninitialized_memory": lambda: _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
     "flush_denormal": lambda: Flag(_flushes_denormals, torch.set_flush_denormal),
@@ -160,14 +144,12 @@ def _set_stream(value: Any) -> None:
         torch.cuda.set_stream(value[1])
 
 
-def _made(flag: Flag) -> Callable[[], Flag]:
-    return lambda: flag
-
-
 def _known() -> dict[str, Flag]:
-    """Return the flags that this version of torch has."""
     found = dict(_RECORDED)
-    makers: dict[str, Callable[[], Flag]] = {**_WATCHED, **{name: _made(flag) for name, flag in STATE.items()}}
+    makers: dict[str, Callable[[], Flag]] = {
+        **_WATCHED,
+        **{name: lambda flag=flag: flag for name, flag in STATE.items()},
+    }
     for name, make in makers.items():
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("error")  # what is deprecated has a newer name in the list
@@ -182,7 +164,6 @@ _stuck: set[str] = set()
 
 
 def read_flags() -> dict[str, Any]:
-    """Return the recorded flags by name."""
     return {name: flag.read() for name, flag in _RECORDED.items()}
 
 
@@ -200,28 +181,21 @@ def _value(flag: Flag) -> Any:
 
 def changed_flags(before: dict[str, Any]) -> str | None:
     """Return a text on the flags that have changed, or None."""
-    return _changes(before, {name: _value(_FLAGS[name]) for name in before})
+    now = {name: _value(_FLAGS[name]) for name in before}
+    said = (_said(name, was, now[name]) for name, was in before.items() if was != now[name])
+    return ", ".join(filter(None, said)) or None
 
 
 def put_back_flags(before: dict[str, Any]) -> str | None:
     """Restore the flags, and return a text on those that had changed, or None."""
-    now = {name: _value(_FLAGS[name]) for name in before}
-    if now == before:
+    if {name: _value(_FLAGS[name]) for name in before} == before:
         return None
-    changes = _changes(before, now)  # some are nobody's fault
+    changes = changed_flags(before)  # some are nobody's fault
     restore_flags(before)
     return changes
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    return (
-        ", ".join(filter(None, (_said(name, before[name], now[name]) for name in before if before[name] != now[name])))
-        or None
-    )
-
-
 def about_flags(changed: str | None) -> str | None:
-    """Return a sentence about flags that an implementation has changed, or None."""
     return changed and f"changes global flags, which are pinned alike for all: {changed}"
 
 

@@ -71,7 +71,9 @@ class _Server:
                         asked = receive_request(self._control)
                     except EOFError:
                         self._end()
-                        _end_for_the_parent()
+                        if owner := os.environ.get(VARIABLE):  # the parent was killed, and kills no orphans itself
+                            wait_for_end(owner)
+                            kill_orphans(owner)
                         return None
                     if asked is None:
                         self._end()
@@ -129,13 +131,6 @@ class _Server:
             line.close()
 
 
-def _end_for_the_parent() -> None:
-    """Kill orphans of workers for the parent, which was killed itself."""
-    if owner := os.environ.get(VARIABLE):
-        wait_for_end(owner)
-        kill_orphans(owner)
-
-
 def _tell(line: socket.socket, number: int) -> None:
     with contextlib.suppress(OSError):
         send_number(line, number)
@@ -153,11 +148,7 @@ def _ended() -> list[tuple[int, int]]:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    _kill_group(pid)  # there is none as long as it has not got as far as its own session
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have no session of its own yet
         os.killpg(pid, signal.SIGKILL)
 
 
@@ -182,16 +173,12 @@ def work(request: ForkRequest) -> None:
     from pairbench.execute.worker import __main__ as worker
 
     if "TRITON_INTERPRET" in request.environment:
-        _forget_triton()
+        # A suite imports Triton anew: its import settles whether kernels are interpreted.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "triton" and "._C" not in name]:
+            del sys.modules[name]
     sys.modules["__main__"] = worker  # as in an interpreter of its own, for what a suite pickles or spawns
     _, _, connection, heartbeat = request.files
     worker.main(connection, heartbeat, os.getppid())
-
-
-def _forget_triton() -> None:
-    """Have a suite import Triton anew: its import settles whether kernels are interpreted."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "triton" and "._C" not in name]:
-        del sys.modules[name]
 
 
 if __name__ == "__main__":

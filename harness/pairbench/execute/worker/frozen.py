@@ -25,9 +25,7 @@ from pairbench.suite.modules import NAMESPACE
 
 _compile, _read = compile, Path.read_bytes
 _FROZEN: tuple[ModuleType, ...] = (importlib._bootstrap, importlib._bootstrap_external)
-"""Modules of Python's own that have no file."""
 _HEADER = 16
-"""Bytes before the code in a bytecode file."""
 
 
 def codes_within(code: CodeType) -> Iterator[CodeType]:
@@ -82,7 +80,6 @@ _MAY_CHANGE = frozenset(
 )
 """Replaced by torch itself: three when its compiler is loaded, one with the default dtype, and the hooks that show errors by `torch.distributed`."""
 _MEASURING = ("pairbench.execute.", "pairbench.stats")
-"""Beginnings of the names of our modules that measure and judge."""
 _LARGE = ("torch", "numpy", "ctypes", "sys")
 """Modules with many classes that nothing here uses, or whose state changes."""
 _code = operator.attrgetter("__code__")
@@ -116,7 +113,6 @@ class _Named(NamedTuple):
     names: tuple[Any, ...]
     held: tuple[Any, ...]
     put: Callable[[Any, Any], object]
-    """Sets a name to a value."""
 
     def changed(self) -> list[tuple[str, Any, Any]]:
         """Return label, name and held value of each name that has changed."""
@@ -172,7 +168,6 @@ class _Elements(NamedTuple):
 
 
 def _same(now: Any, was: Any) -> bool:
-    """Return whether a value is the held one, or an equal number or text."""
     return now is was or (type(now) is type(was) and type(was) in (int, float, str, bytes, bool) and now == was)
 
 
@@ -200,7 +195,6 @@ class Frozen:
         self._codes: list[CodeType] = []
         self._labels: list[str] = []
         self._defaulted: list[FunctionType] = []
-        """The functions that have default values."""
         self._defaults: list[tuple[Any, ...]] = []
         self._seen: dict[tuple[int, str], Any] = {}
         """The held values by identity, kept alive so that no other value takes their address."""
@@ -302,7 +296,6 @@ class Frozen:
     def hold_callables(
         self, label: str, values: Mapping[str, Any], put: Callable[[str, Any], object], beginning: str = ""
     ) -> None:
-        """Hold the callables of a namespace, and their code."""
         held = {
             name: value
             for name, value in values.items()
@@ -447,7 +440,6 @@ def _fields(label: str, instance: Any) -> _Named:
 
 
 def _stored(code: CodeType) -> Iterable[str]:
-    """Yield the global names that a code object assigns to."""
     import dis
 
     return (str(one.argval) for one in dis.get_instructions(code) if one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))

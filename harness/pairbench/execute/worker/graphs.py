@@ -42,7 +42,6 @@ class Replay:
     graph: torch.cuda.CUDAGraph
     outputs: Any
     before: Callable[[], None] = nothing
-    """Restores the call's state."""
     again: "Callable[[], Replay] | None" = None
     """Captures the call once more, where `capture` alone does not."""
 
@@ -147,7 +146,6 @@ class Rotation:
 
     replays: tuple[Replay, ...]
     turns: collections.deque[Replay]
-    """The replays, the next one first."""
 
     def __call__(self) -> Any:
         replay = self.turns[0]

@@ -1,5 +1,6 @@
 """Runs a suite's code in a worker: an exception ends an entry or a case, and never the worker."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from pairbench.execute.worker.left_at_work import processes
 from pairbench.execute.worker.process_state import files
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
+from pairbench.model.plan import Entry
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
@@ -43,6 +45,12 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
     if why and processes.of_another:  # they were killed, and are nobody's that is known
         return found
     return Ended(entry=entry, status=Status.FAILED, reason=why) if why else found
+
+
+def each_entry(job: CaseJob, heartbeat: Heartbeat, step: Callable[[Entry], Any]) -> Iterator[Any]:
+    """Yield the `guarded` result of a step for each entry."""
+    for index, entry in enumerate(job.entries):
+        yield guarded(job, index, heartbeat, functools.partial(step, entry))
 
 
 def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:

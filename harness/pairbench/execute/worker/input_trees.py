@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.trees import copy_tensor, distinct, same_bits
+from pairbench.execute.worker.trees import copy_tensor, distinct, extent, same_bits
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _OPAQUE = (
@@ -36,8 +36,6 @@ _OF_MODULE = frozenset(vars(torch.nn.Module()))
 
 
 class Node(NamedTuple):
-    """A tree, or something below it."""
-
     path: str
     value: Any
     in_object: bool
@@ -155,7 +153,6 @@ def copy_to(tree: Any, device: Callable[[torch.Tensor], torch.device]) -> Any:
 
 
 def upcast_inputs(tree: Any) -> Any:
-    """Return such a copy in float64 and complex128; `requires_grad` stays."""
     return _with_copies(tree, _widest)
 
 
@@ -261,7 +258,7 @@ def _together(
     dtypes = {one.dtype for one in group}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8  # read as others, they are copied byte by byte
     begin = min(one.storage_offset() * one.itemsize for one in group) // 16 * 16
-    end = max((one.storage_offset() + _extent(one)) * one.itemsize for one in group)
+    end = max((one.storage_offset() + extent(one)) * one.itemsize for one in group)
     whole = torch.empty(0, dtype=dtype, device=group[0].device)
     whole.set_(storage, begin // dtype.itemsize, (math.ceil((end - begin) / dtype.itemsize),))
     copied = whole.to(device, wanted(dtype), copy=True)
@@ -275,10 +272,6 @@ def _together(
     ]
 
 
-def _extent(tensor: torch.Tensor) -> int:
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def _as(copied: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(copied, requires_grad=tensor.requires_grad)
@@ -287,16 +280,16 @@ def _as(copied: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
     """Return these names, and all others of a tree that share memory with them: they have to be copied together."""
-    held = {name: _shareable(value) for name, value in tree.items()}
+    held = {
+        name: {
+            storage_of(tensor) or id(node) for _, node, _ in nodes(value) if (tensor := _as_tensor(node)) is not None
+        }
+        for name, value in tree.items()
+    }
     found = dict.fromkeys(name for name in names if name in tree)
     while more := [name for name in tree if name not in found and any(held[name] & held[chosen] for chosen in found)]:
         found |= dict.fromkeys(more)
     return tuple(found)
-
-
-def _shareable(tree: Any) -> set[object]:
-    held = [(value, tensor) for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None]
-    return {storage_of(tensor) or id(value) for value, tensor in held}
 
 
 def refill(tree: Any, fresh: Any) -> bool:
@@ -339,18 +332,17 @@ def _form(tensor: torch.Tensor) -> tuple[object, ...]:
 def changed_inputs(before: Any, after: Any) -> list[str]:
     """Return the paths of the tensors, and of plain values outside of modules, that differ or are missing."""
     now = {path: value for path, value, _ in nodes(after)}
-    changed = [path for path, old in named_tensors(before).items() if not _is_same(old, now.get(path))]
+    changed = [
+        path
+        for path, old in named_tensors(before).items()
+        if (new := _as_tensor(now.get(path))) is None or not same_bits(old, new)
+    ]
     modules = tuple(path for path, value, _ in nodes(before) if isinstance(value, torch.nn.Module))
     for path, old, in_object in nodes(before):
         of_module = in_object and any(path.startswith(f"{module}.") for module in modules)
         if isinstance(old, _PLAIN) and not of_module and not _is_same_plain(old, now.get(path)):
             changed.append(path)
     return changed
-
-
-def _is_same(old: torch.Tensor, new: Any) -> bool:
-    now = _as_tensor(new)
-    return now is not None and same_bits(old, now)
 
 
 def _is_same_plain(old: Any, new: Any) -> bool:

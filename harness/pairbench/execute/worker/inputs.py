@@ -29,7 +29,6 @@ making = Making()
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
-    """Return the torch dtype of a name such as `bfloat16`."""
     dtype = name if isinstance(name, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(dtype, torch.dtype):
         raise DeclarationError(
@@ -171,7 +170,6 @@ def _for_training(operator: Operator, inputs: dict[str, Any], make: Make, like: 
 
 
 def _differentiable_outputs(operator: Operator, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the baseline's outputs that can have a gradient, by path."""
     try:
         outputs = make_call(operator.towards("fwd"), operator.baseline, "eager", inputs).run()
     except Exception as error:

@@ -26,8 +26,6 @@ class _Open:
 
 
 class InterleavedCases:
-    """The case that a worker keeps open for interleaved timing, if any."""
-
     def __init__(self, config: WorkerConfig, heartbeat: Heartbeat) -> None:
         self._config = config
         self._heartbeat = heartbeat

@@ -28,8 +28,6 @@ _BUSY = 0.5
 
 
 class _Processes:
-    """The processes below this one."""
-
     def __init__(self) -> None:
         self._at_work: dict[int, str] = {}
         self.compile_pool = False
@@ -39,7 +37,6 @@ class _Processes:
         """Whether all that were killed last were there before the step or turn: they are another implementation's, and slept until then."""
 
     def begin(self) -> None:
-        """Remember the processes that are there as a step or turn begins."""
         self._known = set(_descendants()) if _has_children() else set()
 
     def at_work(self) -> str | None:

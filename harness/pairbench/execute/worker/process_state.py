@@ -44,10 +44,6 @@ def _affinity() -> frozenset[int]:
     return pinned["before"] if cores == pinned.get("now") else cores
 
 
-def _set_affinity(cores: frozenset[int]) -> None:
-    os.sched_setaffinity(0, pinned.get("now", cores))
-
-
 _MOST_THREADS = 64
 """Threads whose cores and priority are compared: each takes 3 us."""
 
@@ -61,7 +57,6 @@ def native_threads() -> list[int]:
 
 
 def _of_threads() -> dict[int, tuple[frozenset[int], int]]:
-    """Return the affinity and the nice value of the other threads."""
     own, found = threading.get_native_id(), {}
     for tid in native_threads()[:_MOST_THREADS]:
         with contextlib.suppress(OSError):  # it has just ended
@@ -209,24 +204,23 @@ def _end() -> NoReturn:
 files = _Files()
 
 
-class _Imports:
-    """Where modules are looked for. Entries that libraries append behind all others hide nothing."""
-
-    def read(self) -> tuple[tuple[Any, ...], ...]:
-        return tuple(sys.path), tuple(sys.meta_path), tuple(sys.path_hooks)
-
-    def write(self, paths: tuple[tuple[Any, ...], ...]) -> None:
-        places: tuple[list[Any], ...] = (sys.path, sys.meta_path, sys.path_hooks)
-        for place, was in zip(places, paths, strict=True):
-            place[:] = [*was, *(one for one in place if one not in was)]
-
-    def said(self, before: tuple[tuple[Any, ...], ...], now: tuple[tuple[Any, ...], ...]) -> str:
-        names = ("sys.path", "sys.meta_path", "sys.path_hooks")
-        pairs = zip(names, before, now, strict=True)
-        return ", ".join(name for name, was, found in pairs if found[: len(was)] != was)
+_IMPORTS = ("path", "meta_path", "path_hooks")
+"""Where modules are looked for. Entries that libraries append behind all others hide nothing."""
 
 
-_imports = _Imports()
+def _imports() -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(getattr(sys, name)) for name in _IMPORTS)
+
+
+def _set_imports(before: tuple[tuple[Any, ...], ...]) -> None:
+    for name, was in zip(_IMPORTS, before, strict=True):
+        entries = getattr(sys, name)
+        entries[:] = [*was, *(entry for entry in entries if entry not in was)]
+
+
+def _of_imports(before: tuple[tuple[Any, ...], ...], now: tuple[tuple[Any, ...], ...]) -> str:
+    pairs = zip(_IMPORTS, before, now, strict=True)
+    return ", ".join(f"sys.{name}" for name, was, found in pairs if found[: len(was)] != was)
 
 
 def _tracing() -> tuple[Any, ...]:
@@ -234,9 +228,8 @@ def _tracing() -> tuple[Any, ...]:
 
 
 def _set_tracing(functions: tuple[Any, ...]) -> None:
-    for put, function in zip(
-        (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile), functions, strict=True
-    ):
+    setters = (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile)
+    for put, function in zip(setters, functions, strict=True):
         put(function)
 
 
@@ -390,7 +383,7 @@ def notice_registrations(is_of_suite: Callable[[Any], Any]) -> None:
                 operator = str(arguments[0]) if name != "fallback" and arguments else "all operators"
                 full = operator if "::" in operator or name == "fallback" else f"{space}::{operator}"
                 key = next((str(value) for value in (*arguments, *more.values()) if _is_key(value)), "")
-                if not key.startswith(_HARMLESS) and (not space or space in own or _has_kernel(full, key)):
+                if not key.startswith(_HARMLESS) and (not space or space in own or has_kernel(full, key)):
                     registered.append((f"{full} ({key})" if key else full, library))
             return register(library, *arguments, **more)
 
@@ -409,15 +402,12 @@ def _is_key(value: object) -> bool:
         return False
 
 
-def _has_kernel(operator: str, key: str) -> bool:
+def has_kernel(operator: str, key: str) -> bool:
+    """Return whether torch's dispatcher has a kernel for an operator under a key; False for one that TorchScript alone knows."""
     try:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
     except RuntimeError:
         return False
-
-
-def _registrations() -> int:
-    return len(registered)
 
 
 def _take_back_registrations(count: int) -> None:
@@ -426,17 +416,17 @@ def _take_back_registrations(count: int) -> None:
     del registered[count:]
 
 
-def _newly_registered(before: int, _: int) -> str:
-    return f"kernels of operators that others use: {', '.join(name for name, _ in registered[before:][:5])}"
-
-
 def _of_signals(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     changed = [number for number, was, found in zip(_SIGNALS, before, now, strict=True) if was is not found]
     return f"handlers of signals ({', '.join(getattr(number, 'name', str(number)) for number in changed)})"
 
 
 STATE: dict[str, Flag] = {
-    "affinity": Flag(_affinity, _set_affinity, lambda before, now: f"affinity {sorted(before)} -> {sorted(now)}"),
+    "affinity": Flag(
+        _affinity,
+        lambda cores: os.sched_setaffinity(0, pinned.get("now", cores)),
+        lambda before, now: f"affinity {sorted(before)} -> {sorted(now)}",
+    ),
     "threads' affinity and priority": Flag(_of_threads, _set_threads, _moved),
     "nice": Flag(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda value: os.setpriority(os.PRIO_PROCESS, 0, value)),
     "scheduler": Flag(lambda: os.sched_getscheduler(0), leave),
@@ -449,7 +439,7 @@ STATE: dict[str, Flag] = {
     "open files": Flag(
         files.read, files.write, lambda *_: "open files of the worker, which it closes or puts others in the place of"
     ),
-    "imports": Flag(_imports.read, _imports.write, _imports.said),
+    "imports": Flag(_imports, _set_imports, _of_imports),
     "tracing": Flag(_tracing, _set_tracing, lambda *_: "a trace or profile function"),
     "switch_interval": Flag(sys.getswitchinterval, sys.setswitchinterval),
     # torch's compiler raises it, which harms nobody.
@@ -461,6 +451,11 @@ STATE: dict[str, Flag] = {
     "forward_mode_level": Flag(lambda: torch.autograd.forward_ad._current_level, leave),
     "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_compiler),
     "triton": Flag(_triton_settings, _set_triton_settings, _of_triton),
-    "registrations": Flag(_registrations, _take_back_registrations, _newly_registered),
+    "registrations": Flag(
+        lambda: len(registered),
+        _take_back_registrations,
+        lambda before, _: (
+            f"kernels of operators that others use: {', '.join(name for name, _ in registered[before:][:5])}"
+        ),
+    ),
 }
-"""The compared parts by name."""

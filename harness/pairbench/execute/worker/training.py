@@ -7,7 +7,7 @@ which the graph is freed. Nothing is ever computed by subtraction.
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,7 +33,6 @@ _OVERWRITTEN = "has been modified by an inplace operation"
 
 
 def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the inputs that implementations are given."""
     return {name: value for name, value in inputs.items() if name != OUTPUT_GRADIENTS}
 
 
@@ -46,12 +45,10 @@ class Training:
     kwargs: dict[str, Any]
     """The arguments; differentiated inputs are leaves of this object's own, at the addresses of the inputs."""
     targets: dict[str, torch.Tensor]
-    """The leaves of the differentiated inputs, by name."""
     output_gradients: dict[str, torch.Tensor]
     watched: list[torch.Tensor]
     """The inputs that the graph depends on, whose values change only as they are refilled."""
     reset: Callable[[], None]
-    """Restores the call's state and the inputs that a call overwrites."""
     once: bool
     """Whether a call may overwrite what was saved, so that no graph is used twice."""
     _outputs: Any = field(default=None, init=False)
@@ -84,7 +81,6 @@ class Training:
         )
 
     def run(self) -> Any:
-        """Compute what the direction says."""
         match self.operator.direction:
             case "bwd":
                 return self._differentiate(self._outputs, retain=True)
@@ -96,7 +92,6 @@ class Training:
         return self._forward()
 
     def build(self) -> None:
-        """Build the graph that backward goes through."""
         self._outputs = None  # its memory may be needed
         self._versions = [tensor._version for tensor in self.watched]
         self._outputs = self._forward()
@@ -224,25 +219,13 @@ class Training:
 
         A backward is captured over a captured forward, whose replay writes the saved tensors at the same addresses, before the backward's and outside of the clock.
         """
-        again = self._afresh()
+        own = _own_leaves(self.kwargs, list(self.targets.values()))
+        found = named_tensors(own)
+        again = replace(self, kwargs=own, targets={name: found[name] for name in self.targets})
         if self.operator.direction != "bwd":
             return capture(again.run, shared_pool, before=self.reset)
         return capture_behind(
             again.build, again.run, shared_pool, reset=self.reset, ready=again.ready, again=self.capture
-        )
-
-    def _afresh(self) -> "Training":
-        own = _own_leaves(self.kwargs, list(self.targets.values()))
-        found = named_tensors(own)
-        return Training(
-            operator=self.operator,
-            function=self.function,
-            kwargs=own,
-            targets={name: found[name] for name in self.targets},
-            output_gradients=self.output_gradients,
-            watched=self.watched,
-            reset=self.reset,
-            once=self.once,
         )
 
 
@@ -259,13 +242,13 @@ def accumulated(inputs: dict[str, Any]) -> str:
 
 def _own_leaves(tree: dict[str, Any], targets: list[torch.Tensor]) -> dict[str, Any]:
     """Return a tree with leaves of its own in the place of some tensors, at the same addresses; all other tensors are shared."""
-    own = {id(target): _own_leaf(target) for target in targets}
+    own = {
+        id(target): torch.nn.Parameter(target.detach())
+        if isinstance(target, torch.nn.Parameter)
+        else target.detach().requires_grad_()
+        for target in targets
+    }
     learn = {
         name: value for name, value in tree.items() if any(id(one) in own for one in named_tensors(value).values())
     }
     return {**tree, **with_replaced(learn, own)}
-
-
-def _own_leaf(target: torch.Tensor) -> torch.Tensor:
-    leaf = target.detach()
-    return torch.nn.Parameter(leaf) if isinstance(target, torch.nn.Parameter) else leaf.requires_grad_()

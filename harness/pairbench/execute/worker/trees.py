@@ -53,16 +53,21 @@ def copy_tree(tree: Any) -> Any:
 def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor that has its strides, gaps included."""
     # clone() would make a sliced tensor dense, and an implementation that is slow or wrong on strides would be missed.
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    if tensor.numel() == 0 or extent == tensor.numel():
+    length = extent(tensor)
+    if tensor.numel() == 0 or length == tensor.numel():
         result = tensor.detach().clone()
     else:
-        result = torch.zeros(extent, dtype=tensor.dtype, device=tensor.device).as_strided(tensor.shape, tensor.stride())
+        result = torch.zeros(length, dtype=tensor.dtype, device=tensor.device).as_strided(tensor.shape, tensor.stride())
         if 0 not in tensor.stride():
             result.copy_(tensor.detach())
         else:  # an expanded tensor: elements share memory, so write the distinct ones only
             distinct(result).copy_(distinct(tensor.detach()))
     return result.requires_grad_(tensor.requires_grad)
+
+
+def extent(tensor: torch.Tensor) -> int:
+    """Return the number of elements from a tensor's first to its last one in memory, gaps included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def distinct(tensor: torch.Tensor) -> torch.Tensor:

@@ -82,7 +82,6 @@ _STARTERS = tuple(
     for name in names
     if hasattr(module, name)  # which of them there are depends on Python's version
 )
-"""The functions that start Python's threads."""
 
 
 class _Thread:
@@ -93,7 +92,6 @@ class _Thread:
         """The suite's line that started it."""
         self.name = name
         self.ident: int | None = None
-        """None until it runs."""
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Run the function that the suite starts a thread with; the thread is in `_threads` until it returns."""
@@ -183,11 +181,9 @@ _refuse_changes_of_gpus()
 watch = Frozen()
 """The frozen values of this process. A worker imports this module before it loads a suite."""
 _declared = dict[Path, Frozen]()
-"""The declarations of suites, by their file."""
 _of_suite = list[Frozen]()
 """The element of `_declared` whose suite has a case under way; empty where none has."""
 _tampered = list[str]()
-"""The names that were found replaced in this process."""
 
 
 def _hold() -> None:

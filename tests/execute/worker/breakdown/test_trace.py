@@ -4,7 +4,6 @@ import pytest
 
 from pairbench.execute.worker.breakdown.passes import busy_ns, idle_of
 from pairbench.execute.worker.breakdown.trace import (
-    TraceError,
     graph_launches,
     labelled,
     module_of,
@@ -14,6 +13,7 @@ from pairbench.execute.worker.breakdown.trace import (
     spots_by_span,
     waits,
 )
+from pairbench.execute.worker.profile.trace import TraceError
 from tests.execute.traces import Trace
 
 

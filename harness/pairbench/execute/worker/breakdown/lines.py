@@ -25,7 +25,6 @@ COPIES = frozenset(
         *("index_copy_", "index_put_", "scatter_", "select_scatter", "masked_scatter_"),
     )
 )
-"""Operators that only move data."""
 
 WAITS = frozenset(
     f"aten::{name}"
@@ -49,8 +48,6 @@ class CodeLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Sighting:
-    """One dispatch of an operator of interest."""
-
     op: str
     what: str
     detail: str
@@ -115,7 +112,6 @@ class Sightings(TransparentMode):
 
 
 def _source(name: str, args: Any) -> torch.Tensor | None:
-    """Return the tensor that an operator reads, or None."""
     position = {"aten::copy_": 1, "aten::index_copy_": 3, "aten::index_put_": 2, "aten::scatter_": 3}.get(name, 0)
     source = args[position] if len(args) > position else None
     return source if isinstance(source, torch.Tensor) else None

@@ -33,7 +33,7 @@ from pairbench.execute.worker.breakdown.trace import (
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.graphs import CaptureError, Replay
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.input_trees import restore
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
@@ -52,22 +52,21 @@ _CALLS = 5
 def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     unusable = launches.unusable() if device.type == "cuda" else None
-    for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> Breakdown | Ended:
-            if unusable:
-                return Ended(entry=entry, status=Status.FAILED, reason=unusable)
-            variant = operator.implementations[entry.implementation]
-            if why := why_invalid(variant, inputs):
-                return Ended(entry=entry, status=Status.SKIPPED, reason=why)
-            try:
-                call = make_call(operator, variant, entry.mode, inputs)
-            except CaptureError as error:
-                reason = f"cannot be captured as a CUDA graph: {error}"
-                return Ended(entry=entry, status=Status.SKIPPED, reason=reason)
-            return _Subject(job, call, device).breakdown(entry)
+    def step(entry: Entry) -> Breakdown | Ended:
+        if unusable:
+            return Ended(entry=entry, status=Status.FAILED, reason=unusable)
+        variant = operator.implementations[entry.implementation]
+        if why := why_invalid(variant, inputs):
+            return Ended(entry=entry, status=Status.SKIPPED, reason=why)
+        try:
+            call = make_call(operator, variant, entry.mode, inputs)
+        except CaptureError as error:
+            reason = f"cannot be captured as a CUDA graph: {error}"
+            return Ended(entry=entry, status=Status.SKIPPED, reason=reason)
+        return _Subject(job, call, device).breakdown(entry)
 
-        yield guarded(job, index, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 _Recorded = tuple[Window, float]
@@ -75,8 +74,6 @@ _Recorded = tuple[Window, float]
 
 
 class _Subject:
-    """One call, with the state that every pass over it needs."""
-
     def __init__(self, job: BreakDownCase, call: Call, device: torch.device) -> None:
         self._job = job
         self._call = call
@@ -86,23 +83,27 @@ class _Subject:
         self._marks = _Marks()
 
     def breakdown(self, entry: Entry) -> Breakdown:
-        """Run the passes and join their results."""
         self._warm()
         seconds = self._warm()  # how often to record, and nothing else
         calls = _CALLS if seconds < _SHORT_S else 1
-        on_gpu = self._device.type == "cuda"
+        on_gpu, replayed = self._device.type == "cuda", isinstance(self._call.run, Replay)
         with watching(self._names, self._marks):
-            recorded = self._record(self._eager, 1 if on_gpu else calls, self._marked_file())
-        modules = self._modules(len(recorded))
+            recorded = self._record(self._eager, 1 if on_gpu else calls, None if replayed else self._job.trace)
+        modules = tuple(
+            ModuleCalls(name=name, class_name=self._marks.classes[name], calls=count // len(recorded))
+            for name, count in self._marks.calls.items()
+        )
         self._restore()
-        sightings = see(self._eager, self._names, self._state(), skipped=_compiled())
+        folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
+        compiled = tuple(folder for folder in folders if folder)  # where compilers write code
+        sightings = see(self._eager, self._names, self._state(), skipped=compiled)
         spots, spot_indices = gather(sightings, self._job.path.parent)
         marked, whole_ns = quickest = min(recorded, key=_length)
         spot_of = spots_by_span(marked, [seen.op for seen in sightings], spot_indices)
         work_items = list(host_work(marked, spot_of))
         notes = []
         if on_gpu:
-            recorded = self._record(self._call.run, calls, self._clean_file())
+            recorded = self._record(self._call.run, calls, self._job.trace if replayed else None)
             quickest = min(recorded, key=_length)
             work_items = list(labelled(quickest[0], marked, spot_of))
             whole_ns = busy_ns(quickest[0].activities)
@@ -166,18 +167,6 @@ class _Subject:
             raise RuntimeError(f"the profiler's trace is not complete: {error}; run it again") from error
         return list(zip(windows, clocks_ns, strict=True))
 
-    def _marked_file(self) -> Path | None:
-        return None if isinstance(self._call.run, Replay) else self._job.trace
-
-    def _clean_file(self) -> Path | None:
-        return self._job.trace if isinstance(self._call.run, Replay) else None
-
-    def _modules(self, calls: int) -> tuple[ModuleCalls, ...]:
-        return tuple(
-            ModuleCalls(name=name, class_name=self._marks.classes[name], calls=count // calls)
-            for name, count in self._marks.calls.items()
-        )
-
 
 class _Marks:
     """Puts a mark into the trace around every call of a module, and counts the calls."""
@@ -203,12 +192,6 @@ def _length(recorded: _Recorded) -> float:
     window, clock_ns = recorded
     ends = [activity.end for activity in window.activities]
     return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
-
-
-def _compiled() -> tuple[str, ...]:
-    """Return the folders that compilers write code into."""
-    folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
-    return tuple(folder for folder in folders if folder)
 
 
 _CLOCKS_NS = 5_000.0

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.worker.breakdown.lines import COPIES, WAITS
+from pairbench.execute.worker.process_state import has_kernel
 from pairbench.execute.worker.profile.launches import GRAPH_LAUNCHES
 from pairbench.execute.worker.profile.trace import (
     DEVICE_ACTIVITIES,
@@ -68,7 +69,6 @@ class Activity:
     start: float
     end: float
     launch: Span | None
-    """The host's call that launched it; None where the trace lacks it."""
 
     @property
     def ns(self) -> float:
@@ -77,8 +77,6 @@ class Activity:
 
 @dataclass(kw_only=True)
 class Window:
-    """One call of the implementation."""
-
     span: Span
     spans: list[Span] = field(default_factory=list)
     """The host's spans during the call, by their beginning, the window itself first."""
@@ -130,7 +128,6 @@ def _nest(
     launches: dict[Any, tuple[Span, Window | None]],
     by_operator: dict[Any, tuple[Span, Window | None]],
 ) -> None:
-    """Nest the events of one thread."""
     stack: list[Span] = []
     window: Window | None = None
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
@@ -244,18 +241,11 @@ def _is_composite(name: str) -> bool:
     if "::" not in name:  # a compiler's mark around its own work
         return True
     schemas = torch._C._jit_get_schemas_for_operator(name)
-    return any(_has_composite_kernel(f"{name}.{schema.overload_name}".removesuffix(".")) for schema in schemas)
-
-
-def _has_composite_kernel(overload: str) -> bool:
-    try:
-        return torch._C._dispatch_has_kernel_for_dispatch_key(overload, "CompositeImplicitAutograd")
-    except RuntimeError:  # known to TorchScript alone
-        return False
+    overloads = [f"{name}.{schema.overload_name}".removesuffix(".") for schema in schemas]
+    return any(has_kernel(overload, "CompositeImplicitAutograd") for overload in overloads)
 
 
 def host_work(window: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
-    """Yield the own time of every host span of a call."""
     for span in window.spans:
         path = span.path()
         yield _key(path, None, spot_of), span.own_ns, False
@@ -280,7 +270,6 @@ def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterato
 
 
 def _graphs(window: Window) -> set[int]:
-    """Return the launches (by `id`) of whole graphs."""
     launches = [activity.launch for activity in window.activities if activity.launch is not None]
     return {id(launch) for launch in launches if launch.name.startswith(GRAPH_LAUNCHES)}
 
@@ -295,7 +284,6 @@ def _key(path: list[Span], kernel: str | None, spot_of: dict[int, int]) -> _Key:
 
 
 def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
-    """Add up the work of a call."""
     sums: dict[_Key, list[float]] = {}
     for key, ns, launched in work_items:
         total = sums.setdefault(key, [0, 0, 0.0])

@@ -74,7 +74,6 @@ class _Definitions(ast.NodeVisitor):
         self.functions: dict[tuple[int, str], ast.stmt] = {}
         """By the line of the definition or its first decorator, and the name."""
         self.classes: dict[str, ast.stmt] = {}
-        """By qualified name."""
         self._scope: list[str] = []
         self.visit(_parsed(source))
 
@@ -110,39 +109,35 @@ _definitions = functools.cache(_Definitions)
 
 def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) -> OperatorDescription:
     """Return the description of an operator; where one of its functions fails, as its cost on a case, raise a SuiteError."""
-    try:
-        return _described(suite, path, operator, deep=deep)
-    except SuiteError:
-        raise
-    except BaseException as error:  # what a suite's own classes raise where their attributes are read, say
-        raise SuiteError(
-            f"{place_in_suite(path, error)}: operator {operator.name!r} cannot be described: {type(error).__name__}: {message_of(error)}"
-        ) from error
-
-
-def _described(suite: str, path: Path, operator: Operator, *, deep: bool) -> OperatorDescription:
-    definition_hash, *hashes = hashes_of(path, operator)
-    digests = iter(hashes)
 
     def described(name: str, variant: Variant) -> ImplementationDescription:
         return ImplementationDescription(
             name=name, needs=variant.needs, hash=next(digests), builds_on=variant.builds_on, consumes=variant.consumes
         )
 
-    return OperatorDescription(
-        suite=suite,
-        path=str(path),
-        name=operator.name,
-        summary=(inspect.getdoc(operator.baseline.function) or "").partition("\n")[0],
-        source=operator.source,
-        definition_hash=definition_hash,
-        implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
-        impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
-        cases=operator.cases,
-        costs={case.key: cost for case in operator.cases if (cost := _cost(path, operator, case))},
-        claims=operator.claims,
-        code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
-    )
+    try:
+        definition_hash, *hashes = hashes_of(path, operator)
+        digests = iter(hashes)
+        return OperatorDescription(
+            suite=suite,
+            path=str(path),
+            name=operator.name,
+            summary=(inspect.getdoc(operator.baseline.function) or "").partition("\n")[0],
+            source=operator.source,
+            definition_hash=definition_hash,
+            implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
+            impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
+            cases=operator.cases,
+            costs={case.key: cost for case in operator.cases if (cost := _cost(path, operator, case))},
+            claims=operator.claims,
+            code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
+        )
+    except SuiteError:
+        raise
+    except BaseException as error:  # of the suite's own classes where their attributes are read, say
+        raise SuiteError(
+            f"{place_in_suite(path, error)}: operator {operator.name!r} cannot be described: {type(error).__name__}: {message_of(error)}"
+        ) from error
 
 
 def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
@@ -155,36 +150,29 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
         repr(operator.tolerance),
         operator.constants,
         operator.state,
-        *_reset_text(operator, source),
-        *_gradients_text(operator),
     ]
+    # Declarations that older definitions lack add nothing where they are absent, so that hashes stay.
+    if operator.reset:
+        definition.append("reset" if operator.reset is True else f"reset {source(operator.reset)}")
+    if operator.gradients:
+        definition.append(f"gradients {operator.gradients} {operator.gradient_tolerance!r}")
     variants = (*operator.implementations.values(), *operator.impostors.values())
     parts = (
-        [source(one.function), source(one.prepare) if one.prepare else "", *_consumes_text(one)] for one in variants
+        [
+            source(one.function),
+            source(one.prepare) if one.prepare else "",
+            *([f"consumes {sorted(one.consumes)}"] if one.consumes else []),
+        ]
+        for one in variants
     )
     return (_digest(definition), *map(_digest, parts))
 
 
-def _consumes_text(variant: Variant) -> list[str]:
-    return [f"consumes {sorted(variant.consumes)}"] if variant.consumes else []
-
-
 def _functions(operator: Operator) -> list[Callable[..., Any]]:
-    """Return every function of the suite that an operator calls."""
     variants = [*operator.implementations.values(), *operator.impostors.values()]
     own = [operator.inputs, operator.oracle, operator.cost, operator.reset]
     called = [*own, *(function for one in variants for function in (one.function, one.prepare, one.valid))]
     return [function for function in called if callable(function)]
-
-
-def _reset_text(operator: Operator, source: Callable[[Callable[..., Any]], str]) -> list[str]:
-    if operator.reset is True:
-        return ["reset"]
-    return [f"reset {source(operator.reset)}"] if operator.reset else []
-
-
-def _gradients_text(operator: Operator) -> list[str]:
-    return [f"gradients {operator.gradients} {operator.gradient_tolerance!r}"] if operator.gradients else []
 
 
 def _cost(path: Path, operator: Operator, case: Case) -> tuple[float, float] | None:

@@ -33,9 +33,12 @@ def probe(device: Device, *, ceilings: bool = True) -> Environment:
     if gpu:
         observed["nvml"] = missing or "available"
         observed["persisting_l2_reset"] = persisting_missing() or "available"
-        observed["foreign_processes"] = _foreign(nvml.compute_processes()) if nvml else None
+        observed["foreign_processes"] = nvml.foreign_processes() if nvml else None
         if device.beside:
-            observed["foreign_processes_beside"] = {item.selector: _on(item) for item in device.beside}
+            observed["foreign_processes_beside"] = {
+                item.selector: beside.foreign_processes() if (beside := open_nvml(item.uuid)[0]) else None
+                for item in device.beside
+            }
     rest: dict[str, Any] = {
         "flags": read_flags(),
         "variables": read_variables(),
@@ -47,7 +50,7 @@ def probe(device: Device, *, ceilings: bool = True) -> Environment:
     if gpu:
         rest["gpu"] = {"timing_method": TIMING_METHOD, **_gpu_facts(), **(nvml.facts() if nvml else {})}
     else:
-        rest["governor"] = _governor()
+        rest["governor"] = read_governor()
     return Environment(
         device=device,
         driver=_driver() if gpu else None,
@@ -72,15 +75,6 @@ def _gpu_facts() -> dict[str, Any]:
     }
 
 
-def _on(device: Device) -> list[int] | None:
-    nvml, _ = open_nvml(device.uuid)
-    return _foreign(nvml.compute_processes()) if nvml else None
-
-
-def _foreign(processes: list[int] | None) -> list[int] | None:
-    return None if processes is None else [pid for pid in processes if pid != os.getpid()]
-
-
 def _driver() -> str | None:
     try:
         import pynvml
@@ -91,7 +85,7 @@ def _driver() -> str | None:
         return None
 
 
-def _governor() -> str | None:
+def read_governor() -> str | None:
     try:
         return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:

@@ -4,6 +4,7 @@ All outputs at once may exceed memory. So they are compared a stretch at a time:
 first two only this stretch's outputs are kept.
 """
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,7 @@ from pairbench.execute.protocol import DivergeCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.faults import explain
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.input_trees import copy_inputs, restore, upcast_inputs
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
@@ -32,12 +33,10 @@ Tensors = list[tuple[str, torch.Tensor]]
 
 
 def tensors_of(tree: Any) -> Tensors:
-    """Return the tensors of a module's inputs or outputs, by path."""
     return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def size_of(tensors: Tensors) -> tuple[int, int]:
-    """Return the number of elements and bytes of some tensors."""
     return sum(leaf.numel() for _, leaf in tensors), sum(leaf.numel() * leaf.element_size() for _, leaf in tensors)
 
 
@@ -138,11 +137,8 @@ class _Side:
         """Run once from the declared state, and return the observed outputs."""
         operator = self.call.operator
         restore(self.call.kwargs, {name: self.call.shared[name] for name in operator.state})
-        if visits is None:
+        with watching(self.names, visits) if visits else contextlib.nullcontext():
             outputs = self.call.observe()
-        else:
-            with watching(self.names, visits):
-                outputs = self.call.observe()
         synchronize(self.device)
         return outputs
 
@@ -150,11 +146,9 @@ class _Side:
 def diverge(
     job: DivergeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
-    """Yield the `Divergence` of the one entry, or a `NoDivergence`."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    (entry,) = job.entries
 
-    def step() -> Divergence | NoDivergence:
+    def step(entry: Entry) -> Divergence | NoDivergence:
         variant = operator.implementations[entry.implementation]
         if why := why_invalid(variant, inputs):
             return NoDivergence(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
@@ -171,7 +165,7 @@ def diverge(
         )
         return _Lockstep(operator, inputs, *sides, config.memory_bytes).divergence(entry)
 
-    yield guarded(job, 0, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str | None:
@@ -185,8 +179,6 @@ def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str 
 
 
 class _Lockstep:
-    """A baseline, a variant and perhaps an oracle on the same inputs."""
-
     def __init__(
         self, operator: Operator, inputs: dict[str, Any], baseline: _Side, variant: _Side, memory_bytes: int
     ) -> None:
@@ -292,7 +284,6 @@ class _Lockstep:
         )
 
     def _compare_inputs(self, wanted: Key) -> Gap | None:
-        """Compare the inputs of one call; None where they cannot be compared."""
         given: list[Tensors] = []
 
         def entered(key: Key, inputs: Any) -> None:

@@ -62,7 +62,6 @@ class Elsewhere:
 
     @functools.cached_property
     def inputs(self) -> dict[str, Any]:
-        """The inputs of the first seed."""
         return build_inputs(self.operator, self.job.case, self.device, SEEDS[0])
 
     @property
@@ -71,7 +70,6 @@ class Elsewhere:
         return self.inputs if self.operator.direction else None
 
     def take(self, told: JudgeTimed) -> None:
-        """Take the worker's report on its timed calls."""
         if not all(0 <= one.index < len(self.job.entries) for one in told.timed.entries):
             raise DeclarationError("its worker told of calls of no entry")
         self._first_seed = told.first_seed
@@ -96,7 +94,6 @@ class Elsewhere:
         ]
 
     def inputs_of(self, number: int) -> dict[str, Any]:
-        """Return the inputs with a set of values in place."""
         base = self.inputs if self._first_seed is None else self._made(self._first_seed)
         if not number:
             return base

@@ -61,7 +61,6 @@ class Exported:
     leaves: list[Any]
     """Path of each leaf, with a list of its kind and its description."""
     pieces: list[Any]
-    """An array of bytes for each tensor."""
     held: list[torch.Tensor]
     """Tensors that own the memory of the pieces."""
 

@@ -48,12 +48,10 @@ class Counts:
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
     def exact(self) -> tuple[Any, ...]:
-        """Return all counts without the times."""
         host = (self.launches, self.graph_launches, self.syncs)
         return (*host, self.memcpys, self.memcpy_bytes, self.memsets, tuple(sorted(self.kernels.items())))
 
     def times(self, factor: int) -> tuple[Any, ...]:
-        """Return `exact()` with every count multiplied by a factor."""
         *numbers, kernels = self.exact()
         return (*(number * factor for number in numbers), tuple((name, count * factor) for name, count in kernels))
 

@@ -13,9 +13,7 @@ from torch.profiler import ProfilerActivity
 from pairbench.own_folders import held_folder
 
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
-"""Categories of the host's CUDA calls."""
 DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
-"""Categories of the device's activities."""
 SYNCHRONISATION = "Synchronize"
 """Ending of the names of CUDA calls that wait for the device."""
 SENTINEL_KERNEL = "spin_kernel"

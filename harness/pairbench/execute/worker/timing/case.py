@@ -83,7 +83,6 @@ def time_case(
 
 
 def _anew(entries: list[Timed]) -> list[Timed]:
-    """Replace entries by copies without samples, in place."""
     entries[:] = [
         Timed(**{field.name: getattr(timed, field.name) for field in fields(timed) if field.name in _MADE_READY})
         for timed in entries
@@ -105,11 +104,9 @@ _MADE_READY = {
         "autotuned",
     )
 }
-"""The fields of an entry without samples."""
 
 
 def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:
-    """Return the end of the entry that could not be timed."""
     status, reason = (
         explain(error.__cause__)
         if error.__cause__ is not None

@@ -47,15 +47,12 @@ def _as_they_are(outputs: Any) -> Any:
 
 
 def copy_where_room(outputs: Any) -> Any | None:
-    """Return a copy of outputs; None where there is no room for it."""
     outputs = readable(outputs)
     return copy_tree(outputs) if has_room(outputs) else None
 
 
 @dataclass(kw_only=True)
 class Timed:
-    """One entry in the timing loop with its samples so far."""
-
     index: int
     """Index of the entry in the job and in the heartbeat."""
     entry: Entry
@@ -66,7 +63,6 @@ class Timed:
     first_call_ns: float | None = None
     """Latency of the first call in this process, in ns; None where it was not taken."""
     autotuned: tuple[str, ...] = ()
-    """Configurations that Triton's autotuner chose in this process."""
     reset: Callable[[], None] = nothing
     """Restores the call's state and consumed inputs, before the flush and outside of the clock."""
     observed: Callable[[Any], Any] = _as_they_are
@@ -74,9 +70,7 @@ class Timed:
     copied: Callable[[Any], Any] = copy_where_room
     """Returns a copy of outputs to be judged later, or None."""
     lead_in: int = 0
-    """Untimed calls before each sample."""
     warm_up_ns: float = 0.0
-    """Median latency of the warm-up calls in ns."""
     first_observed: Any | None = None
     """A copy of outputs and state of the first sample, if no call had seen its values."""
     keepable: int = 0
@@ -95,7 +89,6 @@ class Timed:
 
     @property
     def is_eager_baseline(self) -> bool:
-        """Whether this is the eager baseline, by whose outputs the others are judged."""
         return self.entry.role == "baseline" and self.entry.mode == "eager"
 
     def samples(self) -> EntrySamples:
@@ -184,8 +177,6 @@ def time_entries(
 
 
 class Blocks:
-    """The blocks of one case, taken one at a time by entries that are warm."""
-
     def __init__(
         self,
         entries: list[Timed],
@@ -220,7 +211,10 @@ class Blocks:
         clocks = [timed.device_clock for timed in entries if timed.device_clock is not None]
         self._throttling = Throttling(recorder, clocks)
         block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in entries), 1.0)
-        self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
+        for _ in range(min(timer.settling, int(_SETTLING_NS / block_ns))):
+            self._take_block()
+            for timed in entries:
+                timed.forget_last()
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
@@ -231,7 +225,6 @@ class Blocks:
 
     @property
     def throttled(self) -> list[bool]:
-        """Whether the GPU throttled, for each block so far."""
         return self._throttling.blocks
 
     @property
@@ -254,14 +247,10 @@ class Blocks:
         began_s = self.elapsed_s
         self._take_block()
         self._busy_s += self.elapsed_s - began_s
-        self._tell_taken()
-        return self._throttling.end_block()
-
-    def _tell_taken(self) -> None:
-        """Send the samples since the last message, if that was long enough ago."""
         now_ns = trusted.perf_counter_ns() - self._began
         if self._parent is not None and now_ns - self._told_ns >= _TELL_NS:
             self._tell(asks=now_ns - self._since_ns >= _ASK_NS)
+        return self._throttling.end_block()
 
     def _tell(self, *, asks: bool) -> None:
         """Send the samples since the last message, which nobody can change from then on; if `asks`, wait for an answer, so that the parent can time it."""
@@ -285,13 +274,6 @@ class Blocks:
         else:
             self._parent.send(taken)
         self._told_ns = trusted.perf_counter_ns() - self._began
-
-    def _settle(self, blocks: int) -> None:
-        """Take unrecorded blocks."""
-        for _ in range(blocks):
-            self._take_block()
-            for timed in self._entries:
-                timed.forget_last()
 
     def _take_block(self) -> None:
         entries = [self._entries[place] for place in self._rng.permutation(len(self._entries))]
@@ -418,8 +400,6 @@ class EntryFailedError(Exception):
 
 
 class EntryTimeoutError(Exception):
-    """An entry has used up its time in this stage."""
-
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self.index = index

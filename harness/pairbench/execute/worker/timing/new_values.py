@@ -35,7 +35,6 @@ class _Short(NamedTuple):
     """Short calls on one kind of device: more of them on known values cost next to nothing, and can tell small differences."""
 
     below_ns: float
-    """Latency in ns below which a call is short."""
     part: float
     beyond_ns: float
     """How much slower a call that remembers is on new values than on known ones: this part of its latency and these ns."""
@@ -57,18 +56,14 @@ _BEFORE = (2, 3)
 
 
 class NewInputs(dict[str, Any]):
-    """Inputs that no call has seen, and their seed."""
-
     seed: int
 
 
 def draw_seed() -> int:
-    """Return an unforeseeable seed."""
     return secrets.randbits(_SEED_BITS)
 
 
 def new_values(ready: Ready | Elsewhere) -> NewInputs:
-    """Return inputs that no call has seen."""
     seed = draw_seed()
     like = ready.like if isinstance(ready, Elsewhere) else ready.inputs
     made = NewInputs(build_inputs(ready.operator, ready.job.case, ready.device, seed, like=like))
@@ -78,8 +73,6 @@ def new_values(ready: Ready | Elsewhere) -> NewInputs:
 
 @dataclass(frozen=True)
 class Again:
-    """Calls of one entry on new inputs."""
-
     outputs: Any
     new_ns: float
     """Latency of the first of these calls in ns."""

@@ -116,16 +116,13 @@ class Ready:
     device: torch.device
     inputs: dict[str, Any]
     inputs_s: float
-    """Seconds that it took to make them."""
     calls: dict[Entry, Call]
     replays: dict[Entry, Replay | Rotation]
     """The captures whose replays are timed, by entry; their outputs are judged at the end of the round."""
     timed: list[Timed]
-    """The entries that have a call, in the job's order."""
     timer: Timer
     recorder: TelemetryRecorder
     rng: np.random.Generator
-    """The random generator that orders the samples within blocks."""
     values: Values
     watch: Watch
 

@@ -32,8 +32,8 @@ from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.rights import Inputs, Right, Rights
 from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
-from pairbench.execute.worker.verify.case import poison
 from pairbench.execute.worker.verify.judge import same_outputs
+from pairbench.execute.worker.verify.poison import poison
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
@@ -127,11 +127,6 @@ def _inputs_of(ready: Case, number: int, inputs: dict[str, Any] | None = None) -
     return {**(ready.inputs if inputs is None else inputs), **ready.values.sets[number]}
 
 
-def _known_of(ready: Case) -> dict[str, Any]:
-    """Return inputs that came again and again; elsewhere they are known, and not asked for."""
-    return {} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs)
-
-
 def _may_remember(ready: Case, timed: Timed) -> bool:
     """Return whether the latencies of an entry's calls alone are a reason to call it on new values."""
     return has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(ready, timed)
@@ -149,7 +144,9 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
     judged by these, as long as they agree. First samples are judged last: they may have found what another entry computed in its lead-in.
     """
     entries = baseline_last(entries)
-    known = _known_of(ready) if compares(ready) else None
+    known: dict[str, Any] | None = None
+    if compares(ready):  # elsewhere known inputs are not asked for
+        known = {} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs)
     others = [timed for timed in entries if not _began_on_new_values(timed)]
     remembered = False
     if others:
@@ -243,8 +240,6 @@ def _judge_replays(ready: Ready, heartbeat: Heartbeat, entries: list[Timed], inp
 
 
 class _Replays:
-    """Replays captured calls on other inputs."""
-
     def __init__(self, ready: Ready, inputs: dict[str, Any]) -> None:
         self._ready = ready
         self._inputs = inputs

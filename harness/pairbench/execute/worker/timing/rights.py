@@ -20,8 +20,6 @@ Inputs = dict[str, Any] | Callable[[], dict[str, Any]]
 
 
 class Right:
-    """The expected outputs of a case's calls for some inputs."""
-
     def __init__(
         self, ready: Ready | Elsewhere, inputs: Inputs, *, alone: bool = False, given: Any | None = None
     ) -> None:
@@ -94,8 +92,6 @@ class Right:
 
 
 class Rights:
-    """The expected outputs of a case's calls for each of several sets of inputs."""
-
     def __init__(self, rights: Sequence[Right], more_s: float, right_s: float = 0.0) -> None:
         """Compute nothing yet; an entry's further outputs are judged within `more_s` seconds, if the `right_s` seconds to compute a set's expected outputs are left."""
         self._rights = rights

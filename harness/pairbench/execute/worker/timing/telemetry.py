@@ -53,7 +53,6 @@ class Nvml:
         return None if state is None or not 0 <= state <= 15 else int(state)
 
     def facts(self) -> dict[str, Any]:
-        """Return the settings that can move a latency."""
         ecc = self._read("nvmlDeviceGetEccMode")
         mig = self._read("nvmlDeviceGetMigMode")
         limit = self._read("nvmlDeviceGetEnforcedPowerLimit")
@@ -67,10 +66,10 @@ class Nvml:
             "pcie_generation": self._read("nvmlDeviceGetMaxPcieLinkGeneration"),
         }
 
-    def compute_processes(self) -> list[int] | None:
-        """Return the process ids that compute on the GPU, or None where NVML does not give them."""
+    def foreign_processes(self) -> list[int] | None:
+        """Return the ids of other processes that compute on the GPU, or None where NVML does not give them."""
         processes = self._read("nvmlDeviceGetComputeRunningProcesses")
-        return None if processes is None else [int(process.pid) for process in processes]
+        return None if processes is None else [int(process.pid) for process in processes if process.pid != os.getpid()]
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:
@@ -120,12 +119,11 @@ class TelemetryRecorder:
             power_w=statistics.median(powers) if powers else None,
             throttle_reasons=tuple(self._reasons),
             performance_states=tuple(self._states),
-            foreign_processes=tuple(pid for pid in self._nvml.compute_processes() or () if pid != os.getpid()),
+            foreign_processes=tuple(self._nvml.foreign_processes() or ()),
         )
 
 
 def open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:
-    """Return the GPU's NVML handle, or None and why there is none."""
     if uuid is None:
         return None, "not a GPU"
     try:
@@ -161,7 +159,6 @@ class Throttling:
         self._last_reading, self._unread = trusted.perf_counter_ns(), 0
 
     def rest(self) -> None:
-        """Let the GPU rest before the next turn, if it has throttled."""
         if self._hot:
             began = trusted.perf_counter_ns()
             trusted.sleep(_REST * self._turn_ns / 1e9)

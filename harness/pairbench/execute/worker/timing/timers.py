@@ -19,7 +19,6 @@ from pairbench.execute.worker import trusted
 from pairbench.model.settings import OWN_TIMERS
 
 _LIMIT = 0x06
-"""Number of the limit `cudaLimitPersistingL2CacheSize`."""
 _MAPS = Path("/proc/self/maps")
 
 
@@ -39,7 +38,6 @@ def reset_persisting() -> bool:
 
 
 def persisting_missing() -> str | None:
-    """Return why persisting lines cannot be given back here, or None where they can."""
     return _runtime()[1]
 
 
@@ -82,8 +80,6 @@ TIMING_METHOD = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One timed call: latencies in ns, and its outputs."""
-
     call_ns: float
     host_ns: float
     """Time until the call returned, with whatever was queued before it."""
@@ -173,7 +169,6 @@ class CudaTimer:
         self._flush.zero_()
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
-        """Time one call behind the flush that is in flight."""
         trusted.record(self._start)
         began = trusted.perf_counter_ns()
         outputs = run()
@@ -230,7 +225,6 @@ class SpinSample:
     hidden: bool
     """Whether the spin outlasted the host, without which the latency is too long."""
     host_s: float
-    """Seconds until the call returned."""
     throttled: bool
     """Whether the end of the spin took longer than before, because the GPU has lowered its clock."""
 

@@ -44,10 +44,8 @@ class Values:
     """The inputs that every implementation is given, at whose addresses the values change."""
     sets: tuple[dict[str, Any], ...]
     """The values by input. With one set nothing ever changes."""
-    place_s: float
-    """Seconds that it takes to put a set in place."""
+    place_s: float = 0.0
     free_s: float
-    """Seconds below which that does not count."""
     judged: bool
     """Whether an output can be judged by itself: not where it depends on the calls before, as with state that is not restored."""
     current: int = 0
@@ -78,7 +76,7 @@ class Values:
             or not has_room(found, copies=1 + _MORE[0][1])
             or made_s >= _MORE[-1][0]
         ):
-            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
+            return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
             made = build_inputs(operator, case, device, set_seed(number), like=inputs)
@@ -92,9 +90,9 @@ class Values:
         more = next((count for limit, count in _MORE if took < limit), 0)
         if not more or not same_form(shared, second):  # the shape of a case may depend on its values
             spent_s = trusted.perf_counter() - started
-            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged, spent_s=spent_s)
+            return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged, spent_s=spent_s)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
-        values = cls(shared=shared, sets=sets, place_s=0.0, free_s=free_s, judged=judged)
+        values = cls(shared=shared, sets=sets, free_s=free_s, judged=judged)
         values.place_s = values._time_placing(device)
         values.spent_s = trusted.perf_counter() - started
         return values
@@ -114,7 +112,6 @@ class Values:
         return min(tries)
 
     def put(self, index: int) -> None:
-        """Put a set in place, at the same addresses."""
         before = {name: version(tensor) for name, tensor in self._targets.items()}
         with torch.no_grad():
             for target, value in self._copies[index]:
@@ -124,7 +121,6 @@ class Values:
         self.current = index
 
     def replace_first(self, inputs: dict[str, Any]) -> None:
-        """Replace the first set, and put it in place."""
         first = {name: inputs[name] for name in self.shared}
         self.sets = (first, *self.sets[1:])
         self._copies[0] = refilling(self.shared, first)

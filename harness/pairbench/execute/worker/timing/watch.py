@@ -62,7 +62,6 @@ class FirstCalls:
                 raise DeclarationError(changed)
 
     def changed(self) -> str | None:
-        """Return a sentence on changed inputs, whoever wrote to them, or None."""
         changed = [name for name, tensor in self._tensors.items() if _sum(tensor) != self._sums[name]]
         return about_changed_inputs(changed, _BEFORE) if changed else None
 
@@ -72,7 +71,6 @@ class Watch:
 
     def __init__(self, values: Values, constants: dict[str, Any] | None = None) -> None:
         self.flags = watched_flags()
-        """The flags when everything was ready."""
         self._files = files.read()
         self._of_torch = {name: value for name, value in self.flags.items() if name not in STATE}
         self._values = values
@@ -87,10 +85,8 @@ class Watch:
         self._close = True
         """Whether it was looked at closely: at more than torch's flags."""
         self._strict = False
-        """Whether each turn is looked at."""
 
     def begin(self) -> None:
-        """Expect the inputs to stay as they are now."""
         self._sums = {name: _sum(tensor) for name, tensor in (self._constants | self._lone()).items()}
         self._versions = self._read_versions()
 
@@ -119,8 +115,12 @@ class Watch:
         self._clean, self._close = looks, closely
         if why := (self._left_behind(closely=closely) if looks else None) or trusted.left_running(thorough=closely):
             raise UnnamedError(why) if processes.of_another else DeclarationError(why)
-        if self._have_moved() or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
-            self._compare()
+        # Versions show torch's writes; native code may write unseen.
+        if self._read_versions() != self._versions or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
+            if why := self.changed_input():
+                self._values.put(self._values.current)
+                raise DeclarationError(why)
+            self._versions = self._read_versions()
         self._looked = trusted.perf_counter()
         self._owed_s += (before - began) + (self._looked - after)
 
@@ -152,30 +152,19 @@ class Watch:
         raise unseen
 
     def changed_flags(self) -> str | None:
-        """Return a sentence on changed flags, which are restored, or None."""
         return about_flags(put_back_flags(self.flags))
 
-    def _have_moved(self) -> bool:
-        return self._read_versions() != self._versions
-
     def _read_versions(self) -> list[int]:
-        """Return how often torch wrote to each tensor, but for the changes of values; native code may write unseen."""
+        """Return how often torch wrote to each tensor, but for the changes of values."""
         written = self._values.written
         shared = [version(tensor) - written.get(name, 0) for name, tensor in self._shared.items()]
         return shared + list(map(version, self._constants.values()))
-
-    def _compare(self) -> None:
-        if why := self.changed_input():
-            self._values.put(self._values.current)
-            raise DeclarationError(why)
-        self._versions = self._read_versions()
 
     def changed(self) -> str | None:
         """Return a sentence on flags or inputs that have changed after the last turn, with the flags restored, or None."""
         return self.changed_flags() or self.changed_input()
 
     def changed_input(self) -> str | None:
-        """Return a sentence on the inputs that have changed, to the bit, or None."""
         expected = {} if self._lone() else named_tensors(self._values.sets[self._values.current])
         changed = [name for name, then in expected.items() if not same_bits(self._shared[name], then)]
         lone = self._constants | self._lone()

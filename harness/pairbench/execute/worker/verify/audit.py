@@ -94,7 +94,6 @@ def _mean(tensor: torch.Tensor) -> float:
 
 
 _CHUNK = 1 << 24
-"""Elements that are summed at once."""
 _LEAST_TAIL = 8
 """Elements: a single one may be next to zero by chance, so that zero is right."""
 

@@ -3,7 +3,7 @@
 import functools
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,8 +147,7 @@ def judge(
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
     truths = [leaf for _, leaf in in_order_of(theirs, oracle)] if oracle is not None else [None] * len(mine)
-    worst: Correctness | None = None
-    strays = 0
+    verdicts = list[OutputVerdict]()
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
         name = output_name(path)
         if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
@@ -161,11 +160,11 @@ def judge(
             return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
         else:
             continue
-        worst = verdict.correctness if worst is None else _worse(worst, verdict.correctness)
-        strays += verdict.strays
+        verdicts.append(verdict)
         if verdict.mismatch:
-            return OutputVerdict(mismatch=verdict.mismatch, correctness=worst)
-    return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
+            return OutputVerdict(mismatch=verdict.mismatch, correctness=worst(verdicts))
+    strays = sum(verdict.strays for verdict in verdicts)
+    return OutputVerdict(mismatch=None, correctness=worst(verdicts), strays=strays)
 
 
 def _judge_draws(
@@ -210,14 +209,20 @@ def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, 
 
 def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known) -> bool:
     """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
+    pairs = _paired(outputs, baseline)
+    return pairs is not None and all(
+        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known.resolve)
+        for path, value, expected in pairs
+    )
+
+
+def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
+    """Return path and both values of each leaf of two calls' outputs; None where their paths differ."""
     theirs = list(leaves(baseline))
     mine = in_order_of(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
-        return False
-    return all(
-        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known.resolve)
-        for (path, value), (_, expected) in zip(mine, theirs, strict=True)
-    )
+        return None
+    return [(path, value, expected) for (path, value), (_, expected) in zip(mine, theirs, strict=True)]
 
 
 def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
@@ -225,11 +230,10 @@ def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str,
 
     If a call leaves out a ten-thousandth of a large output, about 26 of the drawn elements are wrong; to compare the whole output takes longer than the call.
     """
-    theirs = list(leaves(baseline))
-    mine = in_order_of(theirs, outputs)
-    return [path for path, _ in mine] == [path for path, _ in theirs] and all(
+    pairs = _paired(outputs, baseline)
+    return pairs is not None and all(
         _is_clear_where_drawn(value, expected, tolerance_for(dtype_name(expected), path))
-        for (path, value), (_, expected) in zip(mine, theirs, strict=True)
+        for path, value, expected in pairs
     )
 
 
@@ -252,11 +256,9 @@ def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bo
 
 def same_outputs(one: Any, other: Any) -> bool:
     """Return whether two calls' outputs are equal to the bit; False for tensors that are not dense, and for objects that are neither tensors nor plain values."""
-    theirs = list(leaves(other))
-    mine = in_order_of(theirs, one)
-    return [path for path, _ in mine] == [path for path, _ in theirs] and all(
-        (_alike(value, like) and same_bits(value, like)) or _same_plain(value, like)
-        for (_, value), (_, like) in zip(mine, theirs, strict=True)
+    pairs = _paired(one, other)
+    return pairs is not None and all(
+        (_alike(value, like) and same_bits(value, like)) or _same_plain(value, like) for _, value, like in pairs
     )
 
 
@@ -440,12 +442,11 @@ def _oracle_ratio(
     return mine.max_abs / (theirs.max_abs + max(spacing / 2, left)), mine
 
 
-def _worse(left: Correctness, right: Correctness | None) -> Correctness:
-    return left if right is None else worst([left, right])
-
-
-def worst(several: list[Correctness]) -> Correctness:
-    """Return the worst of each number over several outputs, seeds or runs; the tolerance is that of the least margin."""
+def worst(verdicts: Iterable[OutputVerdict]) -> Correctness | None:
+    """Return the worst of each number over several outputs, seeds or runs, with the tolerance of the least margin; None without any."""
+    several = [verdict.correctness for verdict in verdicts if verdict.correctness]
+    if not several:
+        return None
     tightest = min(several, key=lambda item: item.margin)
 
     def largest(name: str) -> float | None:

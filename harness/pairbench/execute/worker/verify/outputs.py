@@ -10,7 +10,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.input_trees import parts
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.trees import leaves
@@ -28,24 +28,22 @@ def fingerprint_outputs(
 ) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     yield Fingerprint(entry=None, text=fingerprint(dict(parts(inputs))))
-    for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> Fingerprint:
-            return Fingerprint(entry=entry, text=fingerprint(_outputs(operator, entry, inputs, device)))
+    def step(entry: Entry) -> Fingerprint:
+        return Fingerprint(entry=entry, text=fingerprint(_outputs(operator, entry, inputs, device)))
 
-        yield guarded(job, index, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def save_outputs(job: SaveOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     """Write the outputs of the one entry, and yield its name when that is done."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    (entry,) = job.entries
 
-    def step() -> Entry:
+    def step(entry: Entry) -> Entry:
         torch.save(_portable(_outputs(operator, entry, inputs, device)), job.file)
         return entry
 
-    yield guarded(job, 0, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def compare_outputs(
@@ -53,9 +51,8 @@ def compare_outputs(
 ) -> Iterator[Any]:
     """Yield the comparison of the one entry's outputs with those in the file."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    (entry,) = job.entries
 
-    def step() -> OutputsCompared:
+    def step(entry: Entry) -> OutputsCompared:
         theirs = torch.load(job.file, map_location=device, weights_only=True)
         ours = _portable(_outputs(operator, entry, inputs, device))
         verdict = judge(ours, theirs, None, operator.tolerance_for, Known(inputs))
@@ -66,7 +63,7 @@ def compare_outputs(
             correctness=verdict.correctness,
         )
 
-    yield guarded(job, 0, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def _outputs(operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device) -> Any:

@@ -40,7 +40,6 @@ _LONG_S, _COPIES = 1.0, 4
 """Seconds from which made inputs are kept, if the host has free memory for so many copies of them."""
 
 Make = Callable[[Case, int], dict[str, Any]]
-"""Makes the inputs of a case for a seed."""
 
 
 def is_short(inputs: dict[str, Any], device: torch.device) -> bool:
@@ -87,7 +86,10 @@ def sparing_references(
             outputs = copy_tree(_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
             both = (outputs, make(case, SEEDS[0])), (other, make(case, SEEDS[1]))
-            useless = why_anything_passes(operator, case, tuple(_plain(*one) for one in both), ())
+            plain = tuple(
+                ExpectedOutputs(inputs=given, outputs=one, oracle=None, oracle_missing=None) for one, given in both
+            )
+            useless = why_anything_passes(operator, case, plain, ())
     held = (outputs, oracle, missing), (None, None, missing)
     references = tuple(
         SparingReference(
@@ -98,14 +100,17 @@ def sparing_references(
     return references, useless
 
 
-def less_held(operator: Operator, case: Case, make: Make, *, bare: bool) -> tuple[SparingReference, ...]:
-    """Return the references of both seeds as `sparing_references` does, bare where memory runs out otherwise."""
+def less_held(
+    operator: Operator, case: Case, make: Make, *, bare: bool
+) -> tuple[tuple[SparingReference, ...], str | None]:
+    """Return the result of `sparing_references`, bare where memory runs out otherwise."""
     try:
-        return sparing_references(operator, case, make, bare=bare)[0]
+        return sparing_references(operator, case, make, bare=bare)
     except BaseException as error:
         if bare or not is_out_of_memory(error):
             raise
-    return sparing_references(operator, case, make, bare=True)[0]
+    _empty_cache()
+    return sparing_references(operator, case, make, bare=True)
 
 
 class Held:
@@ -131,12 +136,16 @@ class Held:
                     return Verification(entry=entry, status=Status.SKIPPED, reason=reason)
                 bare = self.references[0].sparing
             self.references = ()
-            if torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
-            self.references = self._less(bare=bare)
+            _empty_cache()
+            self.references = self._less(bare=bare)[0]
 
     def _is_bare(self) -> bool:
         return not isinstance(self.references[0], ExpectedOutputs) and self.references[0].outputs is None
+
+
+def _empty_cache() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _remembered(make: Make) -> Make:
@@ -159,10 +168,6 @@ def _remembered(make: Make) -> Make:
         return inputs
 
     return made
-
-
-def _plain(outputs: Any, inputs: dict[str, Any]) -> ExpectedOutputs:
-    return ExpectedOutputs(inputs=inputs, outputs=outputs, oracle=None, oracle_missing=None)
 
 
 def _outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
@@ -190,8 +195,7 @@ def _oracle(operator: Operator, case: Case, make: Make) -> tuple[Any | None, str
         except BaseException as error:
             if not is_out_of_memory(error):
                 return None, f"no oracle: in slices along {operator.batched!r}: {explain(error)[1]}"
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        _empty_cache()
     return None, f"{missing}, in slices of one along {operator.batched!r} as well"
 
 
