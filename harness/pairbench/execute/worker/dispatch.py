@@ -7,10 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class TransparentMode(TorchDispatchMode):
-    """A dispatch mode in which flex attention and compiled code run as they do outside of it.
-
-    To keep its compiler off `__torch_dispatch__`, torch loads the compiler, which takes seconds; while the compiler is not loaded, the method is used as it is.
-    """
+    """A dispatch mode in which flex attention and compiled code run as outside of it; torch's compiler, whose import takes seconds, is not loaded only to be kept off `__torch_dispatch__`."""
 
     supports_higher_order_operators = True
     """Flex attention is such an operator, and fails inside of a mode without this."""

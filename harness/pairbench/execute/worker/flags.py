@@ -146,14 +146,11 @@ def _set_stream(value: Any) -> None:
 
 def _known() -> dict[str, Flag]:
     found = dict(_RECORDED)
-    makers: dict[str, Callable[[], Flag]] = {
-        **_WATCHED,
-        **{name: lambda flag=flag: flag for name, flag in STATE.items()},
-    }
-    for name, make in makers.items():
+    items: dict[str, Flag | Callable[[], Flag]] = {**_WATCHED, **STATE}
+    for name, item in items.items():
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("error")  # what is deprecated has a newer name in the list
-            flag = make()
+            flag = item if isinstance(item, Flag) else item()
             flag.read()
             found[name] = flag
     return found

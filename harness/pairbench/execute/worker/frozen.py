@@ -90,16 +90,7 @@ _MANY = 16
 """Size from which a namespace is compared in its own order."""
 _OTHERS = 3
 """Most names in such a namespace, as a multiple of those held."""
-_GENERATED = {
-    "__repr__",
-    "__hash__",
-    "__eq__",
-    "__setattr__",
-    "__delattr__",
-    "__getstate__",
-    "__setstate__",
-    "__replace__",
-}
+_GENERATED = {f"__{name}__" for name in ("repr", "hash", "eq", "setattr", "delattr", "getstate", "setstate", "replace")}
 """Methods that `dataclass` makes by the hundred, and that judge nothing."""
 _DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 _CACHED = type(functools.cache(len))
@@ -172,8 +163,6 @@ def _same(now: Any, was: Any) -> bool:
 
 
 class Frozen:
-    """Holds values as they are."""
-
     __slots__ = (
         *("_cell_labels", "_cells", "_codes", "_contents", "_defaulted", "_defaults", "_elements", "_functions"),
         *("_getters", "_held", "_labels", "_large", "_named", "_names", "_of_case", "_seen"),
@@ -446,5 +435,4 @@ def _stored(code: CodeType) -> Iterable[str]:
 
 
 def words(names: Sequence[str]) -> str:
-    """Return the first five names, and how many more there are."""
     return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"

@@ -58,10 +58,7 @@ class Replay:
 def capture(
     call: Callable[[], Any], shared_pool: tuple[int, int] | None = None, *, before: Callable[[], None] = nothing
 ) -> Replay:
-    """Capture a call as a CUDA graph; `before` restores the call's state and is not captured.
-
-    Graphs in one `shared_pool` (`torch.cuda.graph_pool_handle`) overwrite each other's memory, outputs excepted; without one the graph has memory of its own.
-    """
+    """Capture a call as a CUDA graph; graphs in one `shared_pool` overwrite each other's memory, outputs excepted. `before` restores the call's state and is not captured."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     began = time.perf_counter()
@@ -188,10 +185,7 @@ def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
 
 
 def _give_back(pool: tuple[int, int], *, release: bool) -> None:
-    """Release the memory of a failed capture, unless other graphs share it.
-
-    Releases of torch before the fixes of pytorch #180395 and #190348 keep it for good, and free no cached memory from then on.
-    """
+    """Release the memory of a failed capture, unless others share it: torch before the fixes of pytorch #180395 and #190348 keeps it for good, and frees no cached memory from then on."""
     device = torch.cuda.current_device()
     with contextlib.suppress(RuntimeError):  # raised by fixed releases: nothing is recorded into that pool
         torch._C._cuda_endAllocateToPool(device, pool)

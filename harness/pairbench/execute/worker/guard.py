@@ -48,7 +48,6 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
 
 
 def each_entry(job: CaseJob, heartbeat: Heartbeat, step: Callable[[Entry], Any]) -> Iterator[Any]:
-    """Yield the `guarded` result of a step for each entry."""
     for index, entry in enumerate(job.entries):
         yield guarded(job, index, heartbeat, functools.partial(step, entry))
 

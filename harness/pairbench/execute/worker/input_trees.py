@@ -19,17 +19,8 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker.trees import copy_tensor, distinct, extent, same_bits
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_OPAQUE = (
-    type,
-    FunctionType,
-    BuiltinFunctionType,
-    MethodType,
-    ModuleType,
-    Enum,
-    torch.dtype,
-    torch.device,
-    torch.Generator,
-)
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
+_OPAQUE = (type, *_FUNCTIONS, ModuleType, Enum, torch.dtype, torch.device, torch.Generator)
 _OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
 """Packages of classes whose attributes are no inputs, such as the globals of a kernel."""
 _OF_MODULE = frozenset(vars(torch.nn.Module()))
@@ -144,20 +135,16 @@ def check_supported(tree: Any) -> None:
 
 def copy_inputs(tree: Any) -> Any:
     """Return a copy that shares no memory with a tree, and shares within itself all that the tree shares; strides and classes stay, and so do objects without tensors that cannot be copied, as a lock."""
-    return _with_copies(tree, lambda dtype: dtype)
+    return _with_copies(tree)
 
 
 def copy_to(tree: Any, device: Callable[[torch.Tensor], torch.device]) -> Any:
     """Return such a copy with each tensor on a device; copies from a GPU to the host are pinned, so that they go back quickly."""
-    return _with_copies(tree, lambda dtype: dtype, device)
+    return _with_copies(tree, device=device)
 
 
 def upcast_inputs(tree: Any) -> Any:
     return _with_copies(tree, _widest)
-
-
-def _its_own(tensor: torch.Tensor) -> torch.device:
-    return tensor.device
 
 
 def _widest(dtype: torch.dtype) -> torch.dtype:
@@ -165,7 +152,9 @@ def _widest(dtype: torch.dtype) -> torch.dtype:
 
 
 def _with_copies(
-    tree: Any, wanted: Callable[[torch.dtype], torch.dtype], device: Callable[[torch.Tensor], torch.device] = _its_own
+    tree: Any,
+    wanted: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype,
+    device: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
 ) -> Any:
     found = {id(value): tensor for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None}
     arrays = {id(value) for _, value, _ in nodes(tree) if isinstance(value, np.ndarray)}

@@ -20,8 +20,6 @@ from pairbench.model.operator import Operator
 
 @dataclass
 class Making:
-    """The time that making inputs has taken in this process."""
-
     seconds: float = 0.0
 
 
@@ -113,10 +111,7 @@ def _drawn(dtype: torch.dtype) -> torch.dtype:
 def build_inputs(
     operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a case's inputs, the keyword arguments of every implementation.
-
-    Inputs of the same case give the form of the outputs' gradients in `like`; without them the baseline is called for its outputs.
-    """
+    """Return a case's inputs, the keyword arguments of every implementation; `like`, inputs of the same case, give the form of the outputs' gradients, else a call of the baseline does."""
     began = time.perf_counter()
     try:
         return _built(operator, case, device, seed, like or {})

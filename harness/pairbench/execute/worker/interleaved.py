@@ -62,7 +62,6 @@ class InterleavedCases:
         yield Opened(lead_in=tuple(timed.lead_in for timed in ready.timed))
 
     def take(self, job: TakeBlock) -> Iterator[Any]:
-        """Yield a `TakenBlock`, or the end of the entry that failed."""
         yield from of_case(self._take(job, self._case()))
 
     def _take(self, job: TakeBlock, case: _Open) -> Iterator[Any]:

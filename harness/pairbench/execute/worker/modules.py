@@ -55,10 +55,7 @@ def _joined(path: str, name: str) -> str:
 
 @contextlib.contextmanager
 def watching(names: dict[torch.nn.Module, str], watcher: Watcher) -> Iterator[None]:
-    """Pass every call of these modules to a watcher while the context is active.
-
-    `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled region.
-    """
+    """Pass every call of these modules to a watcher; `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled region."""
     plain: Callable[..., Any] = torch.nn.Module.__call__
 
     def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,4 @@
-"""The state of the process beside torch's flags that an implementation may change: of the kernel, Python, the compilers and the dispatcher.
-
-Each part is read by value and restored; together with torch's flags (`flags.py`) it is compared around each entry's steps and turns.
-"""
+"""The state of the process that an implementation may change beside torch's flags (`flags.py`): read by value, compared around each entry's steps and turns, and restored."""
 
 import contextlib
 import functools
@@ -312,9 +309,11 @@ def _set_compiler_settings(before: dict[tuple[str, str], Any]) -> None:
         setattr(sys.modules[name], key, value)
 
 
-def _of_compiler(before: dict[tuple[str, ...], Any], now: dict[tuple[str, ...], Any]) -> str:
+def _of_settings(
+    before: dict[tuple[str, str], Any], now: dict[tuple[str, str], Any], prefix: tuple[str, ...] = ()
+) -> str:
     names = sorted(key for key in {*before, *now} if before.get(key, _UNSET) != now.get(key, _UNSET))
-    return ", ".join(".".join(name) for name in names[:5])
+    return ", ".join(".".join((*prefix, *name)) for name in names[:5])
 
 
 def _knobs() -> Iterator[tuple[str, Any]]:
@@ -347,13 +346,6 @@ def _set_triton_settings(before: dict[tuple[str, str], Any]) -> None:
             setattr(groups[name], key, value)
         if isinstance(getattr(value, "calls", None), list):
             value.calls[:] = calls if (name, key) in before else ()
-
-
-def _of_triton(before: dict[tuple[str, str], Any], now: dict[tuple[str, str], Any]) -> str:
-    return _of_compiler(
-        {("triton", *key): value for key, value in before.items()},
-        {("triton", *key): value for key, value in now.items()},
-    )
 
 
 _HARMLESS = ("Meta", "Python", "FuncTorch", "Functionalize", "Fake", "PreDispatch")
@@ -449,8 +441,8 @@ STATE: dict[str, Flag] = {
     "saved_tensor_hooks": Flag(_saved_tensor_hooks, _set_saved_tensor_hooks, lambda *_: "hooks of all saved tensors"),
     "profiler": Flag(_profiling, _stop_profiling),
     "forward_mode_level": Flag(lambda: torch.autograd.forward_ad._current_level, leave),
-    "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_compiler),
-    "triton": Flag(_triton_settings, _set_triton_settings, _of_triton),
+    "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_settings),
+    "triton": Flag(_triton_settings, _set_triton_settings, functools.partial(_of_settings, prefix=("triton",))),
     "registrations": Flag(
         lambda: len(registered),
         _take_back_registrations,

@@ -215,10 +215,7 @@ class Training:
         return total
 
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
-        """Capture the call as a CUDA graph, with leaves of its own: nodes remember the stream in which they were made.
-
-        A backward is captured over a captured forward, whose replay writes the saved tensors at the same addresses, before the backward's and outside of the clock.
-        """
+        """Capture the call as a CUDA graph with leaves of its own, as nodes remember their stream; a backward over a captured forward, whose replay comes before it, outside of the clock."""
         own = _own_leaves(self.kwargs, list(self.targets.values()))
         found = named_tensors(own)
         again = replace(self, kwargs=own, targets={name: found[name] for name in self.targets})

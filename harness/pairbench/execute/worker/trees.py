@@ -34,7 +34,6 @@ def map_tensors(
     change: Callable[[torch.Tensor], torch.Tensor],
     change_module: Callable[[torch.nn.Module], torch.nn.Module],
 ) -> Any:
-    """Return the tree with every tensor and module replaced."""
     if isinstance(tree, dict):
         return {key: map_tensors(value, change, change_module) for key, value in tree.items()}
     if isinstance(tree, list | tuple):

@@ -85,8 +85,6 @@ _STARTERS = tuple(
 
 
 class _Thread:
-    """A thread that a suite has started and that has not ended."""
-
     def __init__(self, place: str, name: str) -> None:
         self.place = place
         """The suite's line that started it."""

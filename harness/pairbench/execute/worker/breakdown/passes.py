@@ -70,7 +70,6 @@ def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, dev
 
 
 _Recorded = tuple[Window, float]
-"""A recorded call, and its time by the host's clock in ns."""
 
 
 class _Subject:
@@ -137,7 +136,6 @@ class _Subject:
         return {name: self._call.kwargs[name] for name in self._call.operator.state}
 
     def _restore(self) -> None:
-        """Restore the state that the case declares, and reset the call."""
         restore(self._state(), {name: self._call.shared[name] for name in self._call.operator.state})
         self._call.reset()
         synchronize(self._device)
@@ -169,8 +167,6 @@ class _Subject:
 
 
 class _Marks:
-    """Puts a mark into the trace around every call of a module, and counts the calls."""
-
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.classes: dict[str, str] = {}

@@ -167,7 +167,6 @@ def _assign(
     launches: dict[Any, tuple[Span, Window | None]],
     by_operator: dict[Any, tuple[Span, Window | None]],
 ) -> None:
-    """Give every device activity to the window that launched it."""
     starts = [window.span.start for window in windows]
     for event in device:
         if SENTINEL_KERNEL in event["name"]:
@@ -299,7 +298,6 @@ def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
 
 
 def waits(window: Window, spot_of: dict[int, int]) -> tuple[DeviceWait, ...]:
-    """Count the host's waits in a call, by their place."""
     counts: Counter[tuple[str, _Key]] = Counter()
     for span in window.waits():
         counts[span.name, _key(span.path(), None, spot_of)] += 1

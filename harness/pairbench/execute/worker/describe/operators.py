@@ -224,7 +224,6 @@ class _Code:
         """The code of each function and class and the value of each constant, by module and name."""
 
     def collect(self, value: Any, name: str = "") -> None:
-        """Add a value under a name, and all that it reaches."""
         if isinstance(value, functools.partial):
             self.texts[f"partial {name}"] = self._constant([value.args, value.keywords], name)
             self.collect(value.func, name)

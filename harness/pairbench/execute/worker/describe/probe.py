@@ -25,7 +25,6 @@ _KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
 
 
 def probe(device: Device, *, ceilings: bool = True) -> Environment:
-    """Return the environment of a device, with measured ceilings if they are asked for."""
     gpu = device.kind == "cuda"
     nvml, missing = open_nvml(device.uuid)
     cudnn = torch.backends.cudnn.version() if gpu else None

@@ -105,13 +105,10 @@ _PART = 0.25
 """Part of the free memory for outputs that wait to be compared."""
 
 Key = tuple[str, int]
-"""A module's name, and the number of its call."""
 
 
 @dataclass(kw_only=True)
 class _Visits:
-    """Counts the calls of modules and passes their inputs and outputs on."""
-
     left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None
     entered: Callable[[Key, Any], None] = lambda *_: None
     begun: Counter[str] = field(default_factory=Counter)

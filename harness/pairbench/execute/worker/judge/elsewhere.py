@@ -19,8 +19,6 @@ from pairbench.model.operator import Operator
 
 @dataclass(frozen=True)
 class There:
-    """Outputs that the process which timed the case has kept."""
-
     case: "Elsewhere"
     request: Request
 

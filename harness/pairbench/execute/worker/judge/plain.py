@@ -56,8 +56,6 @@ _AS_IT_IS = (*_PLAIN, complex, Refused)
 
 @dataclass(frozen=True)
 class Exported:
-    """Outputs, as a description of their leaves and the bytes of their tensors."""
-
     leaves: list[Any]
     """Path of each leaf, with a list of its kind and its description."""
     pieces: list[Any]

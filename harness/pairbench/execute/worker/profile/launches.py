@@ -36,8 +36,6 @@ GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 
 @dataclass(kw_only=True)
 class Counts:
-    """The launches of some calls: counts, bytes, and nanoseconds by kernel."""
-
     launches: int = 0
     graph_launches: int = 0
     syncs: int = 0

@@ -42,10 +42,6 @@ _BOTH_CLOCKS = 2
 """Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
 
 
-def _as_they_are(outputs: Any) -> Any:
-    return outputs
-
-
 def copy_where_room(outputs: Any) -> Any | None:
     outputs = readable(outputs)
     return copy_tree(outputs) if has_room(outputs) else None
@@ -65,7 +61,7 @@ class Timed:
     autotuned: tuple[str, ...] = ()
     reset: Callable[[], None] = nothing
     """Restores the call's state and consumed inputs, before the flush and outside of the clock."""
-    observed: Callable[[Any], Any] = _as_they_are
+    observed: Callable[[Any], Any] = lambda outputs: outputs
     """Returns outputs and state of a call that has just ended, given its outputs."""
     copied: Callable[[Any], Any] = copy_where_room
     """Returns a copy of outputs to be judged later, or None."""
@@ -110,15 +106,8 @@ class Timed:
 
     def forget_last(self) -> None:
         """Remove the newest sample; its output, where that was kept, is judged all the same."""
-        for samples in (
-            self.position,
-            self.at_ns,
-            self.turn_ns,
-            self.call_ns,
-            self.host_ns,
-            self.device_ns,
-            self.stream_ns,
-        ):
+        measured = (self.call_ns, self.host_ns, self.device_ns, self.stream_ns)
+        for samples in (self.position, self.at_ns, self.turn_ns, *measured):
             samples.pop()
 
     def complete_device_ns(self) -> list[float] | None:

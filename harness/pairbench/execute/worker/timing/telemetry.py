@@ -174,14 +174,11 @@ class Throttling:
         throttled = int(any(clock.throttled for clock in self._clocks))
         now = trusted.perf_counter_ns()
         if now - self._last_reading >= _READING_S * 1e9:
-            if self._recorder.throttling() and not self._clocks_see_it:
+            clocks_see_it = not self._recorder.reads_several and any(clock.name is not None for clock in self._clocks)
+            if self._recorder.throttling() and not clocks_see_it:
                 throttled = self._unread
             self._last_reading, self._unread = now, 0
         if throttled:
             self.blocks[-throttled:] = [True] * throttled
             self._hot = True
         return throttled
-
-    @property
-    def _clocks_see_it(self) -> bool:
-        return not self._recorder.reads_several and any(clock.name is not None for clock in self._clocks)

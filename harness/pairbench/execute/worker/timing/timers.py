@@ -88,8 +88,6 @@ class Sample:
 
 
 class Timer(Protocol):
-    """Takes samples of one call at a time."""
-
     name: str
     settling: int
     """Unrecorded blocks before the first one."""

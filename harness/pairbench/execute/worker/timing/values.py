@@ -52,7 +52,6 @@ class Values:
     written: dict[str, int] = field(default_factory=dict)
     """How often each tensor was written to as sets were put in place; tensors that share memory may share that count."""
     spent_s: float = 0.0
-    """Seconds that making the sets and putting them in place took."""
     _debt_s: float = field(default=0.0, init=False)
     _copies: list[list[tuple[torch.Tensor, torch.Tensor]]] = field(init=False)
     _targets: dict[str, torch.Tensor] = field(init=False)

@@ -67,8 +67,6 @@ class FirstCalls:
 
 
 class Watch:
-    """Looks at flags and inputs around the turns of one case's entries."""
-
     def __init__(self, values: Values, constants: dict[str, Any] | None = None) -> None:
         self.flags = watched_flags()
         self._files = files.read()

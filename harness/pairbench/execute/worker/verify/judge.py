@@ -78,10 +78,7 @@ class Known:
         return _ROUNDINGS * spacing * self._terms if is_zero else 0.0
 
     def with_ties(self, value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
-        """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names.
-
-        They are returned unchanged where one is out of range, or comes twice along an axis from which the baseline takes each once.
-        """
+        """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names; unchanged where one is out of range, or repeats as none of the baseline's does."""
         if tolerance.ties is None or expected.is_floating_point() or expected.is_complex() or value.dtype == torch.bool:
             return value
         name, *along = (tolerance.ties,) if isinstance(tolerance.ties, str) else tolerance.ties
@@ -226,10 +223,7 @@ def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
 
 
 def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
-    """Return whether outputs are near to the baseline's in randomly drawn elements; False means that `judge` has to compare them all.
-
-    If a call leaves out a ten-thousandth of a large output, about 26 of the drawn elements are wrong; to compare the whole output takes longer than the call.
-    """
+    """Return whether outputs are near to the baseline's in randomly drawn elements: 26 are wrong if a call leaves out a ten-thousandth. False means that `judge` has to compare all, which takes long."""
     pairs = _paired(outputs, baseline)
     return pairs is not None and all(
         _is_clear_where_drawn(value, expected, tolerance_for(dtype_name(expected), path))
