@@ -137,8 +137,8 @@ def _capture_once(
 class Rotation:
     """Several captures of one call, of which each call replays the next.
 
-    The place of a graph on the device moves its latency as long as it lives: six captures of one 6.7 us addition had medians 2.9 % apart on an H200, one of them
-    replayed six times over 0.5 %. That is no property of the call, so it is averaged.
+    The place of a graph on the device moves its latency as long as it lives: six captures of one 6.7 us addition had medians 2.9 % apart on an H200; one of them, replayed
+    six times, 0.5 %. That is no property of the call, so it is averaged.
     """
 
     replays: tuple[Replay, ...]

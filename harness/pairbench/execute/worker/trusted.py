@@ -56,7 +56,7 @@ _CHANGES_A_GPU = re.compile(
 
 
 def _refuse_changes_of_gpus() -> None:
-    """Replace each function of `pynvml` that changes a GPU's clocks, limits or modes by one that raises a PermissionError."""
+    """Replace each function of `pynvml` that changes a GPU's clocks, limits or modes by one that raises a PermissionError; a process of its own, as `nvidia-smi`, is not refused."""
     with contextlib.suppress(ImportError):  # without the package a suite cannot call it either
         import pynvml
 
@@ -288,7 +288,7 @@ def _left_behind() -> str | None:
 
 
 def _is_of_suite(frame: FrameType) -> bool:
-    """Return whether running code is a suite's: in one of its modules, or not in the file that it names."""
+    """Return whether running code is a suite's: in one of its modules, or under the name of a library's file that does not hold it."""
     if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
         return True
     return _origin(frame.f_code.co_filename) is not None and not is_genuine(frame.f_code)

@@ -31,7 +31,7 @@ _WARM_UP_BLOCKS = 3
 _SETTLING_NS = 10e6
 """Longest time in ns of unrecorded blocks: long calls show nothing of what ran before them."""
 _KEPT = 2
-"""Number of outputs of each entry that are kept for judging; later calls replace them with a chance of this to their number."""
+"""Number of first outputs of each entry that are kept for judging; a later one is kept with a chance of this to its number."""
 _SAME_BLOCKS = 2
 """First blocks that share new values: a remembered result shows in the second. A round that begins on new values has at least as many."""
 _STREAM_FIRST, _STREAM_EVERY = 2, 8

@@ -94,7 +94,7 @@ class Watch:
 
     @contextmanager
     def turn(self, block: int) -> Iterator[None]:
-        """Look around one entry's turn in a block: a DeclarationError says what the entry changed or left running, an UnnamedError that a turn without a look did."""
+        """Look around one entry's turn in a block: a DeclarationError says what the entry changed or left running, an UnnamedError what an earlier turn did that was not looked at."""
         began = trusted.perf_counter()
         self._owed_s = max(0.0, self._owed_s - _PART * (began - self._looked))
         looks = self._strict or self._owed_s == 0.0 or block == 0

@@ -146,7 +146,7 @@ def _widened(piece: torch.Tensor) -> torch.Tensor:
 def find_beyond(
     value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: ResolvedTolerance
 ) -> Beyond:
-    """Count the elements beyond the limit to the baseline, and the strays among them, which are few and right by the truth: within the limit to it, or beyond it as elements of the baseline are, no further than its worst and no more of them."""
+    """Count the elements beyond the limit to the baseline, and the strays among them: few, and within the limit to the truth, or beyond it no further and no more often than the baseline's."""
     if truth is None or not _strays_possible(value, truth):
         return _tally(value, expected, None, allowed)
     beyond = _tally(value, expected, truth, allowed)
