@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.worker.autotuned import choices
+from pairbench.execute.worker.timing.ready import choices
 
 autotuner: Any = pytest.importorskip("triton.runtime.autotuner")
 

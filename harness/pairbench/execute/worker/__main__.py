@@ -1,8 +1,4 @@
-"""The child's side: waits for jobs, runs them, sends results. Started with `-m pairbench.execute.worker`.
-
-A worker's device is `cuda:0` or `cpu` to it; where entries need several GPUs, it sees others behind its own. It trusts no suite: an exception ends an entry, a broken
-GPU ends the worker, and whatever ends the process is the parent's to explain.
-"""
+"""A worker process (`-m pairbench.execute.worker`): it takes jobs and sends results. It trusts no suite: an exception ends an entry, a broken GPU ends the worker."""
 
 import contextlib
 import functools
@@ -19,34 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbench.errors import SuiteError
+from pairbench.execute import protocol
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.isolation import enter_domain
 from pairbench.execute.orphans import adopt, die_with
-from pairbench.execute.protocol import (
-    Broken,
-    CaseJob,
-    CloseCase,
-    CompareInputs,
-    Describe,
-    DescribedSuite,
-    Diagnose,
-    Done,
-    Ended,
-    FindDevices,
-    FoundDevices,
-    HoldCase,
-    Job,
-    JudgeOutputs,
-    JudgeTimed,
-    OpenCase,
-    Probe,
-    StandIn,
-    TakeBlock,
-    TimeAlone,
-    Wait,
-    WorkerConfig,
-)
 from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult, Status, Verification
@@ -60,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
-    """Serve one parent until it hangs up."""
     die_with(parent_pid)
     adopt()
     enter_domain()
@@ -72,7 +44,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     # Only the parent interrupts a worker, by a kill: what a suite sends to itself would end whatever runs next.
     signal.signal(signal.SIGINT, lambda *_: None)
     heartbeat.rest()
-    hello: WorkerConfig = line.receive()
+    hello: protocol.WorkerConfig = line.receive()
     _limit_memory(hello)
     current = [os.getcwd()]  # noqa: PTH109 (an entry of a search path)
     if hello.stand_in:
@@ -82,39 +54,35 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     server = _Server(hello, heartbeat, line)
     while True:
         try:
-            job: Job = line.receive()
+            job: protocol.Job = line.receive()
         except EOFError:
             return
-        if isinstance(job, TakeBlock | CloseCase):
+        if isinstance(job, protocol.TakeBlock | protocol.CloseCase):
             heartbeat.go_on()
         else:
             heartbeat.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
             line.send(result)
             bad = isinstance(result, Verification) and result.status is not Status.VERIFIED
-            if (bad or isinstance(result, Ended | ImpostorResult | BrokenSuite)) and server.is_spoilt():
-                line.send(Broken())
+            if (bad or isinstance(result, protocol.Ended | ImpostorResult | BrokenSuite)) and server.is_spoilt():
+                line.send(protocol.Broken())
                 os._exit(1)
         heartbeat.rest()
-        line.send(Done())
+        line.send(protocol.Done())
 
 
 class _Line:
-    """This end of the line to the parent, which is believed: what comes from there are pickled values."""
+    """This end of the line to the parent. The parent is trusted: its messages are pickles."""
 
     def __init__(self, descriptor: int, heartbeat: Heartbeat) -> None:
         self.descriptor = descriptor
         self._socket = socket.socket(fileno=descriptor)
         self._heartbeat = heartbeat
         self.outputs: int | None = None
-        """Open file of the memory that outputs go through to the judge, or come through to it; None where no job needs it."""
+        """Descriptor of the shared memory that carries outputs to the judge; None where no job needs it."""
 
     def receive(self) -> Any:
-        """Return what the parent sends next.
-
-        Raises:
-            EOFError: the parent has hung up.
-        """
+        """Return the parent's next message, or raise EOFError once the parent has hung up."""
         head, files, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
         if not head:
             raise EOFError
@@ -127,10 +95,7 @@ class _Line:
         return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
 
     def ask(self, message: Any) -> Any:
-        """Send a dataclass and return the parent's answer; the entries' time stands still meanwhile.
-
-        An entry may have put another file in the place of the line: no answer would ever come from there.
-        """
+        """Send a dataclass and return the parent's answer; the entries' time stands still meanwhile."""
         from pairbench.execute.worker.process_state import files
 
         files.require(self.descriptor)
@@ -149,18 +114,16 @@ class _Line:
         return content
 
     def send(self, message: Any) -> None:
-        """Send a dataclass, however long that takes."""
         self._socket.sendall(encode(message))
 
     def close(self) -> None:
-        """Close this end of the line."""
         self._socket.close()
 
 
 class _Server:
     """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
 
-    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat, line: _Line) -> None:
+    def __init__(self, hello: protocol.WorkerConfig, heartbeat: Heartbeat, line: _Line) -> None:
         from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
         from pairbench.execute.worker.process_state import files
 
@@ -172,59 +135,61 @@ class _Server:
         pin_flags(tf32=hello.settings.tf32)
         files.hold(0, 1, 2, line.descriptor)
         if hello.device.kind == "cuda":
-            _load_driver()
+            import torch
+
+            # It starts the driver and creates the context, which takes a second; the workers of several rounds do so side by side.
+            with contextlib.suppress(Exception):  # the first job says what is wrong
+                torch.cuda.synchronize()
         gc.freeze()  # the million objects of torch stay: not to be gone through whenever garbage is looked for
 
-    def serve(self, job: Job) -> Iterator[Any]:
-        """Yield the results of a job."""
+    def serve(self, job: protocol.Job) -> Iterator[Any]:
         # Each imports what it needs itself: who only asks for a suite's operators does not wait for what measuring takes.
         match job:
-            case TakeBlock():
+            case protocol.TakeBlock():
                 yield from self._turns.take(job)
-            case CloseCase():
+            case protocol.CloseCase():
                 yield from self._turns.close(job)
-            case CompareInputs() | JudgeOutputs() | JudgeTimed():
+            case protocol.CompareInputs() | protocol.JudgeOutputs() | protocol.JudgeTimed():
                 yield from self._judge.serve(job)
-            case CaseJob():
-                try:
-                    operator = self._operator(job)
-                except SuiteError as error:  # it was loaded before, when it was described
-                    yield Ended(entry=None, status=Status.FAILED, reason=str(error))
-                    return
-                yield from self._of_case(job, operator)
-            case Wait():
+            case protocol.CaseJob():
+                yield from self._of_case(job)
+            case protocol.Wait():
                 pass
-            case FindDevices():
+            case protocol.FindDevices():
                 from pairbench.execute.worker.devices import find_devices
 
-                yield FoundDevices(devices=tuple(find_devices()))
-            case Probe():
+                yield protocol.FoundDevices(devices=tuple(find_devices()))
+            case protocol.Probe():
                 from pairbench.execute.worker.describe.probe import probe
                 from pairbench.execute.worker.flags import pin_flags
 
                 pin_flags(tf32=self._hello.settings.tf32)  # suites and cases that came before have set their own
                 yield probe(self._hello.device, ceilings=job.ceilings)
-            case Diagnose():
+            case protocol.Diagnose():
                 from pairbench.execute.worker.describe.diagnose import diagnose
 
                 yield from diagnose(self._hello.device)
-            case Describe():
+            case protocol.Describe():
                 yield from self._describe(job)
 
-    def _of_case(self, job: CaseJob, operator: Operator) -> Iterator[Any]:
-        if isinstance(job, HoldCase | TimeAlone):
+    def _of_case(self, job: protocol.CaseJob) -> Iterator[Any]:
+        try:
+            operator = self._operator(job)
+        except SuiteError as error:  # it was loaded before, when it was described
+            yield protocol.Ended(entry=None, status=Status.FAILED, reason=str(error))
+            return
+        if isinstance(job, protocol.HoldCase | protocol.TimeAlone):
             yield from self._judge.hold(job, operator)
             return
         from pairbench.execute.worker.stages import run_stage
         from pairbench.execute.worker.trusted import begin_case
 
-        if isinstance(job, OpenCase):
-            turns = self._turns
-            begin_case(job, operator)
-            yield from turns.open(job, operator)
-            return
+        turns = self._turns  # imported before the case begins, which freezes all that is loaded
         begin_case(job, operator)
-        yield from run_stage(job, operator, self._hello, self._heartbeat, self._line)
+        if isinstance(job, protocol.OpenCase):
+            yield from turns.open(job, operator)
+        else:
+            yield from run_stage(job, operator, self._hello, self._heartbeat, self._line)
 
     @functools.cached_property
     def _judge(self) -> "Judge":
@@ -239,7 +204,7 @@ class _Server:
         return InterleavedCases(self._hello, self._heartbeat)
 
     def is_spoilt(self) -> bool:
-        """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite has changed what all share, or has a thread."""
+        """Return whether a fresh process has to take over the device: the GPU is broken, or a suite has changed shared state or left a thread."""
         from pairbench.execute.worker.faults import gpu_is_broken
         from pairbench.execute.worker.flags import stuck
         from pairbench.execute.worker.trusted import left_running, tampered
@@ -267,13 +232,8 @@ class _Server:
             self._suites[path] = loaded
         return self._suites[path]
 
-    def _operator(self, job: CaseJob) -> Operator:
-        """Return the operator of a job.
-
-        Raises:
-            SuiteError: the suite cannot be loaded any more, or was changed since it was described. Records would have the hashes of the
-                old code and the times of the new.
-        """
+    def _operator(self, job: protocol.CaseJob) -> Operator:
+        """Return a job's operator; a suite that changed since it was described is refused: its records would pair old hashes with new times."""
         if job.path not in self._hashes:
             from pairbench.execute.worker.describe.operators import hashes_of
 
@@ -289,14 +249,14 @@ class _Server:
         # On a CPU products of float32 are IEEE float32, whatever the switches say.
         return found.at(job.case, tf32=self._hello.device.kind == "cuda" and job.case.tf32(self._hello.settings.tf32))
 
-    def _describe(self, job: Describe) -> Iterator[Any]:
+    def _describe(self, job: protocol.Describe) -> Iterator[Any]:
         from pairbench.execute.worker.describe.operators import describe
 
         try:
             with collector_at_rest():
                 operators = self._load(job.path).values()
                 found = tuple(describe(job.suite, job.path, operator, deep=job.deep) for operator in operators)
-                told = DescribedSuite(operators=found)
+                told = protocol.DescribedSuite(operators=found)
                 encode(told)
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
@@ -308,21 +268,12 @@ class _Server:
             yield told
 
 
-def _load_driver() -> None:
-    """Have CUDA's driver start and make this process's context, which takes a second; the workers of several rounds do so side by side."""
-    import torch
-
-    with contextlib.suppress(Exception):  # the first job says what is wrong
-        torch.cuda.synchronize()
-
-
 def _own_modules() -> set[str]:
-    """Return the loaded modules of pairbench that measure and judge."""
     return {name for name in sys.modules if name.startswith("pairbench.execute.")}
 
 
-def _limit_memory(hello: WorkerConfig) -> None:
-    """Let an implementation that allocates without end get an exception, and be the first that the kernel kills."""
+def _limit_memory(hello: protocol.WorkerConfig) -> None:
+    """Limit memory, so that an allocation without end raises, and let the kernel kill this process first."""
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
         Path("/proc/self/oom_score_adj").write_text("1000")
     if hello.device.kind == "cpu":  # CUDA reserves far more addresses than memory
@@ -331,10 +282,10 @@ def _limit_memory(hello: WorkerConfig) -> None:
 
 _LIBRARIES = ("site-packages", "dist-packages")
 _PAIRBENCH = Path(__file__).resolve().parents[2]
-"""Running already, and the same for both sides on purpose."""
+"""The running package, which both commits share on purpose."""
 
 
-def redirect(stand_in: StandIn, search_path: list[str]) -> None:
+def redirect(stand_in: protocol.StandIn, search_path: list[str]) -> None:
     """Point the entries of a module search path that lie in the checkout to the same places of the copy."""
     for index, text in enumerate(search_path):
         folder = Path(text).resolve()
@@ -342,12 +293,8 @@ def redirect(stand_in: StandIn, search_path: list[str]) -> None:
             search_path[index] = str(stand_in.copy / folder.relative_to(stand_in.checkout))
 
 
-def refuse_strays(stand_in: StandIn, suite: Path) -> None:
-    """Make sure that no module came from the checkout.
-
-    Raises:
-        SuiteError: one did, so the other commit's code is not what would run.
-    """
+def refuse_strays(stand_in: protocol.StandIn, suite: Path) -> None:
+    """Raise a SuiteError if a module came from the checkout: the other commit's code would not run."""
     strays = {name: file for name, module in list(sys.modules.items()) if (file := _stray(module, stand_in))}
     for name in strays:
         del sys.modules[name]  # so that the next suite which imports it is found out too
@@ -358,7 +305,7 @@ def refuse_strays(stand_in: StandIn, suite: Path) -> None:
         )
 
 
-def _stray(module: object, stand_in: StandIn) -> Path | None:
+def _stray(module: object, stand_in: protocol.StandIn) -> Path | None:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not Path(file).is_absolute():  # torch.ops says that it is `_ops.py`
         return None
@@ -366,8 +313,8 @@ def _stray(module: object, stand_in: StandIn) -> Path | None:
     return path if _belongs(path, stand_in) else None
 
 
-def _belongs(path: Path, stand_in: StandIn) -> bool:
-    """Return whether a path is the checkout's own code: no environment in it, and not the pairbench that runs."""
+def _belongs(path: Path, stand_in: protocol.StandIn) -> bool:
+    """Return whether a path is the checkout's own code: in no environment, and not the running pairbench."""
     if not path.is_relative_to(stand_in.checkout) or path.is_relative_to(_PAIRBENCH):
         return False
     return not path.is_relative_to(sys.prefix) and not any(part in _LIBRARIES for part in path.parts)

@@ -1,4 +1,4 @@
-"""Makes an implementation ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
+"""Prepares an implementation to be called in one mode: its own state and prepared weights, compiled or captured."""
 
 import functools
 import inspect
@@ -30,32 +30,23 @@ from pairbench.model.operator import Operator, Variant
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call with all its arguments; calling it runs the implementation once and returns its outputs."""
-
     operator: Operator
     variant: Variant
     mode: str
     shared: dict[str, Any]
-    """The case's inputs, the same objects for every implementation."""
     kwargs: dict[str, Any]
-    """The keyword arguments of the call: the shared inputs, its own copies of state and of what it consumes, what it prepared."""
+    """The keyword arguments of the call: shared inputs, own copies of state and of consumed inputs, prepared weights."""
     run: Callable[[], Any]
     reset: Callable[[], None]
-    """Puts its state back, if the operator declares how, restores what it consumes, and builds the graph of a backward; to be called before
-    each `run`, outside of the clock and before a flush."""
+    """Restores state and consumed inputs and builds the graph of a backward; called before each `run`, before a flush and outside of the clock."""
     initial: dict[str, Any]
-    """What `reset` restores of state; empty where it restores no values."""
+    """The state that `reset` restores; empty where it restores no values."""
     consumed: dict[str, Any]
-    """Copies of the inputs that the call may overwrite, and of those that share memory with them or with its state. `reset` restores them from the
-    shared inputs, and so to the values that are in place."""
+    """Copies of the inputs that the call may overwrite, and of those that share memory with them or with its state."""
     training: Training | None = None
-    """What `run` goes through in training; None where no gradients are named."""
 
     def refill(self, fresh: dict[str, Any]) -> bool:
-        """Put fresh values into what only this call uses, at the same addresses; False where their shapes differ.
-
-        The shared inputs are left to the caller. What was prepared of constants without tensors stays: it is the same for all values.
-        """
+        """Put fresh values into the tensors that only this call uses, at the same addresses; False where shapes differ. The caller refills the shared inputs."""
         state = {name: fresh[name] for name in self.operator.state}
         restore(self.initial, state if self.initial else {})
         replacement = dict[str, Any]()
@@ -65,21 +56,17 @@ class Call:
         return fits and restore(self.kwargs, state)
 
     def overwritten(self) -> set[str]:
-        """Return the inputs that the run which has just ended has overwritten, of those that it consumes."""
+        """Return the consumed inputs that the last run has overwritten."""
         names = [name for name in self.consumed if name in self.variant.consumes]
         return {name for name in names if changed_inputs(self.shared[name], self.consumed[name])}
 
     @property
     def given(self) -> dict[str, Any]:
-        """The arguments as the implementation sees them: in training those with leaves of this call's own."""
+        """The arguments that the implementation receives: in training with leaves of this call's own."""
         return self.training.kwargs if self.training else self.kwargs
 
     def observe(self) -> Any:
-        """Put the state back, run once and return what is `observed` of it; of an operator that draws, of so many runs.
-
-        Raises:
-            DeclarationError: the implementation has other parameters.
-        """
+        """Reset, run once and return the `observed` outputs; of an operator that draws, those of as many runs."""
         if draws := self.operator.draws:
             return {f"{DRAW} {number}": copy_tree(self._observe_once()) for number in range(draws)}
         return self._observe_once()
@@ -95,7 +82,7 @@ class Call:
         return self.observed(outputs)
 
     def observed(self, outputs: Any) -> Any:
-        """Return all that is judged of a run that has just ended, as `readable` does: its outputs, and what it left in the call's state, if there is one."""
+        """Return outputs and state of a run that has just ended, in the form of `readable`."""
         if self.training is not None:
             self.training.check(outputs)
         if self.operator.state:
@@ -104,18 +91,13 @@ class Call:
         return readable(outputs)
 
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
-        """Capture the call as a CUDA graph; see `graphs.capture`.
-
-        Raises:
-            CaptureError: it cannot be captured.
-        """
         return (
             self.training.capture(shared_pool) if self.training else capture(self.run, shared_pool, before=self.reset)
         )
 
 
 def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], Any]:
-    """Return a function with its arguments: by name, but by position those of an `inputs` that returns a tuple, which are named by numbers."""
+    """Bind arguments to a function: by name, but those with numbers for names, from an `inputs` that returns a tuple, by position."""
     places = sorted(filter(str.isdecimal, inputs), key=int)
     if not places:
         return functools.partial(function, **inputs)
@@ -124,18 +106,14 @@ def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], 
 
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
-    """Return why an implementation computes something else for these inputs, or None where it does not."""
+    """Return why an implementation does not apply to these inputs, or None."""
     if variant.valid is None or (valid := bound(variant.valid, copy_inputs(arguments(inputs)))()) is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
 
 def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
-    """Make an implementation ready; compiling happens at the first call, capturing here.
-
-    Raises:
-        CaptureError: the mode is graph, and the call cannot be captured.
-    """
+    """Prepare an implementation; compiling happens at the first call, capturing here."""
     own = copy_inputs({name: inputs[name] for name in together_with(inputs, (*operator.state, *variant.consumes))})
     state = {name: own[name] for name in operator.state}
     initial = copy_inputs(state) if operator.reset is True else {}
@@ -174,11 +152,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
 
 
 def _reset(
-    operator: Operator,
-    state: dict[str, Any],
-    initial: dict[str, Any],
-    consumed: dict[str, Any],
-    inputs: dict[str, Any],
+    operator: Operator, state: dict[str, Any], initial: dict[str, Any], consumed: dict[str, Any], inputs: dict[str, Any]
 ) -> None:
     if callable(operator.reset):
         bound(operator.reset, state)()

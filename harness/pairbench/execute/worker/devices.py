@@ -15,7 +15,6 @@ def torch_device(device: Device) -> torch.device:
 
 
 def find_devices() -> tuple[Device, ...]:
-    """Return the GPUs that this process may use, and the CPU last."""
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     return (*(_gpu(index) for index in gpus), Device(selector="cpu", kind="cpu", name=cpu_name()))
 
@@ -33,7 +32,6 @@ def _gpu(index: int) -> Device:
 
 
 def cpu_name() -> str:
-    """Return the CPU model."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -43,11 +41,11 @@ def cpu_name() -> str:
 
 
 SEEDS = (0, 1)
-"""Seeds of the inputs. The second one's values are put at the addresses of the first one's, so that a cached answer shows."""
+"""Seeds of the inputs. The second seed's values are put at the addresses of the first one's, so that a cached answer shows."""
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how much memory of a device is free; of the host, how much can be had without swapping."""
+    """Return the free bytes of a device; of the host, those available without swapping."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     try:

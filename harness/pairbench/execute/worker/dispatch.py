@@ -7,14 +7,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class TransparentMode(TorchDispatchMode):
-    """A dispatch mode in which flex attention and compiled code run as they do outside of it.
-
-    torch keeps its compiler off the method that sees the operators, and loads the compiler to do so, which takes seconds. As long as the
-    compiler is not loaded nothing is compiled, so the method is used as it is.
-    """
+    """A dispatch mode in which flex attention and compiled code run as outside of it; torch's compiler, whose import takes seconds, is not loaded only to be kept off `__torch_dispatch__`."""
 
     supports_higher_order_operators = True
-    """Flex attention is such an operator, and fails inside of a mode that does not declare this."""
+    """Flex attention is such an operator, and fails inside of a mode without this."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls._plain = cls.__torch_dispatch__

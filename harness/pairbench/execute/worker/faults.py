@@ -1,4 +1,4 @@
-"""Turns an exception into a status and a sentence, and finds out whether the GPU survived it."""
+"""Turns an exception into a status and a sentence, and checks whether the GPU survived it."""
 
 import contextlib
 import traceback
@@ -14,7 +14,7 @@ _HERE = Path(__file__).resolve().parents[1]
 
 
 def explain(error: BaseException) -> tuple[Status, str]:
-    """Return how an entry ended whose code raised, and why, with the line of the suite that did it."""
+    """Return the status and reason of an entry whose code raised, with the suite's line."""
     if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
         # Triton's interpreter raises it at the launch; what it was raised from has the kernel's line.
         status, why = explain(error.__cause__)
@@ -36,7 +36,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _opening(text: str) -> str:
-    """Return the first line, and the next one too where the first only announces it, as a compiler's errors do."""
+    """Return the first line, and the next one too where the first announces it, as a compiler's errors do."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
 
@@ -51,7 +51,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def charged() -> Iterator[None]:
-    """Mark what is raised inside as an implementation's own, so that memory which runs out here is charged to it."""
+    """Mark exceptions raised inside as an implementation's own, so that memory which runs out here is charged to it."""
     try:
         yield
     except BaseException as error:
@@ -60,12 +60,11 @@ def charged() -> Iterator[None]:
 
 
 def is_charged(error: BaseException) -> bool:
-    """Return whether something was raised by an implementation itself."""
     return getattr(error, "of_implementation", False)
 
 
 def where(error: BaseException) -> str:
-    """Return the last line of the trace that is neither ours nor a library's: the suite's own."""
+    """Return the innermost line of the traceback that is neither ours nor a library's: the suite's own."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         ours = _HERE in path.parents
@@ -76,7 +75,7 @@ def where(error: BaseException) -> str:
 
 
 def gpu_is_broken() -> bool:
-    """Return whether the CUDA context can no longer be used, as after an illegal address or a device-side assert."""
+    """Return whether the CUDA context is unusable, as after an illegal address or a device-side assert."""
     if not torch.cuda.is_initialized():
         return False
     try:
@@ -97,7 +96,7 @@ class SuiteFaultError(Exception):
 
 
 class UnnamedError(SuiteFaultError):
-    """An implementation changed something that all share, and it is not known which: no latency of the process is believed."""
+    """An unknown implementation changed something that all share: no latency of the process is believed."""
 
     def __init__(self, why: str, when: str = "while they were timed, ") -> None:
         super().__init__(Status.FAILED, f"{when}one of the implementations {why}")

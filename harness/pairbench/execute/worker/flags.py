@@ -13,32 +13,15 @@ import torch
 from pairbench.execute.worker.process_state import STATE, Flag, leave
 
 _VARIABLES = (
-    "CUDA_",
-    "CUDNN_",
-    "CUBLAS_",
-    "NVIDIA_",
-    "NCCL_",
-    "TORCH",
-    "PYTORCH_",
-    "TRITON_",
-    "OMP_",
-    "MKL_",
-    "KMP_",
-    "ATEN_",
-    "DNNL_",
-    "ONEDNN_",
+    *("CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "TORCH", "PYTORCH_", "TRITON_"),
+    *("OMP_", "MKL_", "KMP_", "ATEN_", "DNNL_", "ONEDNN_"),
 )
 _PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-"""Variables that pairbench sets for its workers, or that have no effect on what is computed."""
+"""Variables that pairbench sets for its workers, or that do not affect results."""
 
 
 def pin_flags(*, tf32: bool) -> None:
-    """Set every switch that affects precision to a stated value.
-
-    Args:
-        tf32: Whether float32 products and convolutions may use TF32. Torch by itself allows it for convolutions alone: then a product that takes
-            the place of a convolution would be slower, and right, only for computing in another precision.
-    """
+    """Pin every switch of precision. Torch's default allows TF32 for convolutions alone, where products that replace them would look slower."""
     # First the newer names: where those are used as well, torch reads the old ones no more.
     for name in _NEWER:
         if name in _FLAGS:
@@ -51,10 +34,7 @@ def pin_flags(*, tf32: bool) -> None:
 
 @functools.cache
 def order_attention(device: torch.device) -> None:
-    """Have torch put its attention kernels into the order that suits a GPU.
-
-    It does so at the first call of attention in a process, and whoever made that call would seem to have changed a flag.
-    """
+    """Have torch order its attention kernels for a GPU; else the first call of attention in a process would seem to have changed a flag."""
     if device.type == "cuda":
         with contextlib.suppress(Exception):  # a torch or a GPU that has no choice has no order either
             tokens = torch.empty(1, 1, 16, 64, dtype=torch.float16, device=device)
@@ -66,7 +46,7 @@ def _attribute(owner: Any, name: str) -> Flag:
 
 
 def _flushes_denormals() -> bool:
-    """Return whether the processor takes the smallest numbers for zero in this thread; torch can set that, and not tell."""
+    """Return whether this thread flushes denormals to zero, which torch can set but not read."""
     return _SMALLEST / 2.0 == 0.0
 
 
@@ -77,10 +57,6 @@ _matmul, _cudnn, _cuda, _mkldnn = (
     torch.backends.cuda,
     torch.backends.mkldnn,
 )
-
-
-def _write_determinism(value: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
 
 
 _RECORDED: dict[str, Flag] = {
@@ -96,7 +72,7 @@ _RECORDED: dict[str, Flag] = {
     "grad_enabled": Flag(torch.is_grad_enabled, torch.set_grad_enabled),
     "threads": Flag(torch.get_num_threads, torch.set_num_threads),
 }
-"""What the environment of a run holds. A name more would be another environment, and so a new era in all histories."""
+"""The flags of a run's environment. One more name would be another environment, and so a new era in all histories."""
 
 _WATCHED: dict[str, Callable[[], Flag]] = {
     "fp16_accumulation": lambda: _attribute(_matmul, "allow_fp16_accumulation"),
@@ -104,7 +80,7 @@ _WATCHED: dict[str, Callable[[], Flag]] = {
     "float32_matmul_precision": lambda: Flag(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "deterministic_warn_only": lambda: Flag(
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-        _write_determinism,
+        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
     ),
     "fill_uninitialized_memory": lambda: _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
     "flush_denormal": lambda: Flag(_flushes_denormals, torch.set_flush_denormal),
@@ -143,7 +119,7 @@ _WATCHED: dict[str, Callable[[], Flag]] = {
 _NEWER = tuple(name for name in _WATCHED if name.endswith("fp32_precision"))
 """Switches of precision beside those of TF32: `none` lets the processor compute in IEEE float32."""
 _UNREADABLE = "unreadable"
-"""The value of a flag that torch no longer tells, as when its old and its new names for TF32 were both used."""
+"""The value of a flag that torch refuses to read, as when its old and its new names for TF32 were both used."""
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -168,18 +144,13 @@ def _set_stream(value: Any) -> None:
         torch.cuda.set_stream(value[1])
 
 
-def _made(flag: Flag) -> Callable[[], Flag]:
-    return lambda: flag
-
-
 def _known() -> dict[str, Flag]:
-    """Return the flags that this version of torch has."""
     found = dict(_RECORDED)
-    makers: dict[str, Callable[[], Flag]] = {**_WATCHED, **{name: _made(flag) for name, flag in STATE.items()}}
-    for name, make in makers.items():
+    items: dict[str, Flag | Callable[[], Flag]] = {**_WATCHED, **STATE}
+    for name, item in items.items():
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("error")  # what is deprecated has a newer name in the list
-            flag = make()
+            flag = item if isinstance(item, Flag) else item()
             flag.read()
             found[name] = flag
     return found
@@ -190,12 +161,11 @@ _stuck: set[str] = set()
 
 
 def read_flags() -> dict[str, Any]:
-    """Return the present values of the switches that are recorded, by name."""
     return {name: flag.read() for name, flag in _RECORDED.items()}
 
 
 def watched_flags() -> dict[str, Any]:
-    """Return the present values of all switches that are watched, by name; it takes some microseconds."""
+    """Return all watched flags by name; it takes some microseconds."""
     return {name: _value(flag) for name, flag in _FLAGS.items()}
 
 
@@ -207,29 +177,22 @@ def _value(flag: Flag) -> Any:
 
 
 def changed_flags(before: dict[str, Any]) -> str | None:
-    """Return which switches are no longer as they were, or None."""
-    return _changes(before, {name: _value(_FLAGS[name]) for name in before})
+    """Return a text on the flags that have changed, or None."""
+    now = {name: _value(_FLAGS[name]) for name in before}
+    said = (_said(name, was, now[name]) for name, was in before.items() if was != now[name])
+    return ", ".join(filter(None, said)) or None
 
 
 def put_back_flags(before: dict[str, Any]) -> str | None:
-    """Set the switches back to the values that they had, and return which were no longer so, or None."""
-    now = {name: _value(_FLAGS[name]) for name in before}
-    if now == before:
+    """Restore the flags, and return a text on those that had changed, or None."""
+    if {name: _value(_FLAGS[name]) for name in before} == before:
         return None
-    changes = _changes(before, now)  # some are nobody's fault
+    changes = changed_flags(before)  # some are nobody's fault
     restore_flags(before)
     return changes
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    return (
-        ", ".join(filter(None, (_said(name, before[name], now[name]) for name in before if before[name] != now[name])))
-        or None
-    )
-
-
 def about_flags(changed: str | None) -> str | None:
-    """Return a sentence about switches that an implementation has changed; None where there are none."""
     return changed and f"changes global flags, which are pinned alike for all: {changed}"
 
 
@@ -239,7 +202,7 @@ def _said(name: str, before: Any, now: Any) -> str:
 
 
 def restore_flags(flags: dict[str, Any]) -> None:
-    """Set the switches back to the values that they had; those that cannot be make the process `stuck`."""
+    """Restore the flags; those that cannot be restored make the process `stuck`."""
     for name, value in flags.items():
         flag = _FLAGS[name]
         if _value(flag) != value:
@@ -251,12 +214,12 @@ def restore_flags(flags: dict[str, Any]) -> None:
 
 
 def stuck() -> bool:
-    """Return whether a switch could not be set back, so that nothing more may be measured in this process."""
+    """Return whether a flag could not be restored, so that this process may measure nothing more."""
     return bool(_stuck)
 
 
 def read_variables() -> dict[str, str]:
-    """Return the environment variables that CUDA, torch, Triton and the thread pools listen to."""
+    """Return the environment variables that CUDA, torch, Triton and the thread pools read."""
     return {
         name: value
         for name, value in sorted(os.environ.items())

@@ -1,7 +1,6 @@
-"""A process that has torch loaded and forks a worker whenever its parent asks for one: `-m pairbench.execute.worker.fork_server`.
+"""A process that has torch loaded and forks a worker at each request of its parent: `-m pairbench.execute.worker.fork_server`.
 
-It has never touched a GPU and has run no parallel region, so what it forks is as good as new: neither a CUDA context nor
-the threads of an OpenMP pool survive a fork. It has one thread of Python, and does nothing but fork, reap and kill.
+It has never touched a GPU and has run no parallel region, so its forks are as good as new: neither a CUDA context nor the threads of an OpenMP pool survive a fork.
 """
 
 import contextlib
@@ -17,12 +16,8 @@ import warnings
 from pairbench.execute.forking import ForkRequest, Preload, receive_request, send_number
 from pairbench.execute.orphans import VARIABLE, adopt, be_server, kill_children, kill_orphans, wait_for_end
 
-_FIRST = (
-    "torch",
-    "pairbench.execute.worker.describe.operators",
-    "pairbench.execute.worker.devices",
-)
-"""What a worker needs that tells which devices and operators there are."""
+_FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.execute.worker.devices")
+"""Modules of a worker that describes devices and operators."""
 _THEN = (
     "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.interleaved",
@@ -30,13 +25,13 @@ _THEN = (
     "pairbench.execute.worker.stages",
     "triton",
 )
-"""What the others need most."""
+"""Modules that the other workers need most."""
 
 _COMPILER = "torch._dynamo"
 
 
 def load(*modules: str) -> None:
-    """Import modules, and keep the collector of garbage from touching, and so copying, what they left in memory."""
+    """Import modules, and keep the garbage collector from touching, and so copying, their memory."""
     for module in modules:
         with contextlib.suppress(Exception):  # the worker tries once more, and has somebody to tell
             importlib.import_module(module)
@@ -45,23 +40,14 @@ def load(*modules: str) -> None:
 
 
 def serve(control: socket.socket, *then: str, at_once: bool = False) -> ForkRequest | None:
-    """Fork whatever is asked for until the parent hangs up, then kill what is left.
+    """Fork at each request until the parent hangs up, and return None; in a forked process return its request, set up in a session of its own.
 
-    Args:
-        control: Where requests come from.
-        then: Modules to load before anything but the first request.
-        at_once: Load them beside the first worker, and not when a second one is asked for.
-
-    Returns:
-        In a process that was forked: what it was asked for, with its environment, folder and output as they should be
-        and in a session of its own. In the server: nothing.
+    `then` names modules to load before anything but the first request: at once beside the first worker, or when a second one is asked for.
     """
     return _Server(control, then, at_once=at_once).serve()
 
 
 class _Server:
-    """Waits for requests, for the ends of what it has forked, and for the wish to have it killed."""
-
     def __init__(self, control: socket.socket, then: tuple[str, ...], *, at_once: bool) -> None:
         self._control = control
         self._then = then
@@ -78,7 +64,6 @@ class _Server:
         self._selector.register(self._wakes, selectors.EVENT_READ)
 
     def serve(self) -> ForkRequest | None:
-        """Serve. See above."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
@@ -86,7 +71,9 @@ class _Server:
                         asked = receive_request(self._control)
                     except EOFError:
                         self._end()
-                        _end_for_the_parent()
+                        if owner := os.environ.get(VARIABLE):  # the parent was killed, and kills no orphans itself
+                            wait_for_end(owner)
+                            kill_orphans(owner)
                         return None
                     if asked is None:
                         self._end()
@@ -105,7 +92,6 @@ class _Server:
                     _kill(key.data)
 
     def _end(self) -> None:
-        """Kill what is left: workers, and what they have started."""
         for pid in self._lines:
             _kill(pid)
         kill_children(but=())
@@ -145,13 +131,6 @@ class _Server:
             line.close()
 
 
-def _end_for_the_parent() -> None:
-    """Kill what workers without a server have left, for the parent, which would do so, was killed itself."""
-    if owner := os.environ.get(VARIABLE):
-        wait_for_end(owner)
-        kill_orphans(owner)
-
-
 def _tell(line: socket.socket, number: int) -> None:
     with contextlib.suppress(OSError):
         send_number(line, number)
@@ -169,11 +148,7 @@ def _ended() -> list[tuple[int, int]]:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    _kill_group(pid)  # there is none as long as it has not got as far as its own session
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have no session of its own yet
         os.killpg(pid, signal.SIGKILL)
 
 
@@ -195,20 +170,15 @@ def _settled(request: ForkRequest) -> ForkRequest:
 
 
 def work(request: ForkRequest) -> None:
-    """Be the worker that was asked for."""
     from pairbench.execute.worker import __main__ as worker
 
     if "TRITON_INTERPRET" in request.environment:
-        _forget_triton()
+        # A suite imports Triton anew: its import settles whether kernels are interpreted.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "triton" and "._C" not in name]:
+            del sys.modules[name]
     sys.modules["__main__"] = worker  # as in an interpreter of its own, for what a suite pickles or spawns
     _, _, connection, heartbeat = request.files
     worker.main(connection, heartbeat, os.getppid())
-
-
-def _forget_triton() -> None:
-    """Have a suite import Triton's Python anew: whether kernels are interpreted is settled as it is imported."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "triton" and "._C" not in name]:
-        del sys.modules[name]
 
 
 if __name__ == "__main__":

@@ -1,22 +1,71 @@
-"""What measures, judges and was declared, as it was before any variant ran: compared by value, and put back.
+"""Values as they were before any variant ran: measuring code, judging code and declarations, compared by identity and restored.
 
-A value is frozen by holding its parts: the names of a module or a class, the fields of a declaration, the elements of a list, the code, defaults
-and closure of a function. Parts that can be changed in place are frozen in turn, so that one look compares identities alone, and no code of a
-suite runs in it. This is no sandbox: native code, or a change that is taken back before anybody looks, is not seen.
+A value is frozen by its parts: the names of a module or class, the fields of a declaration, the elements of a list, the code, defaults and closure of a function.
+Mutable parts are frozen in turn, so that a look compares identities and runs no code of a suite. This is no sandbox: native code, or a change that is taken back
+before the next look, is not seen. Code is genuine if the file that it names holds it: a suite may compile its own under the name of a library's file.
 """
 
+import contextlib
 import functools
+import importlib._bootstrap
+import importlib._bootstrap_external
+import importlib.util
+import marshal
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from pairbench.execute.worker.genuine import codes_within
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 from pairbench.suite.modules import NAMESPACE
+
+_compile, _read = compile, Path.read_bytes
+_FROZEN: tuple[ModuleType, ...] = (importlib._bootstrap, importlib._bootstrap_external)
+_HEADER = 16
+
+
+def codes_within(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and those of the functions and classes that it defines."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_within(constant)
+
+
+@functools.cache
+def is_genuine(code: CodeType) -> bool:
+    """Return whether the file that a code object names contains it, compared by value."""
+    if code.co_filename.startswith("<frozen "):
+        return code in _of_frozen_modules()
+    return code in _of_file(code.co_filename)
+
+
+@functools.cache
+def _of_file(file: str) -> frozenset[CodeType]:
+    """Return the code objects of a file: of its text, and of its bytecode, which another release of Python may have made."""
+    found = set[CodeType]()
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        found.update(codes_within(_compile(_read(Path(file)), file, "exec", dont_inherit=True)))
+    with contextlib.suppress(OSError, NotImplementedError, ValueError, EOFError, TypeError):
+        found.update(codes_within(marshal.loads(_read(Path(importlib.util.cache_from_source(file)))[_HEADER:])))  # noqa: S302 (what Python loads)
+    return frozenset(found)
+
+
+@functools.cache
+def _of_frozen_modules() -> frozenset[CodeType]:
+    functions = [
+        function
+        for module in _FROZEN
+        for value in vars(module).values()
+        for function in (value, *(vars(value).values() if isinstance(value, type) else ()))
+    ]
+    plain = [getattr(function, "__func__", function) for function in functions]
+    return frozenset(code for one in plain if isinstance(one, FunctionType) for code in codes_within(one.__code__))
+
 
 _all, _map, _zip, _is, _call, _len = all, map, zip, operator.is_, operator.call, len
 """Bound before a suite is loaded, which may replace them in `builtins`."""
@@ -29,46 +78,35 @@ _MAY_CHANGE = frozenset(
         *("sys.excepthook", "sys.unraisablehook", "threading.excepthook"),
     }
 )
-"""Replaced by torch itself: three when its compiler is loaded, one with the default dtype; and how errors are shown, which `torch.distributed` replaces."""
+"""Replaced by torch itself: three when its compiler is loaded, one with the default dtype, and the hooks that show errors by `torch.distributed`."""
 _MEASURING = ("pairbench.execute.", "pairbench.stats")
-"""Beginnings of the names of our modules that measure and judge."""
 _LARGE = ("torch", "numpy", "ctypes", "sys")
-"""Modules of many classes that nothing here uses, or whose state changes."""
+"""Modules with many classes that nothing here uses, or whose state changes."""
 _code = operator.attrgetter("__code__")
 _defaults = operator.attrgetter("__defaults__")
 _contents = operator.attrgetter("cell_contents")
 _missing = object()
 _MANY = 16
-"""Names from which on a namespace is gone through by itself."""
+"""Size from which a namespace is compared in its own order."""
 _OTHERS = 3
-"""So many times as many names as are held may be in one."""
-_GENERATED = {
-    "__repr__",
-    "__hash__",
-    "__eq__",
-    "__setattr__",
-    "__delattr__",
-    "__getstate__",
-    "__setstate__",
-    "__replace__",
-}
+"""Most names in such a namespace, as a multiple of those held."""
+_GENERATED = {f"__{name}__" for name in ("repr", "hash", "eq", "setattr", "delattr", "getstate", "setstate", "replace")}
 """Methods that `dataclass` makes by the hundred, and that judge nothing."""
 _DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 _CACHED = type(functools.cache(len))
 
 
 class _Named(NamedTuple):
-    """Names of a module, a class, an instance or a dict, and what each of them held."""
+    """Names of a module, a class, an instance or a dict, and the value of each."""
 
     label: str
     namespace: Mapping[str, Any]
     names: tuple[Any, ...]
     held: tuple[Any, ...]
     put: Callable[[Any, Any], object]
-    """Puts a value back under its name."""
 
     def changed(self) -> list[tuple[str, Any, Any]]:
-        """Return what is no longer held: its label, the name and what was held."""
+        """Return label, name and held value of each name that has changed."""
         if _all(_map(_is, _map(self.namespace.get, self.names), self.held)):
             return []
         pairs = _zip(self.names, self.held, strict=True)
@@ -76,7 +114,7 @@ class _Named(NamedTuple):
 
 
 class _Whole:
-    """A large namespace, gone through in its order: that takes a fifth of the time of looking each name up."""
+    """A large namespace, compared in its own order: a fifth of the time of a look-up of each name."""
 
     __slots__ = ("_named", "_values")
 
@@ -85,7 +123,7 @@ class _Whole:
         self._values = list(named.namespace.values())
 
     def is_untouched(self) -> bool:
-        """Return whether all that is held is there; what is not held may change."""
+        """Return whether all held values are in place; others may change."""
         values = self._named.namespace.values()
         if _all(_map(_is, values, self._values)) and _len(values) >= _len(self._values):
             return True
@@ -96,7 +134,7 @@ class _Whole:
 
 
 class _Elements(NamedTuple):
-    """The elements of a list, in their order, or those of a set, or the keys of a dict."""
+    """The elements of a list, in their order, or of a set, or the keys of a dict."""
 
     label: str
     container: Any
@@ -121,13 +159,10 @@ class _Elements(NamedTuple):
 
 
 def _same(now: Any, was: Any) -> bool:
-    """Return whether a value is the one that was held, or an equal number or text."""
     return now is was or (type(now) is type(was) and type(was) in (int, float, str, bytes, bool) and now == was)
 
 
 class Frozen:
-    """Holds values as they are when it is told of them."""
-
     __slots__ = (
         *("_cell_labels", "_cells", "_codes", "_contents", "_defaulted", "_defaults", "_elements", "_functions"),
         *("_getters", "_held", "_labels", "_large", "_named", "_names", "_of_case", "_seen"),
@@ -136,13 +171,12 @@ class Frozen:
     def __init__(self) -> None:
         self._named: list[_Named] = []
         self._getters: list[Callable[[Any], Any]] = []
-        """Of each name in a small namespace what looks it up, beside the name and what was held."""
+        """The look-up of each name in a small namespace, beside the name and the held value."""
         self._names: list[Any] = []
         self._held: list[Any] = []
         self._of_case: tuple[_Named, ...] = ()
         self._elements: list[_Elements] = []
         self._large: list[_Whole] = []
-        """Those with many names."""
         self._cells: list[CellType] = []
         self._contents: list[Any] = []
         self._cell_labels: list[str] = []
@@ -150,17 +184,16 @@ class Frozen:
         self._codes: list[CodeType] = []
         self._labels: list[str] = []
         self._defaulted: list[FunctionType] = []
-        """Those of the functions that have default values."""
         self._defaults: list[tuple[Any, ...]] = []
         self._seen: dict[tuple[int, str], Any] = {}
-        """What is held already, by identity, kept alive so that no other value takes its address."""
+        """The held values by identity, kept alive so that no other value takes their address."""
 
     def changed(self) -> list[str]:
-        """Return the names of what is no longer as it was; what is new is no concern, but in a list, a set or a dict."""
+        """Return the labels of changed values; new names are no concern, but new elements of a list, set or dict are."""
         return [] if self._is_untouched() else self._changes()
 
     def _is_untouched(self) -> bool:
-        """Return whether all is identical to what was held, without a loop of Python's own: this is asked again and again."""
+        """Return whether all is identical to the held values, without a Python loop: this is asked again and again."""
         return (
             _all(_map(_is, _map(_call, self._getters, self._names), self._held))
             and _all(_map(_Whole.is_untouched, self._large))
@@ -186,7 +219,6 @@ class Frozen:
         return found
 
     def restore(self) -> None:
-        """Put everything back."""
         for named in (*self._named, *self._of_case):
             for _, name, was in named.changed():
                 named.put(name, was)
@@ -203,7 +235,7 @@ class Frozen:
                 function.__defaults__ = defaults
 
     def hold_own_modules(self) -> None:
-        """Hold the modules of pairbench that were loaded since this was last asked, and what these use of other modules."""
+        """Hold the modules of pairbench that were loaded since the last call, and what they use of other modules."""
         for name, module in list(sys.modules.items()):
             if name.startswith(_OWN) and not self._is_known(module):
                 self._hold_own_module(name, module)
@@ -225,7 +257,7 @@ class Frozen:
             self.hold_value(f"{label}.{name}", value)
 
     def _hold_used(self, value: Any) -> None:
-        """Hold what a module that measures or judges uses of a module that is not pairbench's; how warnings are shown is anybody's to change."""
+        """Hold a value that a measuring or judging module uses of another package; how warnings are shown is anybody's to change."""
         if isinstance(value, ModuleType) and not value.__name__.startswith((_OWN, "warnings")):
             self.hold_module(value)
         elif isinstance(value, type) and value.__module__.partition(".")[0] not in (*_LARGE, "pairbench"):
@@ -234,7 +266,7 @@ class Frozen:
             self.hold_value(f"{value.__module__}.{value.__qualname__}", value)
 
     def hold_module(self, module: ModuleType, beginning: str = "") -> None:
-        """Hold what can be called of a module whose names begin so, with the classes that are its own."""
+        """Hold the callables of a module whose names begin so, with its own classes."""
         if self._is_known(module, beginning):
             return
         label = module.__name__
@@ -247,14 +279,12 @@ class Frozen:
                 self.hold_class(f"{value.__module__}.{value.__qualname__}", value)
 
     def hold_class(self, label: str, kind: type) -> None:
-        """Hold what can be called of a class."""
         if not self._is_known(kind):
             self.hold_callables(label, vars(kind), functools.partial(setattr, kind))
 
     def hold_callables(
         self, label: str, values: Mapping[str, Any], put: Callable[[str, Any], object], beginning: str = ""
     ) -> None:
-        """Hold what can be called of a namespace, and the code of those that have some."""
         held = {
             name: value
             for name, value in values.items()
@@ -269,7 +299,7 @@ class Frozen:
                 self.hold_value(f"{label}.{name}", value)
 
     def hold_operator(self, declared: Operator) -> None:
-        """Hold a declaration: all its fields, by value, and the functions of the suite that its baseline, inputs and oracle reach."""
+        """Hold a declaration: all its fields, by value, and the suite's functions that its baseline, inputs and oracle reach."""
         if self._is_known(declared):
             return
         label = f"operator {declared.name!r}"
@@ -279,11 +309,11 @@ class Frozen:
                 self._hold(_fields(f"{label}.{name}", variant))
 
     def begin_case(self, operator: Operator, case: Case) -> None:
-        """Hold a case, and the copy of a declared operator that it is verified or timed with, in the place of those before."""
+        """Hold a case and its copy of the operator, in the place of the case before."""
         self._of_case = (_fields(f"operator {operator.name!r}", operator), _fields(f"case {case.key}", case))
 
     def hold_value(self, label: str, value: Any) -> None:
-        """Hold what can be changed in place of a value: a function, a container, or an instance of a class of pairbench's."""
+        """Hold the mutable parts of a value: a function, a container, or an instance of a class of pairbench's."""
         if isinstance(value, int | float | str | bytes | type | ModuleType) or value is None or self._is_known(value):
             return
         if isinstance(value, FunctionType):
@@ -342,7 +372,7 @@ class Frozen:
             self.hold_value(label, value)
 
     def _hold_reached(self, function: FunctionType) -> None:
-        """Hold what a function of a suite finds under global names, as far as it can be called or is a plain value."""
+        """Hold the global callables and plain values that a function of a suite refers to."""
         names = {name for code in codes_within(function.__code__) for name in code.co_names}
         stored = {name for code in codes_within(function.__code__) for name in _stored(code)}
         reached = {
@@ -378,7 +408,7 @@ class Frozen:
 
 
 def _within(value: Any) -> tuple[Any, ...]:
-    """Return what is called, or found, within a value that cannot be changed itself."""
+    """Return the callables or elements within an immutable value."""
     match value:
         case tuple() | frozenset():
             return tuple(value)
@@ -399,12 +429,10 @@ def _fields(label: str, instance: Any) -> _Named:
 
 
 def _stored(code: CodeType) -> Iterable[str]:
-    """Yield the global names that a code object assigns to."""
     import dis
 
     return (str(one.argval) for one in dis.get_instructions(code) if one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
 
 
 def words(names: Sequence[str]) -> str:
-    """Return the first names of several, and how many more there are."""
     return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"

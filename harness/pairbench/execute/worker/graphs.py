@@ -14,20 +14,20 @@ from pairbench.execute.garbage import no_collection
 from pairbench.execute.worker.faults import where
 
 WARM_ENOUGH_S = 0.2
-"""Seconds after which an entry is warm, however few calls that were: it has been called before, and a long call settles in its first."""
+"""Seconds after which an entry is warm, however few calls that were: a long call settles in its first."""
 _CAPTURE_WARM_UP = 3
 _INVALIDATED = "previous error during capture"
-"""How CUDA says that something else ended a capture: of a call that it forbids it says that this is not permitted."""
+"""CUDA's message where something else ended a capture; a call that it forbids is named as not permitted."""
 _CAPTURES = 7
 """Captures in a rotation. Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
-"""Calls below this many microseconds are rotated: two captures differed by 1 % at 52 us, and by 0.2 % at 98 us."""
+"""Latency in us below which captures are rotated: two captures differed by 1 % at 52 us, and by 0.2 % at 98 us."""
 _LONG_US = 100 * _SHORT_US
-"""A call whose first replay takes longer than this is not short, although that replay uploads the graph."""
+"""Latency in us from which a first replay, which uploads the graph, is that of no short call."""
 
 
-def _nothing() -> None:
-    """Do nothing: most calls have no state that is put back."""
+def nothing() -> None:
+    """Do nothing: most calls have no state to restore."""
 
 
 class CaptureError(Exception):
@@ -41,8 +41,7 @@ class Replay:
     call: Callable[[], Any]
     graph: torch.cuda.CUDAGraph
     outputs: Any
-    before: Callable[[], None] = _nothing
-    """What puts the call's state back."""
+    before: Callable[[], None] = nothing
     again: "Callable[[], Replay] | None" = None
     """Captures the call once more, where `capture` alone does not."""
 
@@ -52,25 +51,14 @@ class Replay:
         return (self,)
 
     def __call__(self) -> Any:
-        """Replay the graph and return its outputs."""
         self.graph.replay()
         return self.outputs
 
 
 def capture(
-    call: Callable[[], Any], shared_pool: tuple[int, int] | None = None, *, before: Callable[[], None] = _nothing
+    call: Callable[[], Any], shared_pool: tuple[int, int] | None = None, *, before: Callable[[], None] = nothing
 ) -> Replay:
-    """Capture a call as a CUDA graph.
-
-    Args:
-        call: what to capture.
-        shared_pool: memory that other graphs use, too (`torch.cuda.graph_pool_handle`): what one of them leaves is overwritten by the
-            next one that is replayed, its outputs excepted. Without it the graph has memory of its own.
-        before: puts the call's state back, which is not captured.
-
-    Raises:
-        CaptureError: it cannot be captured, with the call that forbids it.
-    """
+    """Capture a call as a CUDA graph; graphs in one `shared_pool` overwrite each other's memory, outputs excepted. `before` restores the call's state and is not captured."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     began = time.perf_counter()
@@ -104,19 +92,7 @@ def capture_behind(
     ready: Callable[[Callable[[], Any]], None],
     again: Callable[[], Replay],
 ) -> Replay:
-    """Capture a call that reads what another one writes, each as a graph of its own in one pool.
-
-    Args:
-        first: what comes before the call.
-        call: what to capture.
-        shared_pool: as in `capture`.
-        reset: puts the state back.
-        ready: does what comes before each replay, given what replays `first`.
-        again: captures both once more.
-
-    Raises:
-        CaptureError: one of them cannot be captured.
-    """
+    """Capture `first` and a call that reads its results, each as a graph of its own in one pool; before each replay `ready` is given the replay of `first`."""
     pool = shared_pool or torch.cuda.graph_pool_handle()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -126,7 +102,7 @@ def capture_behind(
         call()
     torch.cuda.current_stream().wait_stream(stream)
     written = capture(first, pool, before=reset)
-    captured = _capture_once(call, pool, _nothing)
+    captured = _capture_once(call, pool, nothing)
     if isinstance(captured, str):
         raise CaptureError(captured)
     written()
@@ -161,23 +137,19 @@ def _capture_once(
 class Rotation:
     """Several captures of one call, of which each call replays the next.
 
-    Where a graph happens to lie on the device moves its latency for as long as it lives: six captures of one 6.7 us
-    addition had medians 2.9 % apart on an H200, time and again the same, while one of them replayed six times over
-    showed 0.5 %. That is chance and no property of the call, so it is averaged where it matters.
+    The place of a graph on the device moves its latency as long as it lives: six captures of one 6.7 us addition had medians 2.9 % apart on an H200; one of them, replayed
+    six times, 0.5 %. That is no property of the call, so it is averaged.
     """
 
     replays: tuple[Replay, ...]
     turns: collections.deque[Replay]
-    """The replays, the next one first."""
 
     def __call__(self) -> Any:
-        """Replay the next capture and return its outputs."""
         replay = self.turns[0]
         self.turns.rotate(-1)
         return replay()
 
     def before(self) -> None:
-        """Do what comes before the next replay."""
         self.turns[0].before()
 
 
@@ -203,7 +175,7 @@ def _replays_us(replay: Replay, times: int) -> float:
 
 
 def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
-    """Return a function that tells whether a tensor lies in memory that belongs to captured graphs alone."""
+    """Return a predicate: whether a tensor lies in memory that belongs to captured graphs alone."""
     owned = [
         (segment["address"], segment["address"] + segment["total_size"])
         for segment in torch.cuda.memory_snapshot()
@@ -213,11 +185,7 @@ def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
 
 
 def _give_back(pool: tuple[int, int], *, release: bool) -> None:
-    """Release the memory of a failed capture; what is shared is left to the other graphs.
-
-    Releases of torch before the fixes of pytorch #180395 and #190348 keep it for good, and as the allocator goes on to think that a capture
-    is under way, it frees no cached memory from then on: whatever runs later in that process ends for want of memory.
-    """
+    """Release the memory of a failed capture, unless others share it: torch before the fixes of pytorch #180395 and #190348 keeps it for good, and frees no cached memory from then on."""
     device = torch.cuda.current_device()
     with contextlib.suppress(RuntimeError):  # raised by fixed releases: nothing is recorded into that pool
         torch._C._cuda_endAllocateToPool(device, pool)

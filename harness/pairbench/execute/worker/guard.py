@@ -1,5 +1,6 @@
-"""Runs a suite's code in a worker: what it raises ends an entry or a case, and never the worker."""
+"""Runs a suite's code in a worker: an exception ends an entry or a case, and never the worker."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,13 +12,11 @@ from pairbench.execute.worker.left_at_work import processes
 from pairbench.execute.worker.process_state import files
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
+from pairbench.model.plan import Entry
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`, and so does what it leaves changed or running.
-
-    Whatever came of it, what it has changed is put back before anything else runs.
-    """
+    """Run one entry's step and return its result, or the entry's `Ended` where it raises or leaves something changed or running; changes are undone first."""
     entry, flags = job.entries[index], watched_flags()
     changed = why = None
     processes.begin()
@@ -48,8 +47,13 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
     return Ended(entry=entry, status=Status.FAILED, reason=why) if why else found
 
 
+def each_entry(job: CaseJob, heartbeat: Heartbeat, step: Callable[[Entry], Any]) -> Iterator[Any]:
+    for index, entry in enumerate(job.entries):
+        yield guarded(job, index, heartbeat, functools.partial(step, entry))
+
+
 def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run a step that judges one entry, which calls no variant, and return its result; what it raises becomes that entry's `Ended`."""
+    """Run a step that judges one entry, which calls no variant, and return its result; an exception becomes that entry's `Ended`."""
     try:
         with heartbeat.entry(index):
             return step()
@@ -63,7 +67,7 @@ def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[]
 
 
 def of_case(results: Iterator[Any]) -> Iterator[Any]:
-    """Yield results; what is raised outside of any entry's step becomes an `Ended` of the whole case."""
+    """Yield results; an exception outside of any entry's step becomes an `Ended` of the whole case."""
     try:
         yield from results
     except SuiteFaultError as error:

@@ -1,7 +1,7 @@
-"""Inputs as trees: what they hold, copies in which all that was shared is shared, new values at the same addresses.
+"""Inputs as trees: their leaves, copies that share what the tree shares, new values at the same addresses.
 
-A tree is a tensor, a module, a NumPy array, a dict, list, tuple or deque of trees, or an object with trees among its attributes; anything
-else is a leaf that is passed through. Outputs are read by `trees`, which calls nothing of theirs.
+A tree is a tensor, a module, a NumPy array, a dict, list, tuple or deque of trees, or an object with trees among its attributes; anything else is a leaf that is
+passed through. `trees` reads outputs, and calls none of their code.
 """
 
 import copy
@@ -16,37 +16,25 @@ import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.trees import copy_tensor, distinct, same_bits
+from pairbench.execute.worker.trees import copy_tensor, distinct, extent, same_bits
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_OPAQUE = (
-    type,
-    FunctionType,
-    BuiltinFunctionType,
-    MethodType,
-    ModuleType,
-    Enum,
-    torch.dtype,
-    torch.device,
-    torch.Generator,
-)
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
+_OPAQUE = (type, *_FUNCTIONS, ModuleType, Enum, torch.dtype, torch.device, torch.Generator)
 _OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
-"""Where classes are from whose objects have attributes that are no inputs, such as the globals of a kernel."""
+"""Packages of classes whose attributes are no inputs, such as the globals of a kernel."""
 _OF_MODULE = frozenset(vars(torch.nn.Module()))
-"""Attributes that every module has."""
 
 
 class Node(NamedTuple):
-    """A tree, or something below it."""
-
     path: str
     value: Any
     in_object: bool
-    """Whether it is an attribute of an object or a module, or below: only what it holds in tensors is an input."""
+    """Whether it is at or below an attribute of an object or module: only tensors there are inputs."""
 
 
 def nodes(tree: Any, path: str = "", above: tuple[int, ...] = (), *, in_object: bool = False) -> Iterator[Node]:
-    """Yield a tree and all below it, in a fixed order; what holds itself ends there."""
+    """Yield a tree and all below it, in a fixed order; a tree that contains itself ends there."""
     yield Node(path.removeprefix("."), tree, in_object)
     if id(tree) not in above:
         for name, value, attribute in _children(tree):
@@ -54,7 +42,7 @@ def nodes(tree: Any, path: str = "", above: tuple[int, ...] = (), *, in_object: 
 
 
 def _children(node: Any) -> list[tuple[str, Any, bool]]:
-    """Return what a node holds, by the end of its path, and whether that is an attribute."""
+    """Return the children of a node: end of the path, value, and whether it is an attribute."""
     if isinstance(node, (*_PLAIN, *_OPAQUE, torch.Tensor, np.ndarray)):
         return []
     found: list[tuple[str, Any, bool]] = []
@@ -91,7 +79,7 @@ def _names(slots: str | Iterable[str]) -> Iterable[str]:
 
 
 def parts(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the path and value of each leaf in a fixed order: tensors, arrays as tensors of their memory, and of objects no more than these."""
+    """Yield path and value of each leaf in a fixed order: tensors, arrays as tensors of their memory, and of objects only these."""
     for path, value, in_object in nodes(tree):
         if (tensor := _as_tensor(value)) is not None:
             yield path, tensor
@@ -100,7 +88,7 @@ def parts(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:
-    """Return a tensor itself, and an array as a tensor of its memory; None for all else, such as a sparse tensor that an object holds."""
+    """Return a tensor itself, an array as a tensor of its memory, and None for all else, such as a sparse tensor in an object."""
     if not isinstance(value, torch.Tensor | np.ndarray) or why_unsupported(value):
         return None
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -111,12 +99,12 @@ def _is_container(value: Any) -> bool:
 
 
 def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors of a tree themselves, parameters of its modules included, by their paths."""
+    """Return the tensors of a tree, parameters of its modules included, by their paths."""
     return {path: leaf for path, leaf in parts(tree) if isinstance(leaf, torch.Tensor)}
 
 
 def why_unsupported(value: Any) -> str | None:
-    """Return what cannot be copied, refilled and compared, and what to do instead, in words that follow `as`; None for all else."""
+    """Return what cannot be copied, refilled and compared, and the remedy, in words that follow `as`; None for all else."""
     if isinstance(value, torch.Generator):
         return (
             "a torch.Generator, which moves with every call, so that no two calls compute the same; "
@@ -139,39 +127,24 @@ def why_unsupported(value: Any) -> str | None:
 
 
 def check_supported(tree: Any) -> None:
-    """Make sure that inputs can be copied, refilled and compared; what an object holds besides is copied, and is the same for all seeds.
-
-    Raises:
-        DeclarationError: one cannot, with its path.
-    """
+    """Raise a DeclarationError on an input that cannot be copied, refilled and compared; other attributes of objects are copied, the same for all seeds."""
     for path, value, in_object in nodes(tree):
         if not in_object and (why := why_unsupported(value)):
             raise DeclarationError(f"inputs() returned {path!r} as {why}")
 
 
 def copy_inputs(tree: Any) -> Any:
-    """Return a copy that shares no memory with a tree, and shares within itself all that is shared in the tree.
-
-    Strides stay, gaps included, and so do the classes of objects. What holds no tensor and cannot be copied, as a lock, stays itself.
-
-    Raises:
-        DeclarationError: an object cannot be copied.
-    """
-    return _with_copies(tree, lambda dtype: dtype)
+    """Return a copy that shares no memory with a tree, and shares within itself all that the tree shares; strides and classes stay, and so do objects without tensors that cannot be copied, as a lock."""
+    return _with_copies(tree)
 
 
 def copy_to(tree: Any, device: Callable[[torch.Tensor], torch.device]) -> Any:
-    """Return such a copy with each tensor on a device; what comes from a GPU to the host is pinned there, so that it goes back quickly."""
-    return _with_copies(tree, lambda dtype: dtype, device)
+    """Return such a copy with each tensor on a device; copies from a GPU to the host are pinned, so that they go back quickly."""
+    return _with_copies(tree, device=device)
 
 
 def upcast_inputs(tree: Any) -> Any:
-    """Return such a copy in which floats are float64 and complex numbers complex128; what requires a gradient still does."""
     return _with_copies(tree, _widest)
-
-
-def _its_own(tensor: torch.Tensor) -> torch.device:
-    return tensor.device
 
 
 def _widest(dtype: torch.dtype) -> torch.dtype:
@@ -179,7 +152,9 @@ def _widest(dtype: torch.dtype) -> torch.dtype:
 
 
 def _with_copies(
-    tree: Any, wanted: Callable[[torch.dtype], torch.dtype], device: Callable[[torch.Tensor], torch.device] = _its_own
+    tree: Any,
+    wanted: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype,
+    device: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
 ) -> Any:
     found = {id(value): tensor for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None}
     arrays = {id(value) for _, value, _ in nodes(tree) if isinstance(value, np.ndarray)}
@@ -188,11 +163,7 @@ def _with_copies(
 
 
 def with_replaced(tree: Any, replaced: Mapping[int, Any]) -> Any:
-    """Return a copy of a tree with others in the place of some tensors, given by the `id` of what they replace; all others stay themselves.
-
-    Raises:
-        DeclarationError: an object cannot be copied.
-    """
+    """Return a copy of a tree in which tensors are replaced by the `id` of the original; all other tensors stay themselves."""
     held = [value for _, value, _ in nodes(tree)]
     kept = {id(value): value for value in held if _stays_itself(value)}
     try:
@@ -256,7 +227,7 @@ def _copied(
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
-    """Return what tells a tensor's storage from others; None where it has none of its own that could be shared."""
+    """Return the identity of a tensor's storage; None where it has none that could be shared."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_meta:
         return None
     if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
@@ -271,12 +242,12 @@ def _alone(tensor: torch.Tensor, wanted: torch.dtype) -> torch.Tensor:
 def _together(
     group: list[torch.Tensor], wanted: Callable[[torch.dtype], torch.dtype], device: torch.device
 ) -> list[torch.Tensor]:
-    """Return copies that lie in one storage as the originals do: of all that is between the first of their elements and the last one."""
+    """Return copies that lie in one storage as the originals do: of all between the first of their elements and the last."""
     storage = max((one.untyped_storage() for one in group), key=torch.UntypedStorage.nbytes)
     dtypes = {one.dtype for one in group}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8  # read as others, they are copied byte by byte
     begin = min(one.storage_offset() * one.itemsize for one in group) // 16 * 16
-    end = max((one.storage_offset() + _extent(one)) * one.itemsize for one in group)
+    end = max((one.storage_offset() + extent(one)) * one.itemsize for one in group)
     whole = torch.empty(0, dtype=dtype, device=group[0].device)
     whole.set_(storage, begin // dtype.itemsize, (math.ceil((end - begin) / dtype.itemsize),))
     copied = whole.to(device, wanted(dtype), copy=True)
@@ -290,10 +261,6 @@ def _together(
     ]
 
 
-def _extent(tensor: torch.Tensor) -> int:
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def _as(copied: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(copied, requires_grad=tensor.requires_grad)
@@ -301,17 +268,17 @@ def _as(copied: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
-    """Return those names, and all others of a tree that share memory with them: one cannot be copied without the other."""
-    held = {name: _shareable(value) for name, value in tree.items()}
+    """Return these names, and all others of a tree that share memory with them: they have to be copied together."""
+    held = {
+        name: {
+            storage_of(tensor) or id(node) for _, node, _ in nodes(value) if (tensor := _as_tensor(node)) is not None
+        }
+        for name, value in tree.items()
+    }
     found = dict.fromkeys(name for name in names if name in tree)
     while more := [name for name in tree if name not in found and any(held[name] & held[chosen] for chosen in found)]:
         found |= dict.fromkeys(more)
     return tuple(found)
-
-
-def _shareable(tree: Any) -> set[object]:
-    held = [(value, tensor) for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None]
-    return {storage_of(tensor) or id(value) for value, tensor in held}
 
 
 def refill(tree: Any, fresh: Any) -> bool:
@@ -325,7 +292,7 @@ def refill(tree: Any, fresh: Any) -> bool:
 
 
 def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return pairs of target and source: copying each source refills a tree with the values of another tree of the same form."""
+    """Return pairs of target and source whose copies refill a tree with the values of another tree of the same form."""
     targets, pairs = named_tensors(tree), dict[object, tuple[torch.Tensor, torch.Tensor]]()
     with torch.no_grad():
         for path, source in named_tensors(fresh).items():
@@ -337,7 +304,7 @@ def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def same_form(tree: Any, fresh: Any) -> bool:
-    """Return whether the tensors of two trees agree, one by one, in shape, dtype and strides; attributes may have been added to objects."""
+    """Return whether the tensors of two trees agree in shape, dtype and strides; attributes may have been added to objects."""
     added = {
         path for path, value, in_object in nodes(tree) if in_object and isinstance(value, torch.Tensor | np.ndarray)
     }
@@ -352,9 +319,13 @@ def _form(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def changed_inputs(before: Any, after: Any) -> list[str]:
-    """Return the paths of the tensors, and of plain values outside of modules, that differ or are no longer there."""
+    """Return the paths of the tensors, and of plain values outside of modules, that differ or are missing."""
     now = {path: value for path, value, _ in nodes(after)}
-    changed = [path for path, old in named_tensors(before).items() if not _is_same(old, now.get(path))]
+    changed = [
+        path
+        for path, old in named_tensors(before).items()
+        if (new := _as_tensor(now.get(path))) is None or not same_bits(old, new)
+    ]
     modules = tuple(path for path, value, _ in nodes(before) if isinstance(value, torch.nn.Module))
     for path, old, in_object in nodes(before):
         of_module = in_object and any(path.startswith(f"{module}.") for module in modules)
@@ -363,27 +334,18 @@ def changed_inputs(before: Any, after: Any) -> list[str]:
     return changed
 
 
-def _is_same(old: torch.Tensor, new: Any) -> bool:
-    now = _as_tensor(new)
-    return now is not None and same_bits(old, now)
-
-
 def _is_same_plain(old: Any, new: Any) -> bool:
     return old is new or (type(new) is type(old) and (old == new or old != old))  # noqa: PLR0124 (NaN)
 
 
 def restore(tree: dict[str, Any], initial: dict[str, Any]) -> bool:
-    """Put what is below a tree's entries back to what another tree holds, tensors at the same addresses where they have the same form.
-
-    Returns:
-        False where an entry itself would have to be another object.
-    """
+    """Restore everything below a tree's entries, tensors of the same form at the same addresses; False where an entry itself would have to be another object."""
     with torch.no_grad():
         return all(isinstance(was, _PLAIN) or _restored(tree[name], was) is tree[name] for name, was in initial.items())
 
 
 def _restored(now: Any, was: Any) -> Any:
-    """Return what is to be held instead of a value: itself, after it was put back, or a copy of what was held."""
+    """Return the restored value itself, or a copy of the original where the value cannot be restored in place."""
     target, source = _as_tensor(now), _as_tensor(was)
     if source is not None:
         if target is None or _form(target) != _form(source):
@@ -427,7 +389,7 @@ def _restore_names(
 
 
 def as_outputs(tree: Any) -> Any:
-    """Return what an input holds in the form of an output: itself, or where that has objects, its tensors and plain values by path."""
+    """Return an input in the form of an output: itself, or where it has objects, its tensors and plain values by path."""
     found = list(nodes(tree))
     if not any(
         isinstance(value, np.ndarray | deque) or (in_object and isinstance(value, torch.Tensor))

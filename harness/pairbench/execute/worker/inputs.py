@@ -20,8 +20,6 @@ from pairbench.model.operator import Operator
 
 @dataclass
 class Making:
-    """How long making inputs has taken in this process."""
-
     seconds: float = 0.0
 
 
@@ -29,11 +27,6 @@ making = Making()
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
-    """Return the torch dtype of a name such as `bfloat16`.
-
-    Raises:
-        DeclarationError: torch has no dtype of that name.
-    """
     dtype = name if isinstance(name, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(dtype, torch.dtype):
         raise DeclarationError(
@@ -118,18 +111,7 @@ def _drawn(dtype: torch.dtype) -> torch.dtype:
 def build_inputs(
     operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a case's inputs: the keyword arguments of every implementation.
-
-    Args:
-        operator: At the case.
-        case: Of it.
-        device: Where.
-        seed: Of all random numbers.
-        like: Inputs of the same case, which have gradients of outputs in the right form: without them the baseline is asked for its outputs.
-
-    Raises:
-        DeclarationError: `inputs` does not return a dict, or not the inputs that `constants`, `state` and `consumes` name.
-    """
+    """Return a case's inputs, the keyword arguments of every implementation; `like`, inputs of the same case, give the form of the outputs' gradients, else a call of the baseline does."""
     began = time.perf_counter()
     try:
         return _built(operator, case, device, seed, like or {})
@@ -183,7 +165,6 @@ def _for_training(operator: Operator, inputs: dict[str, Any], make: Make, like: 
 
 
 def _differentiable_outputs(operator: Operator, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the baseline's outputs that can have a gradient, by path."""
     try:
         outputs = make_call(operator.towards("fwd"), operator.baseline, "eager", inputs).run()
     except Exception as error:
@@ -194,11 +175,6 @@ def _differentiable_outputs(operator: Operator, inputs: dict[str, Any]) -> dict[
 
 
 def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
-    """Have the inputs that the operator names require a gradient.
-
-    Raises:
-        DeclarationError: a name is none of an input, or not of one that can have a gradient.
-    """
     found = named_tensors(inputs)
     for name in operator.gradients:
         if name not in found:
@@ -216,10 +192,7 @@ def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
 
 
 def _gradient(form: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return a gradient of an output: normal, and between 1 and 2 for a single number.
-
-    It is never 1, so that who forgets to multiply by it is wrong.
-    """
+    """Return a random gradient of an output: normal, but between 1 and 2 for a single number. It is never 1, so that its omission shows."""
     dtype = form.dtype if form.is_complex() or form.dtype == torch.float64 else torch.float32
     if form.dim():
         values = torch.randn(form.shape, dtype=dtype, device=form.device, generator=generator)

@@ -1,8 +1,4 @@
-"""A worker's part in interleaved timing with another worker: one case kept open, timed a block at a time when asked.
-
-Each block is a job of its own. Between blocks the worker sleeps in the read of its next job and its device is idle, so
-that the other worker's block has the machine to itself.
-"""
+"""A worker's part in interleaved timing with another worker: one case kept open, timed a block at a time; between blocks its device is idle."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,8 +13,7 @@ from pairbench.execute.worker.guard import of_case
 from pairbench.execute.worker.stages import begin_case, release
 from pairbench.execute.worker.timing.case import end_of
 from pairbench.execute.worker.timing.measure import Blocks, EntryFailedError, EntryTimeoutError
-from pairbench.execute.worker.timing.pinning import on_one_core
-from pairbench.execute.worker.timing.ready import Ready, make_ready
+from pairbench.execute.worker.timing.ready import Ready, make_ready, on_one_core
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.model.operator import Operator
 
@@ -31,8 +26,6 @@ class _Open:
 
 
 class InterleavedCases:
-    """The case that a worker keeps open for interleaved timing, if any."""
-
     def __init__(self, config: WorkerConfig, heartbeat: Heartbeat) -> None:
         self._config = config
         self._heartbeat = heartbeat
@@ -40,7 +33,7 @@ class InterleavedCases:
         self._held = contextlib.ExitStack()
 
     def open(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
-        """Yield the ends of entries, or `Opened` if there is none; what was open is dropped."""
+        """Yield the ends of entries, or `Opened` if there are none; the case before is dropped."""
         self._drop()
         yield from of_case(self._get_ready(job, operator))
 
@@ -69,7 +62,6 @@ class InterleavedCases:
         yield Opened(lead_in=tuple(timed.lead_in for timed in ready.timed))
 
     def take(self, job: TakeBlock) -> Iterator[Any]:
-        """Yield a `TakenBlock`, or the end of the entry that kept it from being taken."""
         yield from of_case(self._take(job, self._case()))
 
     def _take(self, job: TakeBlock, case: _Open) -> Iterator[Any]:

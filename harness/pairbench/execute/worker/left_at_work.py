@@ -1,7 +1,7 @@
-"""Processes and native threads that are at work although no call is: they would take processors from what is timed next.
+"""Processes and native threads that run although no call does: they would take processors from the next timed call.
 
-Libraries keep pools of both, which sleep between calls, so only those that run are found; processes of any depth, for a worker is a
-subreaper, and those that are stopped, for who stops them has them go on when others are timed.
+Libraries keep pools of both, which sleep between calls, so only running ones are found; of processes, descendants of any depth, and stopped ones too, which could
+continue while others are timed.
 """
 
 import contextlib
@@ -24,26 +24,23 @@ _ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
 _WATCHED_NS = 2_000_000
 """Time in ns for which a thread is watched that has run since the last look."""
 _BUSY = 0.5
-"""Part of that time for which a thread runs that is at work; what spins a little at the end of a parallel region does not."""
+"""Part of that time for which a thread at work runs; threads that spin at the end of a parallel region run less."""
 
 
 class _Processes:
-    """The processes below this one."""
-
     def __init__(self) -> None:
         self._at_work: dict[int, str] = {}
         self.compile_pool = False
-        """Whether those at work are all of the pool of torch's compiler, which starts beside the first compilation and then sleeps."""
+        """Whether all at work are of the pool of torch's compiler, which starts beside the first compilation and then sleeps."""
         self._known: set[int] = set()
         self.of_another = False
-        """Whether those that were killed last were there before the step or turn that has just ended: another's, which slept until then."""
+        """Whether all that were killed last were there before the step or turn: they are another implementation's, and slept until then."""
 
     def begin(self) -> None:
-        """Remember those that are there as a step or a turn begins."""
         self._known = set(_descendants()) if _has_children() else set()
 
     def at_work(self) -> str | None:
-        """Describe a process below this one that runs or is stopped, or return None; where there are no children this takes a microsecond."""
+        """Describe a process below this one that runs or is stopped, or return None; without children this takes a microsecond."""
         self.compile_pool = False
         if not _has_children():
             self._at_work = {}
@@ -59,7 +56,6 @@ class _Processes:
         return f"a process {'stopped' if state[0] in 'Tt' else 'running'} (pid {pid}: {state[2:]!r})"
 
     def kill(self) -> None:
-        """Kill those that were found at work."""
         self.of_another = bool(self._at_work) and self._known.issuperset(self._at_work)
         for pid in self._at_work:
             with contextlib.suppress(OSError):
@@ -68,7 +64,7 @@ class _Processes:
 
 
 def _has_children() -> bool:
-    """Return whether there is any child that has not been waited for; this takes a microsecond."""
+    """Return whether there is a child that has not been waited for; this takes a microsecond."""
     if _waitid is None:
         return False
     try:
@@ -96,7 +92,7 @@ def _compile_pool() -> list[int]:
 
 
 def _state(pid: int) -> str:
-    """Return a process's state, one letter, and its name; nothing where it has ended."""
+    """Return a process's state, one letter, and its name; nothing once it has ended."""
     try:
         with _open(f"/proc/{pid}/stat") as file:
             head, _, tail = file.read().rpartition(")")
@@ -106,14 +102,14 @@ def _state(pid: int) -> str:
 
 
 class _NativeThreads:
-    """The threads of this process beyond those that are there before any implementation is called: torch's own pools, once they are warm."""
+    """The threads of this process beyond those before any implementation is called: torch's own pools, once they are warm."""
 
     def __init__(self) -> None:
         self._own: set[int] | None = None
         self._ran_ns: dict[int, int] = {}
 
     def begin(self) -> None:
-        """Have torch start its pools, once, and take the threads that there are for granted."""
+        """Have torch start its pools, once, and exempt the threads that there are."""
         if self._own is None:
             torch.zeros(1 << 18).add_(1.0)
             left = torch.ones(64, 64)
@@ -121,7 +117,7 @@ class _NativeThreads:
             self._own = set(ids_of_threads())
 
     def at_work(self) -> str | None:
-        """Describe a thread that runs and belongs to none of torch's pools, or return None."""
+        """Describe a running thread that belongs to none of torch's pools, or return None."""
         if self._own is None:
             return None
         others = [tid for tid in ids_of_threads() if tid not in self._own and tid != threading.get_native_id()]
@@ -142,7 +138,7 @@ class _NativeThreads:
 
 
 def _ran_ns(tid: int) -> int:
-    """Return for how long a thread has run, or waited for a core to run on, in ns."""
+    """Return for how long a thread has run, or waited for a core, in ns."""
     try:
         with _open(f"/proc/self/task/{tid}/schedstat", "rb") as file:
             return sum(map(int, file.read().split()[:2]))

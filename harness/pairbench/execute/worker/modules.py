@@ -1,4 +1,4 @@
-"""The modules among a call's arguments: their names, a way to watch their calls, and whether a call changes what they are."""
+"""The modules among a call's arguments: their names, a watch on their calls, and whether a call changes their form."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -14,10 +14,10 @@ class Watcher(Protocol):
     """Receives every call of a named module, in the thread that makes it."""
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
-        """A module is about to run; `inputs` are its arguments and keyword arguments."""
+        """Receive the arguments and keyword arguments of a module that is about to run."""
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:
-        """A module has returned; `outputs` is None where it raised."""
+        """Receive the outputs of a module that has returned; None where it raised."""
 
 
 def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
@@ -39,7 +39,7 @@ def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
 
 
 def names_of(by_path: dict[str, torch.nn.Module]) -> dict[torch.nn.Module, str]:
-    """Return the qualified name of every module below some roots; one that is shared has its first name."""
+    """Return the qualified name of every module below some roots; a shared one has its first name."""
     names: dict[torch.nn.Module, str] = {}
     for path, root in by_path.items():
         for name, module in root.named_modules():
@@ -55,11 +55,7 @@ def _joined(path: str, name: str) -> str:
 
 @contextlib.contextmanager
 def watching(names: dict[torch.nn.Module, str], watcher: Watcher) -> Iterator[None]:
-    """Pass every call of these modules to a watcher while the context is active.
-
-    `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled
-    region; from outside a compiled module is one call.
-    """
+    """Pass every call of these modules to a watcher; `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled region."""
     plain: Callable[..., Any] = torch.nn.Module.__call__
 
     def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -85,19 +81,14 @@ _REGISTERED = {"_parameters": "parameter", "_modules": "module", **dict.fromkeys
 
 
 class ModuleForms:
-    """What modules are besides their values: whether they train, and the names of their parameters, their parts and their hooks."""
+    """The form of modules besides their values: whether they train, and their parameters, parts and hooks."""
 
     def __init__(self, tree: Any) -> None:
-        """Remember how the modules of a tree are now."""
         self._modules = {path: value for path, value, _ in nodes(tree) if isinstance(value, torch.nn.Module)}
         self._were = {path: _form(module) for path, module in self._modules.items()}
 
     def changed(self, when: str = "") -> str | None:
-        """Return a sentence on the first module that is not as it was, or None. All are put back.
-
-        Args:
-            when: Words on when a call has changed it, with a space before them.
-        """
+        """Return a sentence on the first module whose form has changed, or None, and restore all; `when` is put into the sentence, with a space before it."""
         found = []
         for path, module in self._modules.items():
             training, were = self._were[path]

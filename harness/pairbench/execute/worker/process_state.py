@@ -1,7 +1,4 @@
-"""What an implementation may change of its process, beside torch's flags: what the kernel, Python, the compilers and the dispatcher keep for all.
-
-Each is read by value and put back; together with torch's flags (`flags.py`) they are compared around each entry's steps and turns.
-"""
+"""The state of the process that an implementation may change beside torch's flags (`flags.py`): read by value, compared around each entry's steps and turns, and restored."""
 
 import contextlib
 import functools
@@ -19,11 +16,11 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 _LIBRARIES = ("CUDA_", "CUBLAS_", "KMP_", "TRITON_", "TORCH", "_TORCH", "PYTORCH_", "NCCL_", "GLOO_")
-"""Beginnings of the names of variables that libraries set for themselves as they are used first: these are taken away, and nobody is named."""
+"""Prefixes of variables that libraries set for themselves at their first use: these are removed, and nobody is named."""
 
 
 class Flag(NamedTuple):
-    """A switch of the whole process: how it is read, and put back."""
+    """A switch of the whole process: how it is read and restored."""
 
     read: Callable[[], Any]
     write: Callable[[Any], object]
@@ -32,11 +29,11 @@ class Flag(NamedTuple):
 
 
 def leave(_: object) -> None:
-    """Put nothing back: what was entered can only be left by who did so."""
+    """Restore nothing: only the code that entered a mode can leave it."""
 
 
 pinned: dict[str, frozenset[int]] = {}
-"""While the thread that calls is kept on a core: that core, under `now`, and those that it had, under `before`."""
+"""While the calling thread is kept on a core: that core, under `now`, and its former cores, under `before`."""
 
 
 def _affinity() -> frozenset[int]:
@@ -44,16 +41,12 @@ def _affinity() -> frozenset[int]:
     return pinned["before"] if cores == pinned.get("now") else cores
 
 
-def _set_affinity(cores: frozenset[int]) -> None:
-    os.sched_setaffinity(0, pinned.get("now", cores))
-
-
 _MOST_THREADS = 64
 """Threads whose cores and priority are compared: each takes 3 us."""
 
 
 def native_threads() -> list[int]:
-    """Return the ids that the kernel has for this process's threads; none where it does not tell."""
+    """Return the kernel's ids of this process's threads; none outside of Linux."""
     try:
         return list(map(int, os.listdir("/proc/self/task")))  # noqa: PTH208 (asked often)
     except OSError:  # not Linux
@@ -61,7 +54,6 @@ def native_threads() -> list[int]:
 
 
 def _of_threads() -> dict[int, tuple[frozenset[int], int]]:
-    """Return the affinity and the nice value of the other threads."""
     own, found = threading.get_native_id(), {}
     for tid in native_threads()[:_MOST_THREADS]:
         with contextlib.suppress(OSError):  # it has just ended
@@ -156,14 +148,14 @@ class _Files:
         os.register_at_fork(after_in_child=self.let_go)  # what a suite forks must not keep the line open
 
     def hold(self, *numbers: int) -> None:
-        """Keep a second descriptor of each, from which it can be put back."""
+        """Keep a second descriptor of each, from which it can be restored."""
         for number in numbers:
             with contextlib.suppress(OSError):
                 self.spare[number] = os.dup(number)
                 self._held[number] = _file(number)
 
     def require(self, number: int) -> None:
-        """End the process where a descriptor is no longer the file that it was held as; see `end_without`."""
+        """End the process where a descriptor is no longer its file; see `end_without`."""
         if _file(number) != self._held[number]:
             _end()
 
@@ -175,17 +167,17 @@ class _Files:
         self.spare = {}
 
     def read(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return which file each of them is; None for one that is closed."""
+        """Return the identity of each file; None for a closed one."""
         return tuple(map(_file, self.spare))
 
     def end_without(self, files: tuple[tuple[int, int] | None, ...]) -> None:
-        """End the process where one of them is gone and cannot be put back, for the parent to name who runs."""
+        """End the process where one of them is gone and cannot be restored, for the parent to name the running entry."""
         for (number, spare), was in zip(self.spare.items(), files, strict=True):
             if _file(number) != was and _file(spare) != was:
                 _end()
 
     def write(self, files: tuple[tuple[int, int] | None, ...]) -> None:
-        """Put them back; see `end_without`."""
+        """Restore them; see `end_without`."""
         self.end_without(files)
         for (number, spare), was in zip(self.spare.items(), files, strict=True):
             if _file(number) != was:
@@ -209,24 +201,23 @@ def _end() -> NoReturn:
 files = _Files()
 
 
-class _Imports:
-    """Where modules are looked for. What is added behind all others hides nothing, and libraries do so as they are imported."""
-
-    def read(self) -> tuple[tuple[Any, ...], ...]:
-        return tuple(sys.path), tuple(sys.meta_path), tuple(sys.path_hooks)
-
-    def write(self, paths: tuple[tuple[Any, ...], ...]) -> None:
-        places: tuple[list[Any], ...] = (sys.path, sys.meta_path, sys.path_hooks)
-        for place, was in zip(places, paths, strict=True):
-            place[:] = [*was, *(one for one in place if one not in was)]
-
-    def said(self, before: tuple[tuple[Any, ...], ...], now: tuple[tuple[Any, ...], ...]) -> str:
-        names = ("sys.path", "sys.meta_path", "sys.path_hooks")
-        pairs = zip(names, before, now, strict=True)
-        return ", ".join(name for name, was, found in pairs if found[: len(was)] != was)
+_IMPORTS = ("path", "meta_path", "path_hooks")
+"""Where modules are looked for. Entries that libraries append behind all others hide nothing."""
 
 
-_imports = _Imports()
+def _imports() -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(getattr(sys, name)) for name in _IMPORTS)
+
+
+def _set_imports(before: tuple[tuple[Any, ...], ...]) -> None:
+    for name, was in zip(_IMPORTS, before, strict=True):
+        entries = getattr(sys, name)
+        entries[:] = [*was, *(entry for entry in entries if entry not in was)]
+
+
+def _of_imports(before: tuple[tuple[Any, ...], ...], now: tuple[tuple[Any, ...], ...]) -> str:
+    pairs = zip(_IMPORTS, before, now, strict=True)
+    return ", ".join(f"sys.{name}" for name, was, found in pairs if found[: len(was)] != was)
 
 
 def _tracing() -> tuple[Any, ...]:
@@ -234,9 +225,8 @@ def _tracing() -> tuple[Any, ...]:
 
 
 def _set_tracing(functions: tuple[Any, ...]) -> None:
-    for put, function in zip(
-        (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile), functions, strict=True
-    ):
+    setters = (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile)
+    for put, function in zip(setters, functions, strict=True):
         put(function)
 
 
@@ -286,12 +276,11 @@ def _stop_profiling(was: bool) -> None:
 
 _COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
-"""Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case: a helper is
-compiled for each implementation that uses it and each shape."""
+"""Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case, all implementations and shapes together."""
 
 
 def _compiler_settings() -> dict[tuple[str, str], Any]:
-    """Return the settings of torch's compiler that somebody has made, as far as it is loaded."""
+    """Return the settings of torch's compiler that have been made, as far as it is loaded."""
     return {
         (name, key): value
         for name in _COMPILERS
@@ -305,7 +294,7 @@ _UNSET = object()
 
 
 def _made(entry: Any) -> Any:
-    """Return the value that somebody has given a setting; a plain object where nobody has. Torch itself gives a list or a set its default as it is read."""
+    """Return the value given to a setting; a plain object where none was given. Torch itself gives a list or a set its default as it is read."""
     value = entry.user_override
     value = value.get() if type(value) is ContextVar else value
     return _UNSET if value == entry.default else value
@@ -320,9 +309,11 @@ def _set_compiler_settings(before: dict[tuple[str, str], Any]) -> None:
         setattr(sys.modules[name], key, value)
 
 
-def _of_compiler(before: dict[tuple[str, ...], Any], now: dict[tuple[str, ...], Any]) -> str:
+def _of_settings(
+    before: dict[tuple[str, str], Any], now: dict[tuple[str, str], Any], prefix: tuple[str, ...] = ()
+) -> str:
     names = sorted(key for key in {*before, *now} if before.get(key, _UNSET) != now.get(key, _UNSET))
-    return ", ".join(".".join(name) for name in names[:5])
+    return ", ".join(".".join((*prefix, *name)) for name in names[:5])
 
 
 def _knobs() -> Iterator[tuple[str, Any]]:
@@ -357,25 +348,14 @@ def _set_triton_settings(before: dict[tuple[str, str], Any]) -> None:
             value.calls[:] = calls if (name, key) in before else ()
 
 
-def _of_triton(before: dict[tuple[str, str], Any], now: dict[tuple[str, str], Any]) -> str:
-    return _of_compiler(
-        {("triton", *key): value for key, value in before.items()},
-        {("triton", *key): value for key, value in now.items()},
-    )
-
-
 _HARMLESS = ("Meta", "Python", "FuncTorch", "Functionalize", "Fake", "PreDispatch")
-"""Beginnings of the dispatch keys under which nothing is computed that is timed."""
+"""Prefixes of the dispatch keys under which nothing timed is computed."""
 registered: list[tuple[str, Any]] = []
-"""Kernels that a suite has registered for an operator that had one, or that torch has, in the order in which it did: what for, and in which library."""
+"""Kernels that a suite has registered for an operator of torch or one with a kernel, in order: a text, and the library."""
 
 
 def notice_registrations(is_of_suite: Callable[[Any], Any]) -> None:
-    """Note from now on what is registered with torch's dispatcher from Python for operators that it knows already.
-
-    Args:
-        is_of_suite: Says whether a suite's code asks for it, given the frame of who does.
-    """
+    """Record registrations with torch's dispatcher from Python for known operators, if `is_of_suite` finds a suite's code behind the caller's frame."""
     if not hasattr(torch._C, "_DispatchModule"):  # not in every release
         return
     own = {str(name).partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
@@ -395,7 +375,7 @@ def notice_registrations(is_of_suite: Callable[[Any], Any]) -> None:
                 operator = str(arguments[0]) if name != "fallback" and arguments else "all operators"
                 full = operator if "::" in operator or name == "fallback" else f"{space}::{operator}"
                 key = next((str(value) for value in (*arguments, *more.values()) if _is_key(value)), "")
-                if not key.startswith(_HARMLESS) and (not space or space in own or _has_kernel(full, key)):
+                if not key.startswith(_HARMLESS) and (not space or space in own or has_kernel(full, key)):
                     registered.append((f"{full} ({key})" if key else full, library))
             return register(library, *arguments, **more)
 
@@ -414,15 +394,12 @@ def _is_key(value: object) -> bool:
         return False
 
 
-def _has_kernel(operator: str, key: str) -> bool:
+def has_kernel(operator: str, key: str) -> bool:
+    """Return whether torch's dispatcher has a kernel for an operator under a key; False for one that TorchScript alone knows."""
     try:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
     except RuntimeError:
         return False
-
-
-def _registrations() -> int:
-    return len(registered)
 
 
 def _take_back_registrations(count: int) -> None:
@@ -431,17 +408,17 @@ def _take_back_registrations(count: int) -> None:
     del registered[count:]
 
 
-def _newly_registered(before: int, _: int) -> str:
-    return f"kernels of operators that others use: {', '.join(name for name, _ in registered[before:][:5])}"
-
-
 def _of_signals(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     changed = [number for number, was, found in zip(_SIGNALS, before, now, strict=True) if was is not found]
     return f"handlers of signals ({', '.join(getattr(number, 'name', str(number)) for number in changed)})"
 
 
 STATE: dict[str, Flag] = {
-    "affinity": Flag(_affinity, _set_affinity, lambda before, now: f"affinity {sorted(before)} -> {sorted(now)}"),
+    "affinity": Flag(
+        _affinity,
+        lambda cores: os.sched_setaffinity(0, pinned.get("now", cores)),
+        lambda before, now: f"affinity {sorted(before)} -> {sorted(now)}",
+    ),
     "threads' affinity and priority": Flag(_of_threads, _set_threads, _moved),
     "nice": Flag(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda value: os.setpriority(os.PRIO_PROCESS, 0, value)),
     "scheduler": Flag(lambda: os.sched_getscheduler(0), leave),
@@ -454,7 +431,7 @@ STATE: dict[str, Flag] = {
     "open files": Flag(
         files.read, files.write, lambda *_: "open files of the worker, which it closes or puts others in the place of"
     ),
-    "imports": Flag(_imports.read, _imports.write, _imports.said),
+    "imports": Flag(_imports, _set_imports, _of_imports),
     "tracing": Flag(_tracing, _set_tracing, lambda *_: "a trace or profile function"),
     "switch_interval": Flag(sys.getswitchinterval, sys.setswitchinterval),
     # torch's compiler raises it, which harms nobody.
@@ -464,8 +441,13 @@ STATE: dict[str, Flag] = {
     "saved_tensor_hooks": Flag(_saved_tensor_hooks, _set_saved_tensor_hooks, lambda *_: "hooks of all saved tensors"),
     "profiler": Flag(_profiling, _stop_profiling),
     "forward_mode_level": Flag(lambda: torch.autograd.forward_ad._current_level, leave),
-    "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_compiler),
-    "triton": Flag(_triton_settings, _set_triton_settings, _of_triton),
-    "registrations": Flag(_registrations, _take_back_registrations, _newly_registered),
+    "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_settings),
+    "triton": Flag(_triton_settings, _set_triton_settings, functools.partial(_of_settings, prefix=("triton",))),
+    "registrations": Flag(
+        lambda: len(registered),
+        _take_back_registrations,
+        lambda before, _: (
+            f"kernels of operators that others use: {', '.join(name for name, _ in registered[before:][:5])}"
+        ),
+    ),
 }
-"""What is compared, by name."""

@@ -11,35 +11,19 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute import protocol
 from pairbench.execute.garbage import keep_what_is_there
 from pairbench.execute.heartbeat import NOBODY, Heartbeat
-from pairbench.execute.protocol import (
-    BreakDownCase,
-    CaseJob,
-    CompareOutputs,
-    DivergeCase,
-    Ended,
-    FingerprintOutputs,
-    HoldCase,
-    InputsMade,
-    ParentLine,
-    ProfileCase,
-    SaveOutputs,
-    TimeCase,
-    VerifyCase,
-    WorkerConfig,
-    without_baseline,
-)
 from pairbench.execute.worker.calls import make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
-from pairbench.execute.worker.guard import guarded, of_case
+from pairbench.execute.worker.guard import each_entry, guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs, making
 from pairbench.execute.worker.judge.sent import outside_references
 from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import launches, memory
-from pairbench.execute.worker.profile.honest import profiled_otherwise
+from pairbench.execute.worker.profile.memory import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
@@ -52,51 +36,58 @@ from pairbench.execute.worker.verify.case import (
     why_random,
 )
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
-from pairbench.execute.worker.verify.sparing import Held, is_short, sparing_references
+from pairbench.execute.worker.verify.sparing import Held, is_short, less_held
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05
-"""Seconds from which the run is told how long a case's inputs took to make."""
+"""Seconds from which the time to make a case's inputs is reported."""
 _MORE_SEEDS = range(100, 104)
-"""Far from those of verification: of inputs that tell whether small outputs are the same by chance."""
+"""Seeds far from those of verification, for inputs that tell whether small outputs are the same by chance."""
 
 
 def run_stage(
-    job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
+    job: protocol.CaseJob,
+    operator: Operator,
+    config: protocol.WorkerConfig,
+    heartbeat: Heartbeat,
+    line: protocol.ParentLine | None = None,
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
     device, made_s = begin_case(config, job, operator), making.seconds
     match job:
-        case VerifyCase():
+        case protocol.VerifyCase():
             yield from of_case(_verify(job, operator, heartbeat, device, line))
-        case TimeCase():
+        case protocol.TimeCase():
             yield from of_case(time_case(job, operator, config, heartbeat, device, line))
-        case ProfileCase():
+        case protocol.ProfileCase():
             yield from of_case(_profile(job, operator, heartbeat, device))
-        case FingerprintOutputs():
+        case protocol.FingerprintOutputs():
             yield from of_case(fingerprint_outputs(job, operator, heartbeat, device))
-        case SaveOutputs():
+        case protocol.SaveOutputs():
             yield from of_case(save_outputs(job, operator, heartbeat, device))
-        case CompareOutputs():
+        case protocol.CompareOutputs():
             yield from of_case(compare_outputs(job, operator, heartbeat, device))
-        case BreakDownCase():
+        case protocol.BreakDownCase():
             from pairbench.execute.worker.breakdown.passes import break_down
 
             yield from of_case(break_down(job, operator, heartbeat, device))
-        case DivergeCase():
+        case protocol.DivergeCase():
             from pairbench.execute.worker.diverge.lockstep import diverge
 
             yield from of_case(diverge(job, operator, config, heartbeat, device))
-    if isinstance(job, VerifyCase | TimeCase | ProfileCase) and (took_s := making.seconds - made_s) >= _TOLD_S:
-        yield InputsMade(seconds=took_s)
+    if (
+        isinstance(job, protocol.VerifyCase | protocol.TimeCase | protocol.ProfileCase)
+        and (took_s := making.seconds - made_s) >= _TOLD_S
+    ):
+        yield protocol.InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
     release(device)
 
 
-def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
+def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: Operator) -> torch.device:
     """Set the case's precision, forget what was compiled and cached for earlier cases, and return the device."""
     pin_flags(tf32=job.case.tf32(config.settings.tf32))  # also where a suite has changed it as it was loaded
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
@@ -120,9 +111,9 @@ def release(device: torch.device) -> None:
 
 
 def expected_of(
-    job: VerifyCase | HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
+    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Any, None, tuple[Expected, ...]]:
-    """Return the expected outputs of a case for each seed, and yield what became of its automatic impostors; none where nothing can be judged by them."""
+    """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
     references, ended = _references(job, operator, heartbeat, device)
     yield from ended
     if not references:
@@ -132,13 +123,17 @@ def expected_of(
     yield from results
     if let_through := [result.impostor for result in results if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
-        yield Ended(entry=None, status=Status.FAILED, reason=reason)
+        yield protocol.Ended(entry=None, status=Status.FAILED, reason=reason)
         return ()
     return references
 
 
 def _verify(
-    job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device, line: ParentLine | None
+    job: protocol.VerifyCase,
+    operator: Operator,
+    heartbeat: Heartbeat,
+    device: torch.device,
+    line: protocol.ParentLine | None,
 ) -> Iterator[Any]:
     references: tuple[Reference, ...]
     if job.outside and line is not None:
@@ -150,11 +145,11 @@ def _verify(
         return
     held = Held(operator, job.case, device, references, functools.partial(_made, operator, device))
     del references
-    refused: Ended | Verification | None = None
+    refused: protocol.Ended | Verification | None = None
     for index, entry in enumerate(job.entries):
         variant = operator.implementations[entry.implementation]
         if refused is not None and entry.role == "variant":
-            yield from without_baseline((entry,), refused.status, str(refused.reason))
+            yield from protocol.without_baseline((entry,), refused.status, str(refused.reason))
             continue
 
         def step(entry: Entry = entry, variant: Any = variant) -> Verification:
@@ -174,11 +169,6 @@ def _verify(
 
 
 def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> dict[str, Any]:
-    """Return the inputs for a seed of verification.
-
-    Raises:
-        SuiteFaultError: they cannot be made.
-    """
     try:
         inputs = build_inputs(operator, case, device, seed)
     except BaseException as error:  # of the suite's, as in `guarded`
@@ -193,8 +183,8 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
 
 
 def _references(
-    job: VerifyCase | HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> tuple[tuple[Expected, ...], list[Ended]]:
+    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
+) -> tuple[tuple[Expected, ...], list[protocol.Ended]]:
     """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
@@ -212,11 +202,13 @@ def _references(
         if wrong is None:
             return references, []
     # Impostors alone have no entry to end; the end of the case is theirs.
-    return (), without_baseline(job.entries, status, wrong) or [Ended(entry=None, status=status, reason=wrong)]
+    return (), protocol.without_baseline(job.entries, status, wrong) or [
+        protocol.Ended(entry=None, status=status, reason=wrong)
+    ]
 
 
 def _held_or_sparing(operator: Operator, case: Case, device: torch.device) -> tuple[tuple[Expected, ...], str | None]:
-    """Return what is expected for each seed, held if there is room, and why the outputs cannot tell right from wrong, or None."""
+    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None."""
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]
     if not is_short(first[0], device):
@@ -232,24 +224,19 @@ def _held_or_sparing(operator: Operator, case: Case, device: torch.device) -> tu
         references = ()
     first.clear()
     release(device)
-    try:
-        return sparing_references(operator, case, make, bare=False)
-    except BaseException as error:
-        if not is_out_of_memory(error):
-            raise
-    release(device)
-    return sparing_references(operator, case, make, bare=True)
+    return less_held(operator, case, make, bare=False)
 
 
-def _profile(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
+def _profile(
+    job: protocol.ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
+) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     unavailable = launches.unusable() if device.type == "cuda" else None
-    for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> Profile:
-            return _profile_entry(operator, entry, inputs, device, unavailable)
+    def step(entry: Entry) -> Profile:
+        return _profile_entry(operator, entry, inputs, device, unavailable)
 
-        yield guarded(job, index, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def _profile_entry(
@@ -299,11 +286,7 @@ _CONFIG = "torch._dynamo.config"
 
 
 def reset_compiler(*, needed: bool) -> None:
-    """Forget what was compiled for earlier cases, and refuse to fall back to eager when recompiling too often.
-
-    Args:
-        needed: Whether the case is compiled: then the compiler is loaded now, and not by the first call.
-    """
+    """Forget compilations of earlier cases, and fail instead of falling back to eager after too many; if `needed`, load the compiler now."""
     if needed or _CONFIG in sys.modules:
         if _has_compiled():
             torch._dynamo.reset()
@@ -313,7 +296,7 @@ def reset_compiler(*, needed: bool) -> None:
 
 
 def _has_compiled() -> bool:
-    """Return whether anything was compiled since the last time: to forget nothing takes seconds the first time, and a GPU's driver."""
+    """Return whether anything was compiled since the last reset: an idle reset takes seconds the first time, and a GPU's driver."""
     frames = sys.modules.get("torch._dynamo.convert_frame")
     return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 

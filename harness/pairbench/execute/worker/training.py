@@ -1,14 +1,13 @@
 """Calls of an operator with gradients: forward, backward or both, of one implementation, and sentences on what goes wrong.
 
-`fwd` is the forward pass as training runs it, with the graph for a backward. `bwd` is `torch.autograd.grad` over such a graph, which is
-built outside of the clock, and again whenever the inputs have other values, or a call may have overwritten what was saved; it is retained,
-for it is gone through several times.
-`fwd_bwd` is both in one call, after which the graph is let go. Nothing is ever computed by subtraction.
+`fwd` is the forward pass as training runs it, with the graph for a backward. `bwd` is `torch.autograd.grad` over such a graph, which is built outside of the clock, and
+again whenever the inputs have other values or a call may have overwritten what was saved; it is retained, for several passes. `fwd_bwd` is both in one call, after
+which the graph is freed. Nothing is ever computed by subtraction.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,15 +25,14 @@ _NO_BACKWARD = (
     "is not implemented",
     "not differentiable",
 )
-"""How torch says that an operator has no backward."""
+"""Torch's messages for an operator without a backward."""
 _IN_PLACE_ON_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
-"""How torch says that an operator would write to a leaf."""
+"""Torch's message for a write to a leaf."""
 _OVERWRITTEN = "has been modified by an inplace operation"
-"""How torch says that what was saved is not what it was."""
+"""Torch's message for an overwritten saved tensor."""
 
 
 def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a case's inputs implementations are given."""
     return {name: value for name, value in inputs.items() if name != OUTPUT_GRADIENTS}
 
 
@@ -45,16 +43,14 @@ class Training:
     operator: Operator
     function: Callable[..., Any]
     kwargs: dict[str, Any]
-    """The arguments; what is differentiated by is a leaf of this object's own, at the address of the input."""
+    """The arguments; differentiated inputs are leaves of this object's own, at the addresses of the inputs."""
     targets: dict[str, torch.Tensor]
-    """What is differentiated by, by name, among the arguments."""
     output_gradients: dict[str, torch.Tensor]
     watched: list[torch.Tensor]
-    """The inputs that the graph depends on, and that change their values only as they are refilled."""
+    """The inputs that the graph depends on, whose values change only as they are refilled."""
     reset: Callable[[], None]
-    """Puts the call's state back, and restores what a call overwrites."""
     once: bool
-    """Whether a call may overwrite what was saved, so that no graph is gone through twice."""
+    """Whether a call may overwrite what was saved, so that no graph is used twice."""
     _outputs: Any = field(default=None, init=False)
     _versions: list[int] | None = field(default=None, init=False)
 
@@ -69,16 +65,7 @@ class Training:
         *,
         once: bool,
     ) -> "Training":
-        """Make leaves at the addresses of the inputs.
-
-        Args:
-            operator: With a direction.
-            function: The implementation, compiled or not.
-            kwargs: Its arguments.
-            inputs: Of the case, which the gradients of the outputs are among.
-            reset: Puts its state back, and restores what a call overwrites.
-            once: Whether a call may overwrite what was saved.
-        """
+        """Make leaves at the addresses of the inputs, which the gradients of the outputs are among."""
         named = named_tensors(kwargs)
         own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
         found = named_tensors(own)
@@ -94,7 +81,6 @@ class Training:
         )
 
     def run(self) -> Any:
-        """Compute what the direction says."""
         match self.operator.direction:
             case "bwd":
                 return self._differentiate(self._outputs, retain=True)
@@ -106,24 +92,19 @@ class Training:
         return self._forward()
 
     def build(self) -> None:
-        """Build the graph that backward goes through."""
         self._outputs = None  # its memory may be needed
         self._versions = [tensor._version for tensor in self.watched]
         self._outputs = self._forward()
 
     @property
     def stale(self) -> bool:
-        """Return whether backward would go through a graph of other values than those in place, or through one that may be overwritten."""
+        """Whether backward would go through a graph of other values than those in place, or through one that may be overwritten."""
         if self.operator.direction != "bwd":
             return False
         return self.once or bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
 
     def ready(self, build: Callable[[], Any] | None = None) -> None:
-        """Do what comes before each call, outside of the clock: put its state back, and build the graph where it is stale.
-
-        Args:
-            build: Builds it in another way, as a replay does.
-        """
+        """Restore the call's state, and build the graph where it is stale, with `build` in a replay."""
         self.reset()
         if self.stale:
             (build or self.build)()
@@ -201,11 +182,7 @@ class Training:
         return None
 
     def check(self, outputs: Any) -> None:
-        """Check what a call returned.
-
-        Raises:
-            DeclarationError: it differentiates itself, returns nothing that could be differentiated, or has no gradient of an input.
-        """
+        """Raise a DeclarationError if a call differentiates itself, returns nothing that could be differentiated, or has no gradient of an input."""
         if why := self._own_backward():
             raise DeclarationError(why)
         if self.operator.direction == "fwd":
@@ -238,38 +215,19 @@ class Training:
         return total
 
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
-        """Capture the call as a CUDA graph, with leaves of its own: nodes remember the stream in which they were made.
-
-        A backward is captured over a forward that was captured before it, whose replay writes what was saved at the same addresses; that
-        replay comes before the backward's, outside of the clock, as building the graph does.
-
-        Raises:
-            CaptureError: it cannot be captured.
-        """
-        again = self._afresh()
+        """Capture the call as a CUDA graph with leaves of its own, as nodes remember their stream; a backward over a captured forward, whose replay comes before it, outside of the clock."""
+        own = _own_leaves(self.kwargs, list(self.targets.values()))
+        found = named_tensors(own)
+        again = replace(self, kwargs=own, targets={name: found[name] for name in self.targets})
         if self.operator.direction != "bwd":
             return capture(again.run, shared_pool, before=self.reset)
         return capture_behind(
             again.build, again.run, shared_pool, reset=self.reset, ready=again.ready, again=self.capture
         )
 
-    def _afresh(self) -> "Training":
-        own = _own_leaves(self.kwargs, list(self.targets.values()))
-        found = named_tensors(own)
-        return Training(
-            operator=self.operator,
-            function=self.function,
-            kwargs=own,
-            targets={name: found[name] for name in self.targets},
-            output_gradients=self.output_gradients,
-            watched=self.watched,
-            reset=self.reset,
-            once=self.once,
-        )
-
 
 def accumulated(inputs: dict[str, Any]) -> str:
-    """Return what is to be added to a reason where calls left a gradient in `.grad` of an input; else nothing."""
+    """Return an addition to a reason where calls left a gradient in `.grad` of an input; else nothing."""
     for name, tensor in named_tensors(inputs).items():
         if tensor.is_leaf and tensor.grad is not None:
             return (
@@ -281,13 +239,13 @@ def accumulated(inputs: dict[str, Any]) -> str:
 
 def _own_leaves(tree: dict[str, Any], targets: list[torch.Tensor]) -> dict[str, Any]:
     """Return a tree with leaves of its own in the place of some tensors, at the same addresses; all other tensors are shared."""
-    own = {id(target): _own_leaf(target) for target in targets}
+    own = {
+        id(target): torch.nn.Parameter(target.detach())
+        if isinstance(target, torch.nn.Parameter)
+        else target.detach().requires_grad_()
+        for target in targets
+    }
     learn = {
         name: value for name, value in tree.items() if any(id(one) in own for one in named_tensors(value).values())
     }
     return {**tree, **with_replaced(learn, own)}
-
-
-def _own_leaf(target: torch.Tensor) -> torch.Tensor:
-    leaf = target.detach()
-    return torch.nn.Parameter(leaf) if isinstance(target, torch.nn.Parameter) else leaf.requires_grad_()

@@ -1,7 +1,4 @@
-"""Outputs as trees of tensors: walk, copy, compare to the bit.
-
-A tree is a tensor, a module, or a dict, list or tuple of trees; anything else is a leaf that is passed through. Inputs are read by `input_trees`.
-"""
+"""Outputs as trees of tensors: walk, copy, compare to the bit. A tree is a tensor, a module, or a dict, list or tuple of trees; anything else is a leaf."""
 
 import copy
 import re
@@ -11,7 +8,7 @@ from typing import Any
 import torch
 
 _SMALL_PART = 0.05
-"""So that a copy leaves room for what the calls themselves need."""
+"""Part of the free memory for copies, so that calls have room."""
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -29,7 +26,6 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
-    """Return the tensors of a tree."""
     return [leaf for _, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
@@ -38,7 +34,6 @@ def map_tensors(
     change: Callable[[torch.Tensor], torch.Tensor],
     change_module: Callable[[torch.nn.Module], torch.nn.Module],
 ) -> Any:
-    """Return the tree with every tensor and module replaced."""
     if isinstance(tree, dict):
         return {key: map_tensors(value, change, change_module) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -57,16 +52,21 @@ def copy_tree(tree: Any) -> Any:
 def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor that has its strides, gaps included."""
     # clone() would make a sliced tensor dense, and an implementation that is slow or wrong on strides would be missed.
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    if tensor.numel() == 0 or extent == tensor.numel():
+    length = extent(tensor)
+    if tensor.numel() == 0 or length == tensor.numel():
         result = tensor.detach().clone()
     else:
-        result = torch.zeros(extent, dtype=tensor.dtype, device=tensor.device).as_strided(tensor.shape, tensor.stride())
+        result = torch.zeros(length, dtype=tensor.dtype, device=tensor.device).as_strided(tensor.shape, tensor.stride())
         if 0 not in tensor.stride():
             result.copy_(tensor.detach())
         else:  # an expanded tensor: elements share memory, so write the distinct ones only
             distinct(result).copy_(distinct(tensor.detach()))
     return result.requires_grad_(tensor.requires_grad)
+
+
+def extent(tensor: torch.Tensor) -> int:
+    """Return the number of elements from a tensor's first to its last one in memory, gaps included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def distinct(tensor: torch.Tensor) -> torch.Tensor:
@@ -82,12 +82,7 @@ def has_room(tree: Any, *, copies: int = 1) -> bool:
 
 
 def about_changed_inputs(names: Sequence[str], when: str = "") -> str:
-    """Return what is said of an implementation that writes to inputs.
-
-    Args:
-        names: The inputs.
-        when: Words on when it does so, with a space before them; none where it does so in any call.
-    """
+    """Return a sentence on an implementation that writes to inputs; `when` is put into it, with a space before."""
     roots = tuple(dict.fromkeys(re.split(r"[.\[]", name, maxsplit=1)[0] for name in names))
     return (
         f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: declare consumes={roots!r} if its caller may lose "

@@ -1,9 +1,8 @@
-"""What a worker measures and judges with: bound before any suite is loaded, and watched from then on.
+"""The functions that a worker measures and judges with: bound before any suite is loaded, and watched from then on.
 
-A suite is code like any other and may replace whatever it can reach, `torch.cuda.Event.elapsed_time` or pairbench's own `judge`
-among it. A clock that was replaced would change the time of every implementation in the process, so timers call what is
-bound here, and a process in which anything watched has changed is given up: what did it fails by name, and nothing else of that
-process is believed. This is no sandbox: native code, or a change that is taken back before anybody looks, is not seen.
+A suite may replace whatever it can reach, `torch.cuda.Event.elapsed_time` or pairbench's own `judge` among it. So timers call the functions bound here, and a process
+in which anything watched has changed is given up: its author fails by name, and nothing else of that process is believed. This is no sandbox: native code, or a
+change that is taken back before the next look, is not seen.
 """
 
 import _thread
@@ -25,8 +24,7 @@ import numpy as np
 import torch
 
 from pairbench.execute.protocol import CaseJob
-from pairbench.execute.worker.frozen import Frozen, words
-from pairbench.execute.worker.genuine import is_genuine
+from pairbench.execute.worker.frozen import Frozen, is_genuine, words
 from pairbench.execute.worker.left_at_work import native_threads, processes
 from pairbench.execute.worker.process_state import notice_registrations
 from pairbench.model.operator import Operator
@@ -48,7 +46,7 @@ _CLASSES: tuple[tuple[str, type], ...] = (
     ("torch.nn.Module", torch.nn.Module),
     ("torch.Tensor", torch.Tensor),
 )
-"""Classes of torch that all implementations share, by the names under which users know them. What our modules use of others is found there."""
+"""Classes of torch that all implementations share, by the names under which users know them."""
 _MODULES = (builtins, np.random, torch, torch.cuda, torch.nn.functional, torch.testing)
 
 
@@ -58,11 +56,7 @@ _CHANGES_A_GPU = re.compile(
 
 
 def _refuse_changes_of_gpus() -> None:
-    """Put in the place of each of `pynvml`'s functions that change a GPU's clocks, limits or modes one that raises a PermissionError.
-
-    With the rights of an administrator an implementation could raise the clocks for itself, or lower them for the others. What changes
-    them in a process of its own, `nvidia-smi`, say, is not kept from it.
-    """
+    """Replace each function of `pynvml` that changes a GPU's clocks, limits or modes by one that raises a PermissionError; a process of its own, as `nvidia-smi`, is not refused."""
     with contextlib.suppress(ImportError):  # without the package a suite cannot call it either
         import pynvml
 
@@ -88,18 +82,14 @@ _STARTERS = tuple(
     for name in names
     if hasattr(module, name)  # which of them there are depends on Python's version
 )
-"""What starts Python's threads, whoever is asked to."""
 
 
 class _Thread:
-    """A thread that a suite has started and that has not ended."""
-
     def __init__(self, place: str, name: str) -> None:
         self.place = place
-        """The line of the suite that started it."""
+        """The suite's line that started it."""
         self.name = name
         self.ident: int | None = None
-        """Its identity; None until it runs."""
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Run the function that the suite starts a thread with; the thread is in `_threads` until it returns."""
@@ -114,7 +104,7 @@ _threads = set[_Thread]()
 
 
 def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that starts threads, so that threads which a suite starts are put into `_threads`."""
+    """Wrap a function that starts threads, so that a suite's threads are put into `_threads`."""
 
     def start_noticed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         place = _place_of_suite(sys._getframe(1))
@@ -134,10 +124,10 @@ def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _place_of_suite(frame: FrameType | None) -> str | None:
-    """Return the line of a suite that starts a thread, given the frame of who asks for it, or None where a library does.
+    """Return the line of a suite that starts a thread, given the frame of the caller, or None where a library starts it.
 
-    The nearest frame outside of Python's own library decides: a suite that compiles a function stands above torch, whose threads are not
-    the suite's. Code without a file is nobody's but the suite's, and so is what a thread of the suite starts by Python's library alone.
+    The nearest frame outside of Python's own library decides: a suite that compiles a function stands above torch, whose threads are not the suite's. Code without a
+    file is the suite's, and so is a thread that a thread of the suite starts by Python's library alone.
     """
     while frame is not None:
         if _is_of_suite(frame) or (origin := _origin(frame.f_code.co_filename)) is None:
@@ -171,7 +161,7 @@ def _notice_threads() -> None:
 
 
 def _registers_for_suite(frame: FrameType | None) -> str | None:
-    """Return the line of a suite that registers a kernel, given the frame of who asks the dispatcher, or None where a library does."""
+    """Return the line of a suite that registers a kernel, given the frame of the dispatcher's caller, or None where a library does."""
     while frame is not None and frame.f_code.co_filename.startswith(_TO_REGISTER):
         frame = frame.f_back
     return _place_of_suite(frame)
@@ -180,20 +170,18 @@ def _registers_for_suite(frame: FrameType | None) -> str | None:
 _TO_REGISTER = tuple(
     str(Path(str(torch.__file__)).parent / name) for name in ("library.py", "_library", "_ops.py", "_compile.py")
 )
-"""Code of torch that registers what others ask it to."""
+"""Code of torch that registers kernels for others."""
 
 
 _notice_threads()
 notice_registrations(_registers_for_suite)
 _refuse_changes_of_gpus()
 watch = Frozen()
-"""What is frozen in this process. A worker imports this module before it loads a suite."""
+"""The frozen values of this process. A worker imports this module before it loads a suite."""
 _declared = dict[Path, Frozen]()
-"""What suites declare, by their file."""
 _of_suite = list[Frozen]()
 """The element of `_declared` whose suite has a case under way; empty where none has."""
 _tampered = list[str]()
-"""The names of what was found replaced in this process."""
 
 
 def _hold() -> None:
@@ -210,7 +198,7 @@ def _hold() -> None:
 
 
 def see_own_modules() -> None:
-    """Freeze those of pairbench's own modules that were loaded since this was last asked, and Triton's way to run a kernel."""
+    """Freeze the modules of pairbench that were loaded since the last call, and Triton's way to run a kernel."""
     watch.hold_own_modules()
     if (triton := sys.modules.get("triton.runtime.jit")) is not None and hasattr(triton, "JITFunction"):
         watch.hold_class("triton.JITFunction", triton.JITFunction)
@@ -220,14 +208,14 @@ _hold()
 
 
 def freeze_suite(path: Path, operators: Iterable[Operator]) -> None:
-    """Freeze what a suite declares, before any of its variants is called."""
+    """Freeze a suite's declarations, before any of its variants is called."""
     _declared[path] = Frozen()
     for operator in operators:
         _declared[path].hold_operator(operator)
 
 
 def begin_case(job: CaseJob, operator: Operator) -> None:
-    """Freeze a case with its copy of the declared operator, and what was loaded to measure it, before any variant is called."""
+    """Freeze a case with its copy of the operator, and the modules that measure it, before any variant is called."""
     see_own_modules()
     frozen = _declared.setdefault(job.path, Frozen())
     if frozen.changed():  # by a variant of another suite
@@ -238,7 +226,7 @@ def begin_case(job: CaseJob, operator: Operator) -> None:
 
 
 def replaced() -> str | None:
-    """Return a sentence about what the code that ran last has replaced, and put that back; None where nothing was."""
+    """Return a sentence about what the last code to run has replaced, and restore that; None where nothing was."""
     if not (names := [name for frozen in (watch, *_of_suite) for name in frozen.changed()]):
         return None
     for frozen in (watch, *_of_suite):
@@ -250,7 +238,7 @@ def replaced() -> str | None:
 
 
 def tampered() -> bool:
-    """Return whether anything was replaced in this process: it was put back, and yet the process is given up."""
+    """Return whether anything was replaced in this process, which is given up although it was restored."""
     return bool(_tampered)
 
 
@@ -264,14 +252,10 @@ _WAIT_FOR_A_PROCESS = {
 
 
 def left_running(*, thorough: bool = True) -> str | None:
-    """Return a sentence about what a suite has left behind that runs, although no call is under way, or None.
+    """Return a sentence about a suite's thread or process that runs although no call is under way, or None; running processes are killed.
 
-    It would take processors, or the interpreter's lock, from whatever is timed next, now or when it wakes up. A thread of Python that waits for a
-    process of its own to end is left alone: it wakes up when nothing is timed any more. So is what sleeps of native threads and of processes,
-    for libraries keep pools of them. Processes that run are killed.
-
-    Args:
-        thorough: Look at native threads, too, which takes 20 us.
+    It would take processors, or the interpreter's lock, from the next timed call. Threads that wait for a process to end, and sleeping native threads and processes, as
+    in libraries' pools, are left alone. `thorough` includes native threads, which takes 20 us.
     """
     began = perf_counter()
     while words := _left_behind() or processes.at_work() or (native_threads.at_work() if thorough else None):
@@ -304,7 +288,7 @@ def _left_behind() -> str | None:
 
 
 def _is_of_suite(frame: FrameType) -> bool:
-    """Return whether code that runs is a suite's: it is in one of its modules, or in nobody's file, whatever it says."""
+    """Return whether running code is a suite's: in one of its modules, or under the name of a library's file that does not hold it."""
     if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
         return True
     return _origin(frame.f_code.co_filename) is not None and not is_genuine(frame.f_code)

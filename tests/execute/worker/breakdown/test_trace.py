@@ -3,8 +3,17 @@
 import pytest
 
 from pairbench.execute.worker.breakdown.passes import busy_ns, idle_of
-from pairbench.execute.worker.breakdown.trace import TraceError, module_of, operators_of, read_windows
-from pairbench.execute.worker.breakdown.work_items import graph_launches, labelled, pieces, spots_by_span, waits
+from pairbench.execute.worker.breakdown.trace import (
+    graph_launches,
+    labelled,
+    module_of,
+    operators_of,
+    pieces,
+    read_windows,
+    spots_by_span,
+    waits,
+)
+from pairbench.execute.worker.profile.trace import TraceError
 from tests.execute.traces import Trace
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from pairbench.execute.worker.profile import launches
-from pairbench.execute.worker.profile.launches import _TraceError, count_events, count_launches, split_events
+from pairbench.execute.worker.profile.launches import count_events, count_launches, split_events
+from pairbench.execute.worker.profile.trace import TraceError
 
 Event = dict[str, Any]
 
@@ -101,19 +102,19 @@ def test_a_lost_sentinel_makes_a_trace_incomplete(lost: int) -> None:
     trace = Trace().call("add").sentinel()
     places = [index for index, event in enumerate(trace.events) if "spin_kernel" in str(event.get("name"))]
     del trace.events[places[lost]]
-    with pytest.raises(_TraceError, match="1 of 2 sentinel kernels are in the profiler's trace"):
+    with pytest.raises(TraceError, match="1 of 2 sentinel kernels are in the profiler's trace"):
         counts(trace, 1)
 
 
 def test_a_lost_launch_of_a_sentinel_makes_a_trace_incomplete() -> None:
     trace = Trace().call("add").sentinel()
     del trace.events[1]
-    with pytest.raises(_TraceError, match="the launch of a sentinel kernel is not in the profiler's trace"):
+    with pytest.raises(TraceError, match="the launch of a sentinel kernel is not in the profiler's trace"):
         counts(trace, 1)
 
 
 def test_a_lost_call_makes_a_trace_incomplete() -> None:
-    with pytest.raises(_TraceError, match="2 of the harness's own 3 synchronisations are in the profiler's trace"):
+    with pytest.raises(TraceError, match="2 of the harness's own 3 synchronisations are in the profiler's trace"):
         counts(Trace().call("add").sentinel(), 2)
 
 
@@ -127,9 +128,9 @@ def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
 
 
 def test_an_empty_trace_is_not_a_call_that_launches_nothing() -> None:
-    with pytest.raises(_TraceError, match="0 of 2 sentinel kernels"):
+    with pytest.raises(TraceError, match="0 of 2 sentinel kernels"):
         split_events([], (1,))
-    with pytest.raises(_TraceError, match="2 of 3 sentinel kernels"):
+    with pytest.raises(TraceError, match="2 of 3 sentinel kernels"):
         split_events(Trace().call().sentinel().events, (1, 2))
 
 
@@ -206,7 +207,7 @@ def test_another_kernel_of_the_same_number_is_not_linear(monkeypatch: pytest.Mon
 
 def test_an_incomplete_trace_is_unreliable(monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(run: object, groups: object) -> Any:
-        raise _TraceError("1 of 2 sentinel kernels are in the profiler's trace")
+        raise TraceError("1 of 2 sentinel kernels are in the profiler's trace")
 
     monkeypatch.setattr(launches, "_trace", lost)
     found = count_launches(lambda: None)

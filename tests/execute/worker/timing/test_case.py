@@ -11,7 +11,7 @@ import torch
 from pairbench import Operator, Variant
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
-from pairbench.execute.worker.timing import measure, new_values, recheck, rights, values
+from pairbench.execute.worker.timing import measure, new_values, recheck, values
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
@@ -84,7 +84,7 @@ def test_where_memory_is_short_outputs_are_judged_as_they_are(
     heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch, remembers: bool
 ) -> None:
     kept = dict[int, torch.Tensor]()
-    for module in (measure, new_values, recheck, rights, values):
+    for module in (measure, new_values, recheck, values):
         monkeypatch.setattr(module, "has_room", lambda *_, **__: False)
     timed, *ended = results(lambda x: kept.setdefault(0, x + 1) if remembers else x + 1, heartbeat)[::-1]
     assert isinstance(timed, TimedRound)
@@ -97,8 +97,8 @@ def test_memory_that_runs_out_as_it_is_judged_is_charged_to_nobody(
     def no_room(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(rights, "judge", no_room)
-    monkeypatch.setattr(rights, "clearly_right", no_room)
+    monkeypatch.setattr(recheck, "judge", no_room)
+    monkeypatch.setattr(recheck, "clearly_right", no_room)
     found = results(lambda x: x + 1, heartbeat)
     ended = {one.entry: (one.status, one.reason) for one in found if isinstance(one, Ended)}
     assert ended and {status for status, _ in ended.values()} == {Status.SKIPPED}

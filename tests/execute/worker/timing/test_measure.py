@@ -10,7 +10,7 @@ import pytest
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.timing import measure, throttling
+from pairbench.execute.worker.timing import measure, telemetry
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import Watch
@@ -121,7 +121,7 @@ def test_a_baseline_alone_is_timed_too(take: Callable[..., TimedRound]) -> None:
 def test_a_throttled_block_is_measured_again_and_labelled(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttling, "_READING_S", 0.0)
+    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
     # The first reading is before the first block; of the blocks, the 3rd and 4th throttle.
     throttles = itertools.chain([False, False, False, True, True], itertools.repeat(False))
     found = take(timed(baseline=lambda: 100, a=lambda: 50), throttles)
@@ -133,7 +133,7 @@ def test_a_throttled_block_is_measured_again_and_labelled(
 def test_all_blocks_since_the_last_reading_are_labelled(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttling, "_READING_S", 0.01)
+    monkeypatch.setattr(telemetry, "_READING_S", 0.01)
     clock = {"now_ns": 0}
     monkeypatch.setattr(trusted, "perf_counter_ns", lambda: clock["now_ns"])
 
@@ -151,7 +151,7 @@ def test_a_device_that_throttles_throughout_is_measured_once(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To leave everything out would leave nothing."""
-    monkeypatch.setattr(throttling, "_READING_S", 0.0)
+    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
 
     def slow() -> float:
         time.sleep(0.001)
@@ -164,7 +164,7 @@ def test_a_device_that_throttles_throughout_is_measured_once(
 def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttling, "_READING_S", 0.0)
+    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
 
     def slow() -> float:
         time.sleep(0.003)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.worker.timing import persisting
+from pairbench.execute.worker.timing import timers
 
 
 class FakeRuntime:
@@ -30,9 +30,9 @@ def test_only_lines_that_may_be_there_are_given_back(
     monkeypatch: pytest.MonkeyPatch, limit: int, error: int, resets: int
 ) -> None:
     runtime = FakeRuntime(limit, error)
-    monkeypatch.setattr(persisting, "_runtime", lambda: (runtime, None))
-    assert persisting.reset() is bool(resets)
-    assert runtime.resets == resets and persisting.missing() is None
+    monkeypatch.setattr(timers, "_runtime", lambda: (runtime, None))
+    assert timers.reset_persisting() is bool(resets)
+    assert runtime.resets == resets and timers.persisting_missing() is None
 
 
 def test_without_a_runtime_nothing_happens_and_the_reason_is_known(
@@ -40,11 +40,11 @@ def test_without_a_runtime_nothing_happens_and_the_reason_is_known(
 ) -> None:
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r-xp 0000 00:00 0    /usr/lib/libc.so.6\n")
-    found = persisting.open_runtime(maps)
+    found = timers.open_runtime(maps)
     assert found == (None, "no libcudart is loaded")
-    monkeypatch.setattr(persisting, "_runtime", lambda: found)
-    assert persisting.reset() is False and persisting.missing() == "no libcudart is loaded"
-    assert "cannot be read" in str(persisting.open_runtime(tmp_path / "none")[1])
+    monkeypatch.setattr(timers, "_runtime", lambda: found)
+    assert timers.reset_persisting() is False and timers.persisting_missing() == "no libcudart is loaded"
+    assert "cannot be read" in str(timers.open_runtime(tmp_path / "none")[1])
 
 
 def test_a_runtime_without_the_call_is_named(tmp_path: Path) -> None:
@@ -56,5 +56,5 @@ def test_a_runtime_without_the_call_is_named(tmp_path: Path) -> None:
     )
     (tmp_path / "libcudart.so.1").symlink_to(library)
     maps.write_text(f"7f00-7f01 r-xp 0000 00:00 0    {tmp_path}/libcudart.so.1\n")
-    runtime, why = persisting.open_runtime(maps)
+    runtime, why = timers.open_runtime(maps)
     assert runtime is None and str(why).endswith("has no cudaDeviceGetLimit")

@@ -6,15 +6,15 @@ import threading
 import pytest
 import torch
 
-from pairbench.execute.worker.timing import pinning
-from pairbench.execute.worker.timing.pinning import on_one_core
+from pairbench.execute.worker.timing import ready
+from pairbench.execute.worker.timing.ready import on_one_core
 
 GPU = torch.device("cuda")
 
 
 @pytest.fixture(autouse=True)
 def _any_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "_FEWEST_CORES", 1)
+    monkeypatch.setattr(ready, "_FEWEST_CORES", 1)
 
 
 def test_for_a_gpu_it_is_the_core_where_the_thread_is_and_only_for_the_time() -> None:
@@ -61,7 +61,7 @@ def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_on_few_cores_nothing_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "_FEWEST_CORES", 4096)
+    monkeypatch.setattr(ready, "_FEWEST_CORES", 4096)
     before = os.sched_getaffinity(0)
     with on_one_core(GPU):
         assert os.sched_getaffinity(0) == before

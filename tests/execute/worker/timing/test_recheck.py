@@ -12,7 +12,7 @@ from pairbench.execute.worker.graphs import Replay
 from pairbench.execute.worker.timing import recheck
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.new_values import Again
-from pairbench.execute.worker.timing.rights import Rights
+from pairbench.execute.worker.timing.recheck import Rights
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry

@@ -1,6 +1,7 @@
 """What NVML says, in words; NVML itself is a stand-in that answers from a list."""
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,8 +52,9 @@ class FakeNvml(Nvml):
     def performance_state(self) -> int | None:
         return 2
 
-    def compute_processes(self) -> list[int] | None:
-        return [os.getpid(), 4242]
+    def _read(self, name: str, *arguments: Any) -> Any:
+        assert name == "nvmlDeviceGetComputeRunningProcesses"
+        return [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=4242)]
 
 
 def test_a_recorder_sums_up() -> None:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.timing import throttling
-from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
-from pairbench.execute.worker.timing.throttling import Throttling
+from pairbench.execute.worker.timing import telemetry
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, Throttling
 from pairbench.model.outcome import TimedRound
 from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, timed
 
@@ -31,7 +30,7 @@ class Nvml(TelemetryRecorder):
 
 @pytest.fixture(autouse=True)
 def always_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttling, "_READING_S", 0.0)
+    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
 
 
 @pytest.fixture

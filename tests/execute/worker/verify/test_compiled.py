@@ -7,7 +7,7 @@ import torch
 import torch._dynamo.utils
 
 from pairbench.execute.worker.stages import reset_compiler
-from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
+from pairbench.execute.worker.verify.case import compilations, forget_compilations
 from pairbench.model.outcome import Compilation
 
 

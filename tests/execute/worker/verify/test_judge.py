@@ -13,7 +13,7 @@ from torch.testing._comparison import default_tolerances
 
 from pairbench.execute.worker.verify import distance as module
 from pairbench.execute.worker.verify.distance import output_spacing, resolve_tolerance
-from pairbench.execute.worker.verify.judge import clear_where_drawn, judge, worst
+from pairbench.execute.worker.verify.judge import OutputVerdict, clear_where_drawn, judge, worst
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import EXACT, Tolerance
 
@@ -331,8 +331,11 @@ def test_the_worst_of_several() -> None:
             margin=margin,
         )
 
-    found = worst([made(0.5, 3.0, 0.1), made(0.2, 1.0, 0.2), made(0.9, None, 0.3)])
-    assert (found.margin, found.rtol, found.max_abs_error, found.oracle_ratio) == (0.2, 0.2, 3.0, 3.0)
+    found = worst(
+        OutputVerdict(mismatch=None, correctness=item)
+        for item in (None, made(0.5, 3.0, 0.1), made(0.2, 1.0, 0.2), made(0.9, None, 0.3))
+    )
+    assert found and (found.margin, found.rtol, found.max_abs_error, found.oracle_ratio) == (0.2, 0.2, 3.0, 3.0)
     assert found.mean_abs_error is None
 
 

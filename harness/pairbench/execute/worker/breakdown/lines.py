@@ -1,8 +1,4 @@
-"""The lines of code that copy, cast and wait: each such operator as it is dispatched, with the frame that called it.
-
-In a pass of its own, untimed and without the profiler, whose own stacks cost far more and are no better. What is
-dispatched does not depend on the device, so a wait for a GPU shows on a CPU too.
-"""
+"""The lines of code that copy, cast and wait: each such operator as it is dispatched, with the frame that called it, in an untimed pass of its own."""
 
 import contextlib
 import linecache
@@ -29,7 +25,6 @@ COPIES = frozenset(
         *("index_copy_", "index_put_", "scatter_", "select_scatter", "masked_scatter_"),
     )
 )
-"""Operators that only move data."""
 
 WAITS = frozenset(
     f"aten::{name}"
@@ -38,25 +33,21 @@ WAITS = frozenset(
 """Operators whose result the host has to see before it can go on."""
 
 _MASKS = ("aten::index", "aten::index_put_")
-"""Operators that wait if they are given a mask, for its true elements have to be counted."""
+"""Operators that wait if an index is a mask, whose true elements have to be counted."""
 
 
 _CALLERS = 16
-"""Most callers of a function that are shown one by one; with more, only the line inside the function is."""
+"""Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLine:
-    """A line of code that was running."""
-
     code: CodeType
     line: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sighting:
-    """One dispatch of an operator of interest."""
-
     op: str
     what: str
     detail: str
@@ -72,7 +63,7 @@ class Sightings(TransparentMode):
     """Records copies, casts and waits that are dispatched while it is active, each with its module."""
 
     state: frozenset[int]
-    """Addresses of the storages of the operator's state: writes into them are cache writes."""
+    """Storage addresses of the operator's state: writes into them are cache writes."""
     skipped: tuple[str, ...]
     """Prefixes of file names whose lines are never reported: ours, torch's, a compiler's."""
     sightings: list[Sighting] = field(default_factory=list)
@@ -82,11 +73,9 @@ class Sightings(TransparentMode):
         super().__init__()
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Note that a module runs."""
         self.stack.append(name)
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Note that the module has returned."""
         self.stack.pop()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -99,7 +88,6 @@ class Sightings(TransparentMode):
         return outputs
 
     def note(self, op: str, what: str, detail: str, n_bytes: int = 0) -> None:
-        """Record one copy, cast or wait with the line that did it."""
         module = self.stack[-1] if self.stack else ""
         at, caller = _calling_lines(self.skipped)
         seen = Sighting(op=op, what=what, detail=detail, at=at, caller=caller, module=module, bytes=n_bytes)
@@ -124,7 +112,6 @@ class Sightings(TransparentMode):
 
 
 def _source(name: str, args: Any) -> torch.Tensor | None:
-    """Return the tensor that an operator reads, where it is one."""
     position = {"aten::copy_": 1, "aten::index_copy_": 3, "aten::index_put_": 2, "aten::scatter_": 3}.get(name, 0)
     source = args[position] if len(args) > position else None
     return source if isinstance(source, torch.Tensor) else None
@@ -149,7 +136,7 @@ def see(
 
 @contextlib.contextmanager
 def _explicit_waits(mode: Sightings) -> Iterator[None]:
-    """Note waits that are no operators, where there is a GPU to wait for."""
+    """Note calls of `synchronize`, which are no operators."""
     if not torch.cuda.is_initialized():
         yield
         return
@@ -162,11 +149,7 @@ def _explicit_waits(mode: Sightings) -> Iterator[None]:
         return noted
 
     with contextlib.ExitStack() as stack:
-        for owner, label in (
-            (torch.cuda, "torch.cuda"),
-            (torch.cuda.Stream, "Stream"),
-            (torch.cuda.Event, "Event"),
-        ):
+        for owner, label in ((torch.cuda, "torch.cuda"), (torch.cuda.Stream, "Stream"), (torch.cuda.Event, "Event")):
             stack.enter_context(patch.object(owner, "synchronize", noting(owner.synchronize, f"{label}.synchronize")))
         yield
 
@@ -188,15 +171,7 @@ def _line_of(frame: FrameType) -> CodeLine:
 
 
 def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[SourceLine, ...], list[int]]:
-    """Add sightings up by line; those in a function that several lines call by the line of the call, too.
-
-    Args:
-        sightings: in order.
-        folder: of the suite.
-
-    Returns:
-        The lines, and for each sighting the index of its line.
-    """
+    """Add sightings up by line, and by caller where several lines call one function; return the lines, and for each sighting the index of its line."""
     lines = [(seen.what, seen.op, seen.detail, seen.at) for seen in sightings]
     callers: dict[Any, set[CodeLine | None]] = {}
     for line, seen in zip(lines, sightings, strict=True):
@@ -233,7 +208,7 @@ def _spot(group: list[Sighting], caller: CodeLine | None, folder: Path) -> Sourc
 
 
 def _shown(file: Path, folder: Path) -> str:
-    """Return a file's name without where a checkout or an environment lies on this machine."""
+    """Return a file's name without the folder of the checkout or the environment."""
     if file.is_relative_to(folder):
         return str(file.relative_to(folder))
     parts = file.parts

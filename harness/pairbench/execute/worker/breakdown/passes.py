@@ -1,9 +1,7 @@
 """Where one call spends its time: the profiler's trace of it, its modules, and the lines that copy, cast and wait.
 
-It runs in a worker that never times. Three passes, since each would disturb the others: one whose trace shows which
-module and operator launched what; on a GPU one whose trace has nothing but the call, for times and for gaps (in mode graph that of the
-replay); one that sees every dispatched operator with its line. Their results are joined by order: the n-th kernel
-of a name is the n-th kernel of that name in the other trace.
+Three passes, since each would disturb the others: one whose trace shows which module and operator launched each kernel; on a GPU one that records the call
+alone, for times and gaps; one that sees every dispatched operator with its line. The n-th kernel of a name in one trace is the n-th of that name in the other.
 """
 
 import os
@@ -19,24 +17,28 @@ from torch.profiler import ProfilerActivity, record_function
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.execute.worker.breakdown.lines import gather, see
-from pairbench.execute.worker.breakdown.trace import MODULE, WINDOW, Activity, TraceError, Window, read_windows
-from pairbench.execute.worker.breakdown.work_items import (
+from pairbench.execute.worker.breakdown.trace import (
+    MODULE,
+    WINDOW,
+    Activity,
+    Window,
     graph_launches,
     host_work,
     labelled,
     pieces,
+    read_windows,
     spots_by_span,
     waits,
 )
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.graphs import CaptureError, Replay
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.input_trees import restore
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.profile import launches
-from pairbench.execute.worker.profile.trace import raw_trace, run_sentinel
+from pairbench.execute.worker.profile.trace import TraceError, raw_trace, run_sentinel
 from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
@@ -44,38 +46,33 @@ from pairbench.model.plan import Entry
 
 _SHORT_S = 0.1
 _CALLS = 5
-"""Calls to record where one takes less than `_SHORT_S`: the times of a single short call say little."""
+"""Calls to record where one takes less than `_SHORT_S`."""
 
 
 def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
-    """Yield the breakdown of each entry."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     unusable = launches.unusable() if device.type == "cuda" else None
-    for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> Breakdown | Ended:
-            if unusable:
-                return Ended(entry=entry, status=Status.FAILED, reason=unusable)
-            variant = operator.implementations[entry.implementation]
-            if why := why_invalid(variant, inputs):
-                return Ended(entry=entry, status=Status.SKIPPED, reason=why)
-            try:
-                call = make_call(operator, variant, entry.mode, inputs)
-            except CaptureError as error:
-                reason = f"cannot be captured as a CUDA graph: {error}"
-                return Ended(entry=entry, status=Status.SKIPPED, reason=reason)
-            return _Subject(job, call, device).breakdown(entry)
+    def step(entry: Entry) -> Breakdown | Ended:
+        if unusable:
+            return Ended(entry=entry, status=Status.FAILED, reason=unusable)
+        variant = operator.implementations[entry.implementation]
+        if why := why_invalid(variant, inputs):
+            return Ended(entry=entry, status=Status.SKIPPED, reason=why)
+        try:
+            call = make_call(operator, variant, entry.mode, inputs)
+        except CaptureError as error:
+            reason = f"cannot be captured as a CUDA graph: {error}"
+            return Ended(entry=entry, status=Status.SKIPPED, reason=reason)
+        return _Subject(job, call, device).breakdown(entry)
 
-        yield guarded(job, index, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 _Recorded = tuple[Window, float]
-"""A recorded call, and how long it took by the host's clock, in ns."""
 
 
 class _Subject:
-    """One call, with what every pass over it needs."""
-
     def __init__(self, job: BreakDownCase, call: Call, device: torch.device) -> None:
         self._job = job
         self._call = call
@@ -85,23 +82,27 @@ class _Subject:
         self._marks = _Marks()
 
     def breakdown(self, entry: Entry) -> Breakdown:
-        """Go through the passes and put together what they found."""
         self._warm()
         seconds = self._warm()  # how often to record, and nothing else
         calls = _CALLS if seconds < _SHORT_S else 1
-        on_gpu = self._device.type == "cuda"
+        on_gpu, replayed = self._device.type == "cuda", isinstance(self._call.run, Replay)
         with watching(self._names, self._marks):
-            recorded = self._record(self._eager, 1 if on_gpu else calls, self._marked_file())
-        modules = self._modules(len(recorded))
+            recorded = self._record(self._eager, 1 if on_gpu else calls, None if replayed else self._job.trace)
+        modules = tuple(
+            ModuleCalls(name=name, class_name=self._marks.classes[name], calls=count // len(recorded))
+            for name, count in self._marks.calls.items()
+        )
         self._restore()
-        sightings = see(self._eager, self._names, self._state(), skipped=_compiled())
+        folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
+        compiled = tuple(folder for folder in folders if folder)  # where compilers write code
+        sightings = see(self._eager, self._names, self._state(), skipped=compiled)
         spots, spot_indices = gather(sightings, self._job.path.parent)
         marked, whole_ns = quickest = min(recorded, key=_length)
         spot_of = spots_by_span(marked, [seen.op for seen in sightings], spot_indices)
         work_items = list(host_work(marked, spot_of))
         notes = []
         if on_gpu:
-            recorded = self._record(self._call.run, calls, self._clean_file())
+            recorded = self._record(self._call.run, calls, self._job.trace if replayed else None)
             quickest = min(recorded, key=_length)
             work_items = list(labelled(quickest[0], marked, spot_of))
             whole_ns = busy_ns(quickest[0].activities)
@@ -135,13 +136,11 @@ class _Subject:
         return {name: self._call.kwargs[name] for name in self._call.operator.state}
 
     def _restore(self) -> None:
-        """Put the state back to what the case declares, and do what comes before each call."""
         restore(self._state(), {name: self._call.shared[name] for name in self._call.operator.state})
         self._call.reset()
         synchronize(self._device)
 
     def _record(self, run: Callable[[], Any], calls: int, keep: Path | None) -> list[_Recorded]:
-        """Record some calls."""
         on_gpu = self._device.type == "cuda"
         activities = (ProfilerActivity.CPU, ProfilerActivity.CUDA) if on_gpu else (ProfilerActivity.CPU,)
         clocks_ns: list[float] = []
@@ -166,29 +165,14 @@ class _Subject:
             raise RuntimeError(f"the profiler's trace is not complete: {error}; run it again") from error
         return list(zip(windows, clocks_ns, strict=True))
 
-    def _marked_file(self) -> Path | None:
-        return None if isinstance(self._call.run, Replay) else self._job.trace
-
-    def _clean_file(self) -> Path | None:
-        return self._job.trace if isinstance(self._call.run, Replay) else None
-
-    def _modules(self, calls: int) -> tuple[ModuleCalls, ...]:
-        return tuple(
-            ModuleCalls(name=name, class_name=self._marks.classes[name], calls=count // calls)
-            for name, count in self._marks.calls.items()
-        )
-
 
 class _Marks:
-    """Puts a mark into the trace around every call of a module, and counts them."""
-
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.classes: dict[str, str] = {}
         self._open: list[Any] = []
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Begin the mark of a module's call."""
         self.calls[name] += 1
         self.classes[name] = type(module).__name__
         mark = record_function(f"{MODULE}{name}")
@@ -196,29 +180,22 @@ class _Marks:
         self._open.append(mark)
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """End the mark of that module's call."""
         self._open.pop().__exit__(None, None, None)
 
 
 def _length(recorded: _Recorded) -> float:
-    """Return how long a call took on the device, or on the host where there is none."""
+    """Return how long a call took on the device in ns, or on the host where there is no device."""
     window, clock_ns = recorded
     ends = [activity.end for activity in window.activities]
     return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
 
 
-def _compiled() -> tuple[str, ...]:
-    """Return the folders that compilers write their code into."""
-    folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
-    return tuple(folder for folder in folders if folder)
-
-
 _CLOCKS_NS = 5_000.0
-"""How far the host's and the device's times in a trace may be apart, in ns."""
+"""How far the clocks of host and device in a trace may differ, in ns."""
 
 
 def busy_ns(activities: list[Activity]) -> float:
-    """Return how long at least one of some activities was running."""
+    """Return for how long at least one of some activities was running, in ns."""
     total = end = 0.0
     for activity in sorted(activities, key=lambda item: item.start):
         total += max(0.0, activity.end - max(activity.start, end))
@@ -227,11 +204,7 @@ def busy_ns(activities: list[Activity]) -> float:
 
 
 def idle_of(window: Window) -> Idle | None:
-    """Return what the device did from the first to the last activity of a call; None where there was none.
-
-    The time before the first one is left out: it is there because the device is waited for before each recorded call, and a
-    caller who goes on without waiting never has it.
-    """
+    """Return how long the device idled between the first and last activity of a call; None without activities."""
     activities = sorted(window.activities, key=lambda item: item.start)
     if not activities:
         return None

@@ -1,27 +1,36 @@
-"""Reads a raw trace: which host call was inside which, and what launched each of the device's activities. Events in, values out."""
+"""Reads a raw trace (the nesting of host calls, the launch of each device activity) and adds calls up by module, operator, kernel and line. Events in, values out."""
 
 import bisect
-from collections import defaultdict
-from collections.abc import Iterable
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbench.execute.worker.profile.trace import DEVICE_ACTIVITIES, HOST_CALLS, SENTINEL_KERNEL, SYNCHRONISATION
+import torch
+
+from pairbench.execute.worker.breakdown.lines import COPIES, WAITS
+from pairbench.execute.worker.process_state import has_kernel
+from pairbench.execute.worker.profile.launches import GRAPH_LAUNCHES
+from pairbench.execute.worker.profile.trace import (
+    DEVICE_ACTIVITIES,
+    HOST_CALLS,
+    SENTINEL_KERNEL,
+    SYNCHRONISATION,
+    TraceError,
+)
+from pairbench.model.breakdown import DeviceWait, WorkTotal
 
 WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"
-"""Prefix of the mark that stands for one call of a module; the module's name follows."""
+"""Prefix of the mark around one call of a module, before the module's name."""
 
 _MARKS = ("user_annotation",)
 
 
-class TraceError(Exception):
-    """A trace is not complete."""
-
-
 @dataclass(kw_only=True)
 class Span:
-    """One thing that the host did, from `start` to `end` in ns of the trace's clock."""
+    """One host call, from `start` to `end` in ns of the trace's clock."""
 
     category: str
     name: str
@@ -30,20 +39,19 @@ class Span:
     correlation: Any = None
     parent: "Span | None" = None
     inside_ns: float = 0.0
-    """Time that the spans directly inside take, in ns."""
+    """Time in ns of the spans directly inside."""
 
     @property
     def own_ns(self) -> float:
-        """The time in ns that no span inside accounts for."""
+        """The time in ns that no inner span accounts for."""
         return max(0.0, self.end - self.start - self.inside_ns)
 
     @property
     def is_op(self) -> bool:
-        """Whether the span is an operator."""
         return self.category == "cpu_op"
 
     def path(self) -> "list[Span]":
-        """Return what it was inside of, the outermost first, itself included."""
+        """Return the enclosing spans, the outermost first, and this one last."""
         spans: list[Span] = []
         span: Span | None = self
         while span is not None:
@@ -54,42 +62,33 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """A kernel, a copy or a fill on the device, from `start` to `end` in ns of the trace's clock."""
+    """A kernel, copy or fill on the device, from `start` to `end` in ns of the trace's clock."""
 
     category: str
     name: str
     start: float
     end: float
     launch: Span | None
-    """The host's call that launched it; None where the trace does not have it."""
 
     @property
     def ns(self) -> float:
-        """How long the activity took, in ns."""
         return self.end - self.start
 
 
 @dataclass(kw_only=True)
 class Window:
-    """One call of the implementation."""
-
     span: Span
     spans: list[Span] = field(default_factory=list)
-    """Everything that the host did during the call, in the order of beginning, the window itself first."""
+    """The host's spans during the call, by their beginning, the window itself first."""
     activities: list[Activity] = field(default_factory=list)
-    """Everything that the call launched on the device, in the order of launching."""
+    """The activities that the call launched, in the order of their launches."""
 
     def waits(self) -> list[Span]:
-        """Return the host's waits for the device."""
         return [span for span in self.spans if span.category in HOST_CALLS and span.name.endswith(SYNCHRONISATION)]
 
 
 def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int = 0) -> list[Window]:
-    """Return the calls in a trace.
-
-    Raises:
-        TraceError: a call's mark, or a kernel that is known to have run, is not there.
-    """
+    """Return the calls in a trace; raise a TraceError where the mark of a call, or a sentinel kernel, is missing."""
     complete = [event for event in events if event.get("ph") == "X"]
     threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for event in complete:
@@ -112,7 +111,7 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
 
 
 def _whole_threads(threads: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-    """Put what CUDA records under another number for a thread than torch does to the thread that makes the calls."""
+    """Join the CUDA calls of the calling thread, which CUDA records under another thread number than torch, to that thread."""
     calling = next((thread for thread in threads if any(event["name"] == WINDOW for event in thread)), None)
     whole = []
     for thread in threads:
@@ -129,7 +128,6 @@ def _nest(
     launches: dict[Any, tuple[Span, Window | None]],
     by_operator: dict[Any, tuple[Span, Window | None]],
 ) -> None:
-    """Put the events of one thread inside one another."""
     stack: list[Span] = []
     window: Window | None = None
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
@@ -169,7 +167,6 @@ def _assign(
     launches: dict[Any, tuple[Span, Window | None]],
     by_operator: dict[Any, tuple[Span, Window | None]],
 ) -> None:
-    """Give every activity of the device to the window that launched it."""
     starts = [window.span.start for window in windows]
     for event in device:
         if SENTINEL_KERNEL in event["name"]:
@@ -203,5 +200,108 @@ def module_of(path: Iterable[Span]) -> str:
 
 
 def operators_of(path: Iterable[Span]) -> tuple[str, ...]:
-    """Return the operators on a path, without their namespace if it is ATen's."""
+    """Return the operators on a path; the namespace `aten` is left out."""
     return tuple(span.name.removeprefix("aten::") for span in path if span.is_op)
+
+
+_Key = tuple[str, tuple[str, ...], str | None, int | None, bool]
+"""Module, operators, kernel, index of the line, and whether these are known."""
+
+WorkItem = tuple[_Key, float, bool]
+"""The key of a piece of work, its time in ns, and whether the host launched it by itself."""
+
+
+def spots_by_span(window: Window, seen: list[str], indices: list[int]) -> dict[int, int]:
+    """Return the line's index of each span (by `id`) whose operator was seen: the n-th dispatch is the n-th seen, if their numbers agree."""
+    dispatched: dict[str, list[Span]] = defaultdict(list)
+    for span in window.spans:
+        if span.is_op and (span.name in COPIES or span.name in WAITS) and _is_dispatched(span):
+            dispatched[span.name].append(span)
+    spots: dict[str, list[int]] = defaultdict(list)
+    for op, index in zip(seen, indices, strict=True):
+        spots[op].append(index)
+    return {
+        id(span): index
+        for op, spans in dispatched.items()
+        if len(spans) == len(spots[op])
+        for span, index in zip(spans, spots[op], strict=True)
+    }
+
+
+def _is_dispatched(span: Span) -> bool:
+    """Return whether a dispatch mode sees this operator: all operators around it are compositions."""
+    outer = [one.name for one in span.path()[:-1] if one.is_op]
+    # An operator in one of the same name is what an overload that is a composition comes down to.
+    return all(_is_composite(name) and name != above for name, above in zip(outer, ["", *outer], strict=False))
+
+
+@functools.cache
+def _is_composite(name: str) -> bool:
+    if "::" not in name:  # a compiler's mark around its own work
+        return True
+    schemas = torch._C._jit_get_schemas_for_operator(name)
+    overloads = [f"{name}.{schema.overload_name}".removesuffix(".") for schema in schemas]
+    return any(has_kernel(overload, "CompositeImplicitAutograd") for overload in overloads)
+
+
+def host_work(window: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
+    for span in window.spans:
+        path = span.path()
+        yield _key(path, None, spot_of), span.own_ns, False
+
+
+def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
+    """Yield the device's activities of a call; the n-th of a name has the labels of the n-th of that name in the marked trace."""
+    labels: dict[str, list[Activity]] = defaultdict(list)
+    for activity in marked.activities:
+        labels[activity.name].append(activity)
+    turns: Counter[str] = Counter()
+    graphs = _graphs(window)
+    for activity in window.activities:
+        same, turn = labels[activity.name], turns[activity.name]
+        turns[activity.name] += 1
+        same_activity = same[turn] if turn < len(same) else None
+        launched = activity.category == "kernel" and id(activity.launch) not in graphs
+        if same_activity is None or same_activity.launch is None:
+            yield ("", (), activity.name, None, False), activity.ns, launched
+        else:
+            yield _key(same_activity.launch.path(), activity.name, spot_of), activity.ns, launched
+
+
+def _graphs(window: Window) -> set[int]:
+    launches = [activity.launch for activity in window.activities if activity.launch is not None]
+    return {id(launch) for launch in launches if launch.name.startswith(GRAPH_LAUNCHES)}
+
+
+def graph_launches(window: Window) -> int:
+    return len(_graphs(window))
+
+
+def _key(path: list[Span], kernel: str | None, spot_of: dict[int, int]) -> _Key:
+    spot = next((spot_of[id(span)] for span in path if id(span) in spot_of), None)
+    return module_of(path), operators_of(path), kernel, spot, True
+
+
+def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
+    sums: dict[_Key, list[float]] = {}
+    for key, ns, launched in work_items:
+        total = sums.setdefault(key, [0, 0, 0.0])
+        total[0] += bool(key[1] or key[2])  # the time between operators is no operator
+        total[1] += launched
+        total[2] += ns
+    return tuple(
+        WorkTotal(
+            module=module, ops=ops, kernel=kernel, spot=spot, known=known, count=int(count), launches=int(alone), ns=ns
+        )
+        for (module, ops, kernel, spot, known), (count, alone, ns) in sums.items()
+    )
+
+
+def waits(window: Window, spot_of: dict[int, int]) -> tuple[DeviceWait, ...]:
+    counts: Counter[tuple[str, _Key]] = Counter()
+    for span in window.waits():
+        counts[span.name, _key(span.path(), None, spot_of)] += 1
+    return tuple(
+        DeviceWait(name=name, module=key[0], ops=key[1], spot=key[3], count=count)
+        for (name, key), count in counts.items()
+    )

@@ -1,14 +1,13 @@
-"""What this machine can measure: each capability tried for real, with what to do about the missing ones."""
+"""The capabilities of this machine: each tried for real, with advice on the missing ones."""
 
 import importlib.util
-import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
 from pairbench.execute.isolation import what_holds
+from pairbench.execute.worker.describe.probe import read_governor
 from pairbench.execute.worker.devices import torch_device
 from pairbench.execute.worker.graphs import capture
 from pairbench.execute.worker.profile.launches import unusable
@@ -17,10 +16,10 @@ from pairbench.model.environment import Device, Finding
 
 
 def diagnose(device: Device) -> Iterator[Finding]:
-    """Yield a finding for each thing that measuring on a device depends on."""
     yield from _triton(device)
     yield _compiler()
-    yield _isolation()
+    kept, detail = what_holds()
+    yield Finding(name="Isolation", state="ok" if kept else "limited", detail=detail)
     if device.kind == "cuda":
         yield from _gpu(device)
     else:
@@ -55,16 +54,9 @@ def _compiler() -> Finding:
     )
 
 
-def _isolation() -> Finding:
-    kept, detail = what_holds()
-    return Finding(name="Isolation", state="ok" if kept else "limited", detail=detail)
-
-
 def _governor() -> Finding:
-    file = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    try:
-        governor = file.read_text().strip()
-    except OSError:
+    governor = read_governor()
+    if governor is None:
         return Finding(
             name="CPU clock", state="limited", detail="the governor cannot be read; clocks may move while measuring"
         )
@@ -104,13 +96,12 @@ def _gpu(device: Device) -> Iterator[Finding]:
         f", throttling: {', '.join(throttle_names(reasons))}" if reasons and throttle_names(reasons) else ""
     )
     yield Finding(name="NVML", state="ok", detail=now)
-    processes = nvml.compute_processes()
-    others = [pid for pid in processes or [] if pid != os.getpid()]
+    others = nvml.foreign_processes()
     yield Finding(
         name="Foreign processes",
-        state="unknown" if processes is None else "limited" if others else "ok",
+        state="unknown" if others is None else "limited" if others else "ok",
         detail="NVML does not tell"
-        if processes is None
+        if others is None
         else f"{len(others)} compute on this GPU: {others}"
         if others
         else "none on this GPU",

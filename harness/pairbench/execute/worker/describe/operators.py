@@ -1,9 +1,12 @@
-"""What a suite declares, as values that can leave the worker: names, cases, hashes, costs."""
+"""The declarations of a suite as values that can leave the worker: names, cases, hashes, costs."""
 
+import ast
 import functools
 import hashlib
 import inspect
+import linecache
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,76 +15,133 @@ from typing import Any
 import torch
 
 from pairbench.errors import SuiteError
-from pairbench.execute.worker.describe.code_text import code_text
 from pairbench.execute.worker.faults import message_of
 from pairbench.model.case import Case
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.suite.load import place_in_suite
-from pairbench.suite.modules import NAMESPACE, file_of
+from pairbench.suite.modules import NAMESPACE, STATEMENTS, file_of
+
+
+@functools.cache  # a helper is reached from every variant that uses it
+def code_text(value: Any) -> str:
+    """Return the source of a function or class as a syntax tree without positions and docstrings; its bytecode where there is no source."""
+    try:
+        node = _found(value)
+    except (SyntaxError, ValueError):
+        node = None
+    if node is None:  # defined in a shell, or by exec
+        code = getattr(value, "__code__", None)
+        return f"{value.__qualname__} {code.co_code.hex() if code else ''}"
+    tree = node if isinstance(node, ast.Lambda) else ast.Module(body=[node], type_ignores=[])
+    # As Python 3.12 writes it, whichever Python this is: a newer one must not begin new series.
+    if sys.version_info >= (3, 13):
+        return ast.dump(tree, show_empty=True)
+    return ast.dump(tree)
+
+
+def _found(value: Any) -> ast.stmt | ast.Lambda | None:
+    if inspect.isclass(value):
+        module = sys.modules.get(value.__module__)
+        file = getattr(module, "__file__", None)
+        return _definitions(_read(file, vars(module))).classes.get(value.__qualname__) if file else None
+    code = value.__code__
+    source = _read(code.co_filename, value.__globals__)
+    if value.__name__ != "<lambda>":
+        return _definitions(source).functions.get((code.co_firstlineno, code.co_name))
+    # Several may begin on a line; which it is, its end tells.
+    end = max((line, column) for _, line, _, column in code.co_positions() if line and column)
+    several = [node for node in _lambdas(source) if node.lineno == code.co_firstlineno]
+    return min(several, key=lambda node: (node.body.end_lineno, node.body.end_col_offset) != end, default=None)
+
+
+def _read(file: str, namespace: dict[str, Any]) -> str:
+    return "".join(linecache.getlines(file, namespace))
+
+
+_parsed = functools.cache(ast.parse)
+
+
+@functools.cache
+def _lambdas(source: str) -> list[ast.Lambda]:
+    return [node for node in ast.walk(_parsed(source)) if isinstance(node, ast.Lambda)]
+
+
+class _Definitions(ast.NodeVisitor):
+    """The definitions of a file. To read them once is many times faster than to ask `inspect` for every function."""
+
+    def __init__(self, source: str) -> None:
+        self.functions: dict[tuple[int, str], ast.stmt] = {}
+        """By the line of the definition or its first decorator, and the name."""
+        self.classes: dict[str, ast.stmt] = {}
+        self._scope: list[str] = []
+        self.visit(_parsed(source))
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for field in STATEMENTS:  # expressions define nothing
+            for inner in getattr(node, field, ()):
+                self.visit(inner)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.classes.setdefault(".".join([*self._scope, node.name]), node)
+        self._define(node, node.name)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        self.functions[first, node.name] = node
+        self._define(node, node.name, "<locals>")
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (the name that ast calls)
+
+    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, *scope: str) -> None:
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        if "type_params" not in node._fields:  # Python 3.11 and older
+            known: Any = node
+            known.type_params, known._fields = [], (*node._fields, "type_params")
+        self._scope += scope
+        self.generic_visit(node)
+        del self._scope[-len(scope) :]
+
+
+_definitions = functools.cache(_Definitions)
 
 
 def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) -> OperatorDescription:
-    """Return the description of an operator.
+    """Return the description of an operator; where one of its functions fails, as its cost on a case, raise a SuiteError."""
 
-    Args:
-        suite: The name of the suite in records.
-        path: The suite's file.
-        operator: As loaded from it.
-        deep: Whether the description has a `code_digest`.
+    def described(name: str, variant: Variant) -> ImplementationDescription:
+        return ImplementationDescription(
+            name=name, needs=variant.needs, hash=next(digests), builds_on=variant.builds_on, consumes=variant.consumes
+        )
 
-    Raises:
-        SuiteError: it cannot be described: its cost function fails on a case, say.
-    """
     try:
-        return _described(suite, path, operator, deep=deep)
+        definition_hash, *hashes = hashes_of(path, operator)
+        digests = iter(hashes)
+        return OperatorDescription(
+            suite=suite,
+            path=str(path),
+            name=operator.name,
+            summary=(inspect.getdoc(operator.baseline.function) or "").partition("\n")[0],
+            source=operator.source,
+            definition_hash=definition_hash,
+            implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
+            impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
+            cases=operator.cases,
+            costs={case.key: cost for case in operator.cases if (cost := _cost(path, operator, case))},
+            claims=operator.claims,
+            code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
+        )
     except SuiteError:
         raise
-    except BaseException as error:  # what a suite's own classes raise where their attributes are read, say
+    except BaseException as error:  # of the suite's own classes where their attributes are read, say
         raise SuiteError(
             f"{place_in_suite(path, error)}: operator {operator.name!r} cannot be described: {type(error).__name__}: {message_of(error)}"
         ) from error
 
 
-def _described(suite: str, path: Path, operator: Operator, *, deep: bool) -> OperatorDescription:
-    definition_hash, *hashes = hashes_of(path, operator)
-    digests = iter(hashes)
-
-    def described(name: str, variant: Variant) -> ImplementationDescription:
-        return ImplementationDescription(
-            name=name,
-            needs=variant.needs,
-            hash=next(digests),
-            builds_on=variant.builds_on,
-            consumes=variant.consumes,
-        )
-
-    return OperatorDescription(
-        suite=suite,
-        path=str(path),
-        name=operator.name,
-        summary=(inspect.getdoc(operator.baseline.function) or "").partition("\n")[0],
-        source=operator.source,
-        definition_hash=definition_hash,
-        implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
-        impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
-        cases=operator.cases,
-        costs={case.key: cost for case in operator.cases if (cost := _cost(path, operator, case))},
-        claims=operator.claims,
-        code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
-    )
-
-
 def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
-    """Return what `OperatorDescription.hashes` has of an operator that was just loaded: what its functions refer to may change once they run.
-
-    Args:
-        path: The suite's file.
-        operator: As loaded from it.
-
-    Returns:
-        The hash of the definition, then those of the implementations and of the impostors, in the order of declaration.
-    """
+    """Return the hash of the definition, then of each implementation and impostor, of an operator whose functions have not run: running may change them."""
     source = functools.partial(_source, path.resolve())
     definition = [
         operator.name,
@@ -90,39 +150,29 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
         repr(operator.tolerance),
         operator.constants,
         operator.state,
-        *_reset_text(operator, source),
-        *_gradients_text(operator),
     ]
+    # Declarations that older definitions lack add nothing where they are absent, so that hashes stay.
+    if operator.reset:
+        definition.append("reset" if operator.reset is True else f"reset {source(operator.reset)}")
+    if operator.gradients:
+        definition.append(f"gradients {operator.gradients} {operator.gradient_tolerance!r}")
     variants = (*operator.implementations.values(), *operator.impostors.values())
     parts = (
-        [source(one.function), source(one.prepare) if one.prepare else "", *_consumes_text(one)] for one in variants
+        [
+            source(one.function),
+            source(one.prepare) if one.prepare else "",
+            *([f"consumes {sorted(one.consumes)}"] if one.consumes else []),
+        ]
+        for one in variants
     )
     return (_digest(definition), *map(_digest, parts))
 
 
-def _consumes_text(variant: Variant) -> list[str]:
-    """Return what `consumes` adds to an implementation: nothing where it is not declared, as in all before there was one."""
-    return [f"consumes {sorted(variant.consumes)}"] if variant.consumes else []
-
-
 def _functions(operator: Operator) -> list[Callable[..., Any]]:
-    """Return everything of a suite that is called for one of its operators."""
     variants = [*operator.implementations.values(), *operator.impostors.values()]
     own = [operator.inputs, operator.oracle, operator.cost, operator.reset]
     called = [*own, *(function for one in variants for function in (one.function, one.prepare, one.valid))]
     return [function for function in called if callable(function)]
-
-
-def _reset_text(operator: Operator, source: Callable[[Callable[..., Any]], str]) -> list[str]:
-    """Return what `reset` adds to a definition: nothing where it is not declared, as in all definitions before there was one."""
-    if operator.reset is True:
-        return ["reset"]
-    return [f"reset {source(operator.reset)}"] if operator.reset else []
-
-
-def _gradients_text(operator: Operator) -> list[str]:
-    """Return what `gradients` adds to a definition: nothing where there are none."""
-    return [f"gradients {operator.gradients} {operator.gradient_tolerance!r}"] if operator.gradients else []
 
 
 def _cost(path: Path, operator: Operator, case: Case) -> tuple[float, float] | None:
@@ -164,17 +214,16 @@ _CONSTANTS = bool | int | float | str | bytes | tuple | list | dict | set | froz
 
 
 class _Code:
-    """What a function consists of, as far as it stands in the suite's own file, in helpers or in files beside them."""
+    """The code of a function and of all that it reaches in the suite's own file, in helpers or in files beside them."""
 
     def __init__(self, suite: Path, *, deep: bool) -> None:
         self._suite = suite
         self._deep = deep
-        """Whether methods of classes are followed. Hashes leave them out: with them, every hash would change and every series begin anew."""
+        """Whether methods of classes are followed; in hashes they are not, or every series would begin anew."""
         self.texts: dict[str, str] = {}
         """The code of each function and class and the value of each constant, by module and name."""
 
     def collect(self, value: Any, name: str = "") -> None:
-        """Add a value that goes by a name, and all that it reaches."""
         if isinstance(value, functools.partial):
             self.texts[f"partial {name}"] = self._constant([value.args, value.keywords], name)
             self.collect(value.func, name)
@@ -230,13 +279,13 @@ class _Code:
         return str(getattr(value, "__qualname__", type(value).__qualname__))
 
     def _key(self, key: Any) -> str:
-        """Return a dictionary's key as text; a class of the suites' is told by its module's plain name."""
+        """Return a dictionary's key as text; classes of suites have their module's plain name."""
         if inspect.isclass(key) and key.__module__.startswith(f"{NAMESPACE}."):
             return f"<class '{self._module(key)}.{key.__qualname__}'>"
         return repr(key)
 
     def _module(self, value: Any) -> str:
-        """Return the module's plain name, "" for the suite itself: hashes are the same in every checkout and every folder."""
+        """Return the module's plain name, "" for the suite itself: hashes are the same in every checkout and folder."""
         module = str(getattr(value, "__module__", ""))
         if not module.startswith(f"{NAMESPACE}."):
             return module
@@ -245,19 +294,19 @@ class _Code:
 
 
 def _function_of(member: Any) -> types.FunctionType | None:
-    """Return the function behind a member of a class; None where there is none of a suite's own."""
+    """Return the function behind a member of a class; None for a library's."""
     member = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", None) or member)
     return member if isinstance(member, types.FunctionType) and file_of(member.__module__) is not None else None
 
 
 def _is_helper(module: Any, user: types.FunctionType) -> bool:
-    """Return whether something is a module of helpers: loaded like a suite, or a file beside the user's."""
+    """Return whether a value is a module of helpers: loaded like a suite, or a file beside the user's."""
     file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
     return file is not None and (file_of(module.__name__) is not None or _is_beside(file, user))
 
 
 def _is_own(reached: Any, user: types.FunctionType) -> bool:
-    """Return whether something comes from the suites' files, rather than from a library."""
+    """Return whether a value comes from the suites' files, rather than from a library."""
     if isinstance(reached, types.ModuleType):
         return False
     if isinstance(reached, functools.partial):

@@ -1,4 +1,4 @@
-"""Reads the device, the driver, the versions and the settings into an `Environment`, inside a worker."""
+"""Reads the device, the driver, the versions and the settings into an `Environment`."""
 
 import functools
 import os
@@ -15,28 +15,29 @@ import torch
 
 from pairbench.execute.worker.devices import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
-from pairbench.execute.worker.timing import persisting
 from pairbench.execute.worker.timing.telemetry import open_nvml
-from pairbench.execute.worker.timing.timers import TIMING_METHOD, CudaTimer, HostTimer, Timer
+from pairbench.execute.worker.timing.timers import TIMING_METHOD, CudaTimer, HostTimer, Timer, persisting_missing
 from pairbench.model.environment import Device, Environment
 
 _PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
 _KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
-"""Noted only where they are installed: an environment without them is the one it always was."""
+"""Recorded only where installed, so that other environments stay as they were."""
 
 
 def probe(device: Device, *, ceilings: bool = True) -> Environment:
-    """Return the environment of a device, with its measured ceilings if they are asked for."""
     gpu = device.kind == "cuda"
     nvml, missing = open_nvml(device.uuid)
     cudnn = torch.backends.cudnn.version() if gpu else None
     observed: dict[str, Any] = {"ceilings": measure_ceilings(torch_device(device)) if ceilings else {}}
     if gpu:
         observed["nvml"] = missing or "available"
-        observed["persisting_l2_reset"] = persisting.missing() or "available"
-        observed["foreign_processes"] = _foreign(nvml.compute_processes()) if nvml else None
+        observed["persisting_l2_reset"] = persisting_missing() or "available"
+        observed["foreign_processes"] = nvml.foreign_processes() if nvml else None
         if device.beside:
-            observed["foreign_processes_beside"] = {item.selector: _on(item) for item in device.beside}
+            observed["foreign_processes_beside"] = {
+                item.selector: beside.foreign_processes() if (beside := open_nvml(item.uuid)[0]) else None
+                for item in device.beside
+            }
     rest: dict[str, Any] = {
         "flags": read_flags(),
         "variables": read_variables(),
@@ -48,7 +49,7 @@ def probe(device: Device, *, ceilings: bool = True) -> Environment:
     if gpu:
         rest["gpu"] = {"timing_method": TIMING_METHOD, **_gpu_facts(), **(nvml.facts() if nvml else {})}
     else:
-        rest["governor"] = _governor()
+        rest["governor"] = read_governor()
     return Environment(
         device=device,
         driver=_driver() if gpu else None,
@@ -73,15 +74,6 @@ def _gpu_facts() -> dict[str, Any]:
     }
 
 
-def _on(device: Device) -> list[int] | None:
-    nvml, _ = open_nvml(device.uuid)
-    return _foreign(nvml.compute_processes()) if nvml else None
-
-
-def _foreign(processes: list[int] | None) -> list[int] | None:
-    return None if processes is None else [pid for pid in processes if pid != os.getpid()]
-
-
 def _driver() -> str | None:
     try:
         import pynvml
@@ -92,7 +84,7 @@ def _driver() -> str | None:
         return None
 
 
-def _governor() -> str | None:
+def read_governor() -> str | None:
     try:
         return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:

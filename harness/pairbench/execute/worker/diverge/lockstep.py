@@ -1,11 +1,13 @@
 """Baseline and variant in lockstep: the outputs of modules of one name, compared call by call.
 
-All outputs at once may be far more than the memory there is. So they are compared a stretch at a time: the float64
-oracle, the baseline and the variant run in this order, and of the first two only this stretch's outputs are kept.
+All outputs at once may exceed memory. So they are compared a stretch at a time: the float64 oracle, the baseline and the variant run in this order, and of the
+first two only this stretch's outputs are kept.
 """
 
+import contextlib
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,63 +17,125 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import DivergeCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.diverge.gap import Tensors, error_of, gap_of, incomparable, is_worse, size_of, tensors_of
 from pairbench.execute.worker.faults import explain
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.input_trees import copy_inputs, restore, upcast_inputs
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
-from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.trees import copy_tree, leaves
+from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
 from pairbench.execute.worker.verify.judge import dtype_name, judge
 from pairbench.model.divergence import Divergence, Gap, Layer, NoDivergence
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
+Tensors = list[tuple[str, torch.Tensor]]
+
+
+def tensors_of(tree: Any) -> Tensors:
+    return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def size_of(tensors: Tensors) -> tuple[int, int]:
+    return sum(leaf.numel() for _, leaf in tensors), sum(leaf.numel() * leaf.element_size() for _, leaf in tensors)
+
+
+def incomparable(mine: Tensors, theirs: Tensors) -> str | None:
+    """Return why a variant's tensors cannot be compared with the baseline's, or None."""
+    if [path for path, _ in mine] != [path for path, _ in theirs]:
+        return f"{len(mine)} tensors, the baseline's has {len(theirs)}"
+    if not mine:
+        return "no tensor"
+    for (path, value), (_, expected) in zip(mine, theirs, strict=True):
+        if value.shape != expected.shape:
+            where = f" {path}" if path else ""
+            return f"shape{where} {list(value.shape)}, the baseline's is {list(expected.shape)}"
+    return None
+
+
+def gap_of(operator: Operator, mine: Tensors, theirs: Tensors, truth: Tensors | None = None) -> Gap:
+    """Return the distance of comparable tensors to the baseline's, by the rule for outputs; of two precisions the lower one's tolerance holds."""
+    count, outside, largest, square, reference, within = 0, 0, 0.0, 0.0, 0.0, True
+    exact = [leaf for _, leaf in truth] if truth and not incomparable(truth, theirs) else [None] * len(mine)
+    for (_, value), (_, expected), oracle in zip(mine, theirs, exact, strict=True):
+        if not expected.numel():
+            continue
+        coarse = expected.to(value.dtype) if _eps(value) > _eps(expected) else expected
+        tolerance = operator.tolerance_for(dtype_name(coarse))
+        beyond = find_beyond(value, expected, oracle, resolve_tolerance(coarse, tolerance))
+        apart = distance(value, expected)
+        within &= not beyond.wrong
+        if tolerance.rel_l2 is not None:
+            within &= math.sqrt(apart.sum_square) <= tolerance.rel_l2 * math.sqrt(apart.sum_square_reference)
+        count, outside = count + value.numel(), outside + beyond.count
+        largest = max(largest, apart.max_abs)
+        square, reference = square + apart.sum_square, reference + apart.sum_square_reference
+    return Gap(
+        max_abs=largest,
+        rel_l2=math.sqrt(square / reference) if reference else None,
+        beyond=outside / max(1, count),
+        within=within,
+    )
+
+
+def error_of(mine: Tensors, truth: Tensors) -> float | None:
+    """Return the relative L2 error against an oracle; None where the tensors cannot be compared."""
+    if incomparable(mine, truth):
+        return None
+    distances = [distance(value, exact) for (_, value), (_, exact) in zip(mine, truth, strict=True) if exact.numel()]
+    reference = sum(item.sum_square_reference for item in distances)
+    return math.sqrt(sum(item.sum_square for item in distances) / reference) if reference else None
+
+
+def is_worse(
+    operator: Operator, baseline: float | None, variant: float | None, outputs: Iterable[tuple[str, torch.Tensor]]
+) -> bool:
+    """Return whether a variant's error is clearly larger than the baseline's: the oracle rule, for a whole output."""
+    if baseline is None or variant is None:
+        return False
+    spacings = (max(_eps(leaf), operator.tolerance_for(dtype_name(leaf)).spacing) for _, leaf in outputs)
+    return variant > 2 * baseline + max(spacings, default=0.0) / 2
+
+
+def _eps(tensor: torch.Tensor) -> float:
+    return float(torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() or tensor.is_complex() else 0.0
+
+
 _PART = 0.25
-"""Part of the free memory that outputs waiting to be compared may take."""
+"""Part of the free memory for outputs that wait to be compared."""
 
 Key = tuple[str, int]
-"""A module's name, and which of its calls."""
 
 
 @dataclass(kw_only=True)
 class _Visits:
-    """Counts the calls of modules and passes their inputs and outputs on."""
-
     left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None
     entered: Callable[[Key, Any], None] = lambda *_: None
     begun: Counter[str] = field(default_factory=Counter)
     open: list[Key] = field(default_factory=list)
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Count a call of a module and pass its inputs on."""
         key = (name, self.begun[name])
         self.begun[name] += 1
         self.open.append(key)
         self.entered(key, inputs)
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Pass the outputs of the call on."""
         self.left(self.open.pop(), module, outputs)
 
 
 @dataclass(kw_only=True)
 class _Side:
-    """An implementation whose modules can be watched."""
-
     call: Call
     names: dict[torch.nn.Module, str]
     device: torch.device
 
     def run(self, visits: _Visits | None = None) -> Any:
-        """Run once from the state that the case declares, and return all that is judged."""
+        """Run once from the declared state, and return the observed outputs."""
         operator = self.call.operator
         restore(self.call.kwargs, {name: self.call.shared[name] for name in operator.state})
-        if visits is None:
+        with watching(self.names, visits) if visits else contextlib.nullcontext():
             outputs = self.call.observe()
-        else:
-            with watching(self.names, visits):
-                outputs = self.call.observe()
         synchronize(self.device)
         return outputs
 
@@ -79,11 +143,9 @@ class _Side:
 def diverge(
     job: DivergeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
-    """Yield the `Divergence` of the one entry, or a `NoDivergence`."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    (entry,) = job.entries
 
-    def step() -> Divergence | NoDivergence:
+    def step(entry: Entry) -> Divergence | NoDivergence:
         variant = operator.implementations[entry.implementation]
         if why := why_invalid(variant, inputs):
             return NoDivergence(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
@@ -100,7 +162,7 @@ def diverge(
         )
         return _Lockstep(operator, inputs, *sides, config.memory_bytes).divergence(entry)
 
-    yield guarded(job, 0, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str | None:
@@ -114,8 +176,6 @@ def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str 
 
 
 class _Lockstep:
-    """A baseline, a variant and perhaps an oracle on the same inputs."""
-
     def __init__(
         self, operator: Operator, inputs: dict[str, Any], baseline: _Side, variant: _Side, memory_bytes: int
     ) -> None:
@@ -126,7 +186,6 @@ class _Lockstep:
         self._memory_bytes = memory_bytes
 
     def divergence(self, entry: Entry) -> Divergence:
-        """Compare all modules."""
         # Unwatched first: what is compiled is compiled as it always is.
         expected, outputs = copy_tree(self._baseline.run()), copy_tree(self._variant.run())
         oracle, truth, oracle_missing = self._oracle()
@@ -166,7 +225,7 @@ class _Lockstep:
             return None, None, f"the baseline does not run in float64: {explain(error)[1]}"
 
     def _sizes(self, side: _Side) -> tuple[dict[Key, tuple[int, int]], Counter[str]]:
-        """Return elements and bytes of each call's outputs, in the order in which the calls end, and the calls of each module."""
+        """Return elements and bytes of each call's outputs, in the order in which the calls end, and the number of calls by module."""
         sizes: dict[Key, tuple[int, int]] = {}
 
         def left(key: Key, _module: torch.nn.Module, outputs: Any) -> None:
@@ -183,7 +242,6 @@ class _Lockstep:
         return int(torch.cuda.mem_get_info(self._baseline.device)[0] * 2 * _PART)
 
     def _compare(self, stretch: set[Key], oracle: _Side | None) -> list[Layer]:
-        """Compare the outputs of some calls."""
         truth = self._outputs(oracle, stretch) if oracle else {}
         expected = self._outputs(self._baseline, stretch)
         layers: dict[Key, Layer] = {}
@@ -223,7 +281,6 @@ class _Lockstep:
         )
 
     def _compare_inputs(self, wanted: Key) -> Gap | None:
-        """Compare what goes into one call; None where that cannot be compared."""
         given: list[Tensors] = []
 
         def entered(key: Key, inputs: Any) -> None:
@@ -241,7 +298,7 @@ def _dtypes(tensors: Tensors) -> str:
 
 
 def mark_contained(layers: list[Layer]) -> list[Layer]:
-    """Return calls in their order, with those marked that are off inside of a module which is not."""
+    """Mark the calls that are off inside of a module which is not."""
     return [
         replace(layer, contained=not around.off)
         if layer.off and (around := _around(layers, index)) is not None
@@ -251,7 +308,7 @@ def mark_contained(layers: list[Layer]) -> list[Layer]:
 
 
 def _around(layers: list[Layer], index: int) -> Layer | None:
-    """Return the next call to end of those that a call was inside of, if it was compared."""
+    """Return the innermost compared call around a call, or None."""
     inner = layers[index].module.split(".")
     return next(
         (
@@ -264,7 +321,7 @@ def _around(layers: list[Layer], index: int) -> Layer | None:
 
 
 def stretches(sizes: dict[Key, tuple[int, int]], room: int, *, with_oracle: bool) -> Iterator[set[Key]]:
-    """Yield calls whose outputs fit into so many bytes together, in order; one that is larger goes alone."""
+    """Yield calls whose outputs fit into `room` bytes together, in order; a larger one goes alone."""
     stretch: set[Key] = set()
     held = 0
     for key, (elements, size) in sizes.items():

@@ -1,4 +1,4 @@
-"""A case that was timed in another process, as the judge sees it: it stands where a `Ready` does, and asks that process for calls and outputs."""
+"""A case that was timed in another process, as the judge sees it: it takes the place of a `Ready`, and asks that process for calls and outputs."""
 
 import functools
 from collections.abc import Sequence
@@ -19,13 +19,10 @@ from pairbench.model.operator import Operator
 
 @dataclass(frozen=True)
 class There:
-    """Outputs that the process which timed the case has kept."""
-
     case: "Elsewhere"
     request: Request
 
     def fetch(self) -> Any:
-        """Return the outputs that were kept there."""
         return self.case.fetch(self.request)
 
 
@@ -39,7 +36,7 @@ class _Values:
 
 
 class _NoWatch:
-    """Finds nothing: the process in which variants run has looked itself."""
+    """Finds nothing: the process in which variants run looks itself."""
 
     def changed(self) -> None:
         return None
@@ -63,20 +60,14 @@ class Elsewhere:
 
     @functools.cached_property
     def inputs(self) -> dict[str, Any]:
-        """The inputs of the first seed."""
         return build_inputs(self.operator, self.job.case, self.device, SEEDS[0])
 
     @property
     def like(self) -> dict[str, Any] | None:
-        """Inputs that tell the form of outputs' gradients, where there are such."""
+        """Inputs that give the form of the outputs' gradients; None without gradients."""
         return self.inputs if self.operator.direction else None
 
     def take(self, told: JudgeTimed) -> None:
-        """Take notice of how the calls went.
-
-        Raises:
-            DeclarationError: what is told is about no entry of the case.
-        """
         if not all(0 <= one.index < len(self.job.entries) for one in told.timed.entries):
             raise DeclarationError("its worker told of calls of no entry")
         self._first_seed = told.first_seed
@@ -101,7 +92,6 @@ class Elsewhere:
         ]
 
     def inputs_of(self, number: int) -> dict[str, Any]:
-        """Return the inputs with a set of values in place."""
         base = self.inputs if self._first_seed is None else self._made(self._first_seed)
         if not number:
             return base
@@ -112,7 +102,6 @@ class Elsewhere:
         return build_inputs(self.operator, self.job.case, self.device, seed, like=self.like)
 
     def fetch(self, request: Request) -> Any:
-        """Return the outputs that a request asks for."""
         return self._read(self._ask(request))
 
     def call_again(self, timed: Timed, seed: int) -> tuple[Any, float, tuple[float, ...]] | Ended:
@@ -125,7 +114,7 @@ class Elsewhere:
         return self._read(answer), answer.new_ns[0], answer.known_ns
 
     def call_in_pairs(self, timed: Timed, seeds: Sequence[int]) -> list[tuple[float, float]]:
-        """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each seed."""
+        """Return latencies in ns of a call on known inputs and of one on new inputs right after it, for each seed."""
         answer = self._ask(Request(kind="pairs", index=timed.index, seeds=tuple(seeds)))
         if answer.ended is not None:
             raise DeclarationError(answer.ended.reason)

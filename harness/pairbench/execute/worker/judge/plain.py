@@ -1,8 +1,8 @@
 """Outputs as bytes, on their way from the worker that computed them to the judge.
 
-A variant may return whatever it likes, a tensor whose own attribute `detach` computes, say. So nothing of an output is ever called: containers are read by
-the methods of `dict`, `list` and `tuple` themselves, tensors by those of `torch.Tensor`, bound here before any suite is loaded, and elements are copied from
-their address by NumPy, past torch's dispatcher. Whatever cannot be read so is refused by name, and its path says where it is.
+A variant may return anything, even a tensor whose own attribute `detach` computes. So no code of an output is ever called: containers are read by the methods of
+`dict`, `list` and `tuple`, tensors by those of `torch.Tensor`, bound here before any suite is loaded, and elements are copied from their address by NumPy, past
+torch's dispatcher. Parts that cannot be read so are refused by name and path.
 """
 
 import ctypes
@@ -56,23 +56,15 @@ _AS_IT_IS = (*_PLAIN, complex, Refused)
 
 @dataclass(frozen=True)
 class Exported:
-    """Outputs, as a description of their leaves and the bytes of their tensors."""
-
     leaves: list[Any]
-    """Path of each leaf, with a list of its kind and what describes it."""
+    """Path of each leaf, with a list of its kind and its description."""
     pieces: list[Any]
-    """An array of bytes for each tensor."""
     held: list[torch.Tensor]
-    """Tensors whose memory the pieces are of."""
+    """Tensors that own the memory of the pieces."""
 
 
 def export(outputs: Any, *, copy: bool = True) -> Exported:
-    """Return outputs as plain data.
-
-    Args:
-        outputs: Of a call.
-        copy: Whether the bytes are copied now; without it they are only good until the next call.
-    """
+    """Return outputs as plain data; without `copy` the bytes are valid until the next call only."""
     leaves, pieces, held = list[Any](), list[Any](), list[torch.Tensor]()
     try:
         for path, leaf in leaves_of(readable(outputs)):
@@ -86,10 +78,10 @@ def export(outputs: Any, *, copy: bool = True) -> Exported:
 
 
 def readable(outputs: Any) -> Any:
-    """Return outputs as a tree of dicts, lists, dense tensors and plain values, without a call of anything that is their own.
+    """Return outputs as a tree of dicts, lists, dense tensors and plain values, without a call of their own code.
 
-    Modules are dicts of what their `state_dict` has, dataclasses dicts of their fields. Sparse, nested, quantised and MKL-DNN tensors and NumPy's arrays are
-    dense tensors under the name of their kind, so that they are compared by their values, and only with their like. Anything else is a `Refused`.
+    Modules are dicts of their `state_dict`, dataclasses dicts of their fields. Sparse, nested, quantised and MKL-DNN tensors and NumPy's arrays are dense tensors under
+    the name of their kind, so that they are compared only with their like. Anything else is a `Refused`.
     """
     kind = type(outputs)
     if issubclass(kind, dict):
@@ -122,7 +114,7 @@ def readable(outputs: Any) -> Any:
 
 
 def refused(outputs: Any) -> str | None:
-    """Return a sentence on the first part of readable outputs that is refused, or None."""
+    """Return a sentence on the first refused part of readable outputs, or None."""
     for path, leaf in leaves_of(outputs):
         if isinstance(leaf, Refused):
             return f"{output_name(path) if path else 'its output'} is {leaf.why}"
@@ -130,13 +122,13 @@ def refused(outputs: Any) -> str | None:
 
 
 def output_name(path: str) -> str:
-    """Return the name of an output in a sentence; beside a state, its path begins so already."""
+    """Return the name of an output in a sentence; beside a state, its path begins with it already."""
     named = gradient_of(path) or path == "output" or path.startswith(("output.", "output["))
     return path if named else f"output {path}" if path else "output"
 
 
 def _fields_of(kind: type) -> list[str]:
-    """Return the names of a dataclass's fields; none of another class, or where the class computes what `__dict__` gives."""
+    """Return the names of a dataclass's fields; none of another class, or where the class computes `__dict__`."""
     parts = [vars(part) for part in kind.__mro__]
     if any("__dict__" in part and type(part["__dict__"]) is not types.GetSetDescriptorType for part in parts):
         return []
@@ -184,7 +176,7 @@ def _about_kind(kind: type) -> str:
 
 
 def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield what `state_dict` has of a module, parameters, persistent buffers and those of its parts, without a call of the module's own."""
+    """Yield the items of a module's `state_dict` without a call of the module's own code."""
     fields = _own(module, "__dict__")
     passing = fields.get("_non_persistent_buffers_set", ())
     for kind, leave_out in (("_parameters", ()), ("_buffers", passing)):
@@ -231,7 +223,7 @@ _WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 
 
 def _shadowed(tensor: torch.Tensor) -> str | None:
-    """Return an attribute of the tensor's own that has the name of one of torch's, or None."""
+    """Return an attribute of the tensor itself that has the name of one of torch's, or None."""
     own = _own(tensor, "__dict__")
     return next((str(name) for name in dict.keys(own) if name in _OF_TENSORS), None) if own else None
 
@@ -241,7 +233,7 @@ def _dtype_of(tensor: torch.Tensor) -> str:
 
 
 def write(exported: Exported, file: int) -> str:
-    """Write the bytes to a file of shared memory, and return the description that they are read by."""
+    """Write the bytes to a file of shared memory, and return the description that `read` needs."""
     place = 0
     for piece in exported.pieces:
         rest = memoryview(piece.reshape(-1).view("u1")).cast("B")
@@ -252,15 +244,7 @@ def write(exported: Exported, file: int) -> str:
 
 
 def read(described: str, file: int) -> dict[str, Any]:
-    """Return outputs as a dict of their leaves by path; a part that was refused is a `Refused`.
-
-    Args:
-        described: What `write` has returned, in another process, which may say anything.
-        file: That shared memory.
-
-    Raises:
-        DeclarationError: the description is none, or the bytes are not there.
-    """
+    """Return outputs from shared memory as a dict of their leaves by path; the description is from another process, and may be any text."""
     found, place = dict[str, Any](), 0
     try:
         for path, (kind, *rest) in json.loads(described):
@@ -273,7 +257,7 @@ def read(described: str, file: int) -> dict[str, Any]:
 
 
 def _leaf(file: int, place: int, kind: str, rest: list[Any]) -> tuple[Any, int]:
-    """Return a leaf, and how many bytes from a place on it took."""
+    """Return a leaf, and the number of its bytes in the file."""
     match kind, rest:
         case "value", [bool() | int() | float() | str() | None as value]:
             return value, 0
@@ -319,11 +303,7 @@ def _tensor(
 
 
 def as_judged(outputs: Any) -> dict[str, Any]:
-    """Return outputs of the judge's own calls in the form in which those of others come.
-
-    Raises:
-        DeclarationError: the baseline returns something that no other process can be given.
-    """
+    """Return outputs of the judge's own calls in the form of those from other processes."""
     plain = readable(outputs)
     if why := refused(plain):
         raise DeclarationError(why)
@@ -334,6 +314,6 @@ _KEPT_BYTES = 32 << 20
 
 
 def clear(file: int) -> None:
-    """Give much memory back that outputs were in; to get little again would take longer than it is worth."""
+    """Free the shared memory of large outputs; to get little again would take longer than it is worth."""
     if _status(file).st_size > _KEPT_BYTES:
         os.ftruncate(file, 0)

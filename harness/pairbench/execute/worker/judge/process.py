@@ -1,12 +1,10 @@
-"""The judge: a process that loads a suite and calls its baseline, its oracle and what its operators declare, and never a variant.
+"""The judge: a process that loads a suite and calls its baseline, its oracle and its declarations, and never a variant.
 
-It is forked like a worker and takes jobs as one does. The worker that calls the variants sends it outputs as bytes (`judge/plain.py`); the parent carries
-questions and answers between the two, and takes verdicts from the judge alone. What should come out, the tolerance, which timed calls are looked at and on which
-values they are made again are here, where no variant can read or change them.
+The worker that calls the variants sends it outputs as bytes (`judge/plain.py`); the parent carries questions and answers between the two, and takes verdicts from
+the judge alone. Expected outputs, tolerances, the choice of timed calls and the new values are here, where no variant can read or change them.
 
-There are two homes for the same judging. On a CPU it is this process. On a GPU, in `try` and in `ab` it is the worker's own: `verify.case.ExpectedOutputs` and
-`timing.ready.Ready` stand where `judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere` stand here, and all that judges is told neither. To move a GPU's
-judging here takes outputs that travel by CUDA IPC, or by the host's memory, in `judge/plain.py`, and `WorkerContext.judges` to say so; nothing else knows.
+On a CPU judging is in this process. On a GPU, in `try` and in `ab`, it is in the worker: `verify.case.ExpectedOutputs` and `timing.ready.Ready` take the places of
+`judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere`. To judge a GPU's outputs here, `judge/plain.py` needs a way for them, and `WorkerContext.judges` to say so.
 """
 
 from collections.abc import Iterator
@@ -16,21 +14,9 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute import protocol
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import (
-    Alone,
-    CompareInputs,
-    Ended,
-    HoldCase,
-    Judged,
-    JudgeOutputs,
-    JudgeTimed,
-    ParentLine,
-    TimeAlone,
-    WorkerConfig,
-    without_baseline,
-)
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import SuiteFaultError
@@ -49,63 +35,58 @@ from pairbench.model.outcome import Status
 _WARM_UP_S, _SECONDS = 0.003, 0.01
 """Seconds in which the baseline warms up, and in which it is timed alone, if `_FEWEST` calls fit into them."""
 _FEWEST, _FEWEST_LONG, _LONG_NS, _MOST = 6, 3, 50e6, 200
-"""Fewest calls that are timed, fewest of those that take so long, and most."""
+"""Fewest calls that are timed, fewest of those that take `_LONG_NS`, and most."""
 
 
 @dataclass(kw_only=True)
 class _Held:
-    """A case whose outputs are judged."""
-
     operator: Operator
     references: tuple[Expected, ...]
     verdicts: dict[int, list[OutputVerdict]] = field(default_factory=dict)
 
-    def judged(self, index: int, verdict: OutputVerdict) -> Judged:
+    def judged(self, index: int, verdict: OutputVerdict) -> protocol.Judged:
         """Return the verdict on an entry, given the newest one on its outputs: once wrong, it stays so."""
         verdicts = self.verdicts.setdefault(index, [])
         verdicts.append(verdict)
-        found = [item.correctness for item in verdicts if item.correctness]
         missing = self.references[0].oracle_missing
         wrong = next((item.mismatch for item in verdicts if item.mismatch), None)
-        return Judged(
+        return protocol.Judged(
             mismatch=wrong and wrong + (f" ({missing})" if missing else ""),
-            correctness=worst(found) if found else None,
+            correctness=worst(verdicts),
             note=missing or strays_note(verdicts),
         )
 
 
 class Judge:
-    """Judges the outputs of one case at a time."""
-
-    def __init__(self, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine) -> None:
+    def __init__(self, config: protocol.WorkerConfig, heartbeat: Heartbeat, line: protocol.ParentLine) -> None:
         self._config = config
         self._heartbeat = heartbeat
         self._line = line
         self._held: _Held | None = None
         self._timed: Elsewhere | None = None
 
-    def hold(self, job: HoldCase | TimeAlone, operator: Operator) -> Iterator[Any]:
-        """Yield what comes of a case by itself, and hold it; what was held is dropped."""
+    def hold(self, job: protocol.HoldCase | protocol.TimeAlone, operator: Operator) -> Iterator[Any]:
+        """Yield the results of a case by itself, and hold it in the place of the case before."""
         self._held = self._timed = None
         device = begin_case(self._config, replace(job, entries=()), operator)  # nothing is compiled here
-        if isinstance(job, TimeAlone):
+        if isinstance(job, protocol.TimeAlone):
             self._timed = Elsewhere(job, operator, device, self._line)
             yield from of_case(self._time_alone(job, self._timed))
         else:
             yield from of_case(self._expect(job, operator, device))
 
-    def _expect(self, job: HoldCase, operator: Operator, device: torch.device) -> Iterator[Any]:
+    def _expect(self, job: protocol.HoldCase, operator: Operator, device: torch.device) -> Iterator[Any]:
         references = yield from expected_of(job, operator, self._heartbeat, device)
         if not references:
             return
         try:
             plain = tuple([_as_judged(reference) for reference in references])
         except DeclarationError as error:
-            yield from without_baseline(job.entries, Status.FAILED, str(error))
+            yield from protocol.without_baseline(job.entries, Status.FAILED, str(error))
             return
         self._held = _Held(operator=operator, references=plain)
 
-    def _time_alone(self, job: TimeAlone, timed: Elsewhere) -> Iterator[Any]:
+    def _time_alone(self, job: protocol.TimeAlone, timed: Elsewhere) -> Iterator[Any]:
         baseline = next(
             (index for index, entry in enumerate(job.entries) if entry.role == "baseline" and entry.mode == "eager"),
             None,
@@ -116,24 +97,24 @@ class Judge:
                 call_ns = _alone_ns(timed.operator, timed.inputs)
         operator = timed.operator
         consumes = any(variant.consumes for variant in operator.implementations.values())
-        yield Alone(call_ns=call_ns, plain=not (operator.direction or operator.state or operator.reset or consumes))
+        yield protocol.Alone(
+            call_ns=call_ns, plain=not (operator.direction or operator.state or operator.reset or consumes)
+        )
 
-    def serve(self, job: CompareInputs | JudgeOutputs | JudgeTimed) -> Iterator[Any]:
-        """Yield verdicts on what came of the case that is held."""
-        match job:
-            case CompareInputs():
-                yield from of_case(self._compare(job))
-            case JudgeOutputs():
-                yield from of_case(self._outputs(job))
-            case JudgeTimed():
-                yield from of_case(self._judge_timed(job))
+    def serve(self, job: protocol.CompareInputs | protocol.JudgeOutputs | protocol.JudgeTimed) -> Iterator[Any]:
+        steps: dict[type, Any] = {
+            protocol.CompareInputs: self._compare,
+            protocol.JudgeOutputs: self._outputs,
+            protocol.JudgeTimed: self._judge_timed,
+        }
+        yield from of_case(steps[type(job)](job))
 
-    def _compare(self, job: CompareInputs) -> Iterator[Judged]:
+    def _compare(self, job: protocol.CompareInputs) -> Iterator[protocol.Judged]:
         held = self._case()
         ours = sums(reference.inputs for reference in held.references)
         theirs = dict(job.sums)
         other = next((name for name, total in ours if theirs.get(name) != total), None)
-        yield Judged(
+        yield protocol.Judged(
             mismatch=other
             and (
                 f"inputs() makes other values of {other.partition(':')[2]!r} in another process for the same seed, so nobody can say what is right of them: "
@@ -141,7 +122,7 @@ class Judge:
             )
         )
 
-    def _outputs(self, job: JudgeOutputs) -> Iterator[Judged]:
+    def _outputs(self, job: protocol.JudgeOutputs) -> Iterator[protocol.Judged]:
         held = self._case()
         if self._line.outputs is None or not 0 <= job.seed < len(held.references):
             raise SuiteFaultError(Status.FAILED, "its worker sent outputs of no inputs")
@@ -150,7 +131,7 @@ class Judge:
             verdict = held.references[job.seed].judge(outputs, held.operator.tolerance_for)
         yield held.judged(job.index, verdict)
 
-    def _judge_timed(self, job: JudgeTimed) -> Iterator[Ended]:
+    def _judge_timed(self, job: protocol.JudgeTimed) -> Iterator[protocol.Ended]:
         if self._timed is None:
             raise RuntimeError("no case is held")
         self._timed.take(job)
@@ -169,7 +150,7 @@ def _as_judged(reference: Expected) -> Expected:
 
 
 def _alone_ns(operator: Operator, inputs: dict[str, Any]) -> tuple[float, ...]:
-    """Return the latencies of some calls of the eager baseline in ns, behind those that warm it up."""
+    """Return the latencies of some calls of the eager baseline in ns, after those that warm it up."""
     call, timer = make_call(operator, operator.baseline, "eager", inputs), HostTimer()
 
     def once() -> float:

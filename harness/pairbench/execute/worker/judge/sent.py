@@ -1,4 +1,4 @@
-"""The worker's side of a judge outside: what it sends there, and what it answers. It never has what is right."""
+"""The worker's side of a judge outside: it sends outputs and answers questions, and never has the expected outputs."""
 
 import functools
 import json
@@ -7,18 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pairbench.execute import protocol
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import (
-    JUDGED_OUTSIDE,
-    Answer,
-    Ended,
-    Outputs,
-    ParentLine,
-    Request,
-    TimedCase,
-    TimedEntry,
-)
-from pairbench.execute.protocol import Inputs as InputSums
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.guard import guarded
@@ -33,7 +23,7 @@ from pairbench.model.tolerance import Tolerance
 
 
 def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Return what tells inputs apart: for each leaf of each seed's, its name and a text of its form and a checksum of its elements."""
+    """Return the name of each leaf of each seed's inputs, with a text of its form and a checksum of its elements."""
     found = []
     for seed, given in enumerate(inputs):
         exported = export(dict(parts(given)), copy=False)
@@ -47,45 +37,38 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class OutsideReference:
-    """The inputs of one seed. What should come of them is the judge's to know: see `verify.case.ExpectedOutputs`, whose place this takes."""
+    """The inputs of one seed, in the place of `verify.case.ExpectedOutputs`; the expected outputs are the judge's."""
 
     inputs: dict[str, Any]
     seed: int
-    line: ParentLine
+    line: protocol.ParentLine
     heartbeat: Heartbeat
     outputs: None = None
     sparing: bool = False
     oracle_missing: None = None
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)
-        """Have outputs of the entry that runs judged outside; all that is told is whether they are wrong."""
+        """Have outputs of the running entry judged outside; the answer is only whether they are wrong."""
         file = _file(self.line)
         described = write(export(outputs, copy=False), file)
-        right = self.line.ask(Outputs(index=self.heartbeat.running, seed=self.seed, described=described))
+        right = self.line.ask(protocol.Outputs(index=self.heartbeat.running, seed=self.seed, described=described))
         clear(file)
-        return OutputVerdict(mismatch=None if right else JUDGED_OUTSIDE, correctness=None)
+        return OutputVerdict(mismatch=None if right else protocol.JUDGED_OUTSIDE, correctness=None)
 
 
 def outside_references(
-    inputs: Iterable[dict[str, Any]], heartbeat: Heartbeat, line: ParentLine
+    inputs: Iterable[dict[str, Any]], heartbeat: Heartbeat, line: protocol.ParentLine
 ) -> tuple[OutsideReference, ...]:
-    """Return references to the judge outside, once it has told that its inputs are these; none where they are not."""
+    """Return references to the judge outside, if its inputs have the same checksums; else none."""
     references = tuple(
         OutsideReference(inputs=given, seed=seed, line=line, heartbeat=heartbeat) for seed, given in enumerate(inputs)
     )
-    same = line.ask(InputSums(sums=sums(reference.inputs for reference in references)))
+    same = line.ask(protocol.Inputs(sums=sums(reference.inputs for reference in references)))
     return references if same else ()
 
 
-def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: ParentLine) -> float:
-    """Answer what the judge asks about a case that was timed, until it has heard enough.
-
-    Returns:
-        The seconds that this took, and those that were spent on values before.
-
-    Raises:
-        UnnamedError: as `recheck.judge_timed` does.
-    """
+def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: protocol.ParentLine) -> float:
+    """Answer the judge's questions about a timed case, and return the seconds that this took, with those spent on values before."""
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise UnnamedError(why)
@@ -93,7 +76,7 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: P
     request = line.ask(_told(ready, measuring_s))
     while request.kind != "end":
         answer = guarded(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
-        request = line.ask(Answer(ended=answer) if isinstance(answer, Ended) else answer)
+        request = line.ask(protocol.Answer(ended=answer) if isinstance(answer, protocol.Ended) else answer)
     if why := ready.watch.changed_flags() or replaced() or left_running():
         raise UnnamedError(why, "while they were judged, ")
     clear(_file(line))
@@ -101,8 +84,6 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: P
 
 
 class _Asked:
-    """Answers what the judge asks about one case."""
-
     def __init__(self, ready: Ready, file: int) -> None:
         self._ready = ready
         self._file = file
@@ -114,34 +95,34 @@ class _Asked:
         """Inputs that came again and again; None where calls on these are not compared."""
         return copy_inputs(self._ready.inputs) if compares(self._ready) else None
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: protocol.Request) -> protocol.Answer:
         timed = self._timed[request.index]
         match request.kind:
             case "kept":
-                return Answer(described=write(timed.kept[request.place][1], self._file))
+                return protocol.Answer(described=write(timed.kept[request.place][1], self._file))
             case "first":
                 assert timed.first_observed is not None
-                return Answer(described=write(timed.first_observed, self._file))
+                return protocol.Answer(described=write(timed.first_observed, self._file))
             case "pairs":
                 known = self._known
                 assert known is not None
                 pairs = call_in_pairs(self._ready, timed, [self._made(seed) for seed in request.seeds], known)
-                return Answer(known_ns=tuple(one for one, _ in pairs), new_ns=tuple(one for _, one in pairs))
+                return protocol.Answer(known_ns=tuple(one for one, _ in pairs), new_ns=tuple(one for _, one in pairs))
         known = self._known  # before other values are in place
         made = call_again(self._ready, timed, self._made(*request.seeds), known)
-        return Answer(described=write(made.outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
+        return protocol.Answer(described=write(made.outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
 
     def _made(self, seed: int) -> dict[str, Any]:
-        """Return the inputs of a seed; one call of each entry is made on those of the same."""
+        """Return the inputs of a seed; all entries are called on the same."""
         if self._new is None or self._new[0] != seed:
             ready = self._ready
             self._new = seed, build_inputs(ready.operator, ready.job.case, ready.device, seed, like=ready.inputs)
         return self._new[1]
 
 
-def _told(ready: Ready, measuring_s: float) -> TimedCase:
+def _told(ready: Ready, measuring_s: float) -> protocol.TimedCase:
     entries = [
-        TimedEntry(
+        protocol.TimedEntry(
             index=timed.index,
             call_ns=tuple(timed.call_ns),
             fresh_ns=tuple(timed.fresh_ns),
@@ -152,10 +133,10 @@ def _told(ready: Ready, measuring_s: float) -> TimedCase:
         )
         for timed in ready.timed
     ]
-    return TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=len(ready.values.sets))
+    return protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=len(ready.values.sets))
 
 
-def _file(line: ParentLine) -> int:
+def _file(line: protocol.ParentLine) -> int:
     if line.outputs is None:
         raise RuntimeError("no memory for outputs came with the job")
     return line.outputs

@@ -1,8 +1,7 @@
-"""What one call launches, counted in the profiler's raw trace, in a worker that never times anything.
+"""The launches of one call, counted in the profiler's raw trace, in a worker that never times anything.
 
-A profiler may lose records, and an empty trace looks like a call that launches nothing. So a count is believed only
-if kernels of known number before and after the calls are in the trace, and if 1, 2 and 4 calls give exactly 1, 2 and
-4 times as much of everything.
+A profiler may lose records, and an empty trace looks like a call that launches nothing. So a count is believed only if the sentinel kernels before and after the
+calls are in the trace, and if 1, 2 and 4 calls give exactly 1, 2 and 4 times as much of everything.
 """
 
 import functools
@@ -21,6 +20,7 @@ from pairbench.execute.worker.profile.trace import (
     HOST_CALLS,
     SENTINEL_KERNEL,
     SYNCHRONISATION,
+    TraceError,
     raw_trace,
     run_sentinel,
 )
@@ -29,15 +29,13 @@ from pairbench.model.record import KernelCount
 
 CALLS = (1, 2, 4)
 _ACTIVITIES = (ProfilerActivity.CUDA,)
-"""What the profiler records. Operators are left out: they are most of a trace and of the time to profile a call."""
+"""Operators are left out: they are most of a trace and of the time to profile a call."""
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 
 
 @dataclass(kw_only=True)
 class Counts:
-    """Everything that some calls launched: counts, bytes, and nanoseconds by kernel."""
-
     launches: int = 0
     graph_launches: int = 0
     syncs: int = 0
@@ -48,25 +46,20 @@ class Counts:
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
     def exact(self) -> tuple[Any, ...]:
-        """Return all counts without the times, for comparing."""
         host = (self.launches, self.graph_launches, self.syncs)
         return (*host, self.memcpys, self.memcpy_bytes, self.memsets, tuple(sorted(self.kernels.items())))
 
     def times(self, factor: int) -> tuple[Any, ...]:
-        """Return `exact()` with every count multiplied by a factor."""
         *numbers, kernels = self.exact()
         return (*(number * factor for number in numbers), tuple((name, count * factor) for name, count in kernels))
 
 
 def unusable() -> str | None:
-    """Get the profiler going and return why it cannot count here, or None.
-
-    The first session of a process may record no device activity, so one with real kernels is thrown away.
-    """
+    """Start the profiler and return why it cannot count here, or None. Its first session may record nothing, so one with real kernels is thrown away."""
     try:
         raw_trace(lambda: (torch.zeros(16, device="cuda").add_(1), torch.cuda.synchronize()), _ACTIVITIES)
         (counts,) = _trace(lambda: torch.zeros(16, device="cuda"), (1,))
-    except (RuntimeError, _TraceError) as error:
+    except (RuntimeError, TraceError) as error:
         return (
             f"the profiler records no device activity ({error}); if other tools hold CUPTI, end them, and if the driver "
             "keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
@@ -77,15 +70,10 @@ def unusable() -> str | None:
 
 
 def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = None) -> Launches:
-    """Count what one call launches.
-
-    Args:
-        run: The call.
-        reset: What comes before each call, if anything is put back. It is not counted: there are sentinels around each call then.
-    """
+    """Count the launches of one call; those of a `reset` before each call are not counted: there are sentinels around each call then."""
     try:
         counted = _trace(run, CALLS) if reset is None else [_each(reset, run, calls) for calls in CALLS]
-    except _TraceError as error:
+    except TraceError as error:
         return Launches(status="unreliable", reason=str(error))
     one = counted[0]
     for calls, several in zip(CALLS, counted, strict=True):
@@ -112,7 +100,7 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
 
 
 def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
-    """Count some calls, and nothing of what comes before each of them, in one session."""
+    """Count some calls, without the reset before each of them, in one session."""
     turns = itertools.cycle((run, reset))
 
     def turn() -> None:
@@ -132,10 +120,6 @@ def _difference(one: Counts, several: Counts, calls: int) -> str:
     )[:300]
 
 
-class _TraceError(Exception):
-    """A trace is not complete."""
-
-
 def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
     """Run groups of calls with sentinels around each, in one session, and count each group."""
 
@@ -153,24 +137,18 @@ def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
 
 
 def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> list[list[dict[str, Any]]]:
-    """Part a trace by its groups of calls.
-
-    Each part holds what the device did between two sentinels, and what the host called between their launches.
-
-    Raises:
-        _TraceError: the sentinels are not all there.
-    """
+    """Split a trace by its groups of calls: the device's events between two sentinels, and the host's between their launches."""
     spans = sorted((event for event in events if event.get("ph") == "X"), key=lambda event: float(event["ts"]))
     host = [event for event in spans if event.get("cat") in HOST_CALLS]
     device = [event for event in spans if event.get("cat") in DEVICE_ACTIVITIES]
     sentinels = [event for event in device if event["cat"] == "kernel" and SENTINEL_KERNEL in event["name"]]
     if len(sentinels) != len(groups) + 1:
-        raise _TraceError(f"{len(sentinels)} of {len(groups) + 1} sentinel kernels are in the profiler's trace")
+        raise TraceError(f"{len(sentinels)} of {len(groups) + 1} sentinel kernels are in the profiler's trace")
     launched = {_correlation(event): event["ts"] for event in host}
     try:
         marks = [(event["ts"], launched[_correlation(event)]) for event in sentinels]
     except KeyError:
-        raise _TraceError("the launch of a sentinel kernel is not in the profiler's trace") from None
+        raise TraceError("the launch of a sentinel kernel is not in the profiler's trace") from None
     return [
         [
             *(event for event in device if first[0] < event["ts"] < last[0]),
@@ -181,11 +159,7 @@ def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> l
 
 
 def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
-    """Count what is between two sentinels.
-
-    Raises:
-        _TraceError: the synchronisations that the harness adds, one behind the first sentinel and one behind each call, are not there.
-    """
+    """Count the events between two sentinels; the synchronisations that the harness adds, after the first sentinel and after each call, must be there."""
     counts = Counts()
     launches: set[Any] = set()
     graphs: set[Any] = set()
@@ -204,7 +178,7 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
         else:
             counts.memsets += 1
     if counts.syncs < calls + 1:
-        raise _TraceError(
+        raise TraceError(
             f"{counts.syncs} of the harness's own {calls + 1} synchronisations are in the profiler's trace"
         )
     counts.syncs -= calls + 1

@@ -1,4 +1,4 @@
-"""Memory and operators of one call: peak bytes above the inputs, allocations, dispatched ATen operators."""
+"""Memory and operators of one call (peak bytes above the inputs, allocations, dispatched ATen operators), and whether profiling changes its outputs."""
 
 import re
 from collections.abc import Callable
@@ -7,9 +7,41 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from pairbench.execute.worker.calls import Call
+from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.dispatch import TransparentMode
-from pairbench.execute.worker.profile.trace import raw_trace
-from pairbench.execute.worker.trees import tensors
+from pairbench.execute.worker.profile.trace import raw_trace, recording
+from pairbench.execute.worker.trees import copy_tree, has_room, tensors
+from pairbench.execute.worker.verify.case import oracle_or_why
+from pairbench.execute.worker.verify.judge import Known, judge, same_outputs
+
+
+def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device) -> str | None:
+    """Return a sentence where a profiled call, or one whose operators are counted, gives another output, else None. Outputs too large to copy are not compared."""
+
+    def observed() -> Any:
+        if call.operator.state and not call.operator.reset:
+            call.refill(inputs)  # else outputs depend on how many calls there were
+        return call.observe()
+
+    plain = observed()
+    if not has_room(plain, copies=3):
+        return None
+    expected, kept = copy_tree(plain), dict[str, Any]()
+    with recording([ProfilerActivity.CPU]):
+        kept["profiled"] = copy_tree(observed())
+    count_ops(lambda: kept.update({"watched operator by operator": copy_tree(observed())}))
+    synchronize(device)
+    tolerance_for, known = call.operator.tolerance_for, Known(inputs)
+    for name, outputs in kept.items():
+        if same_outputs(outputs, expected) or not judge(outputs, expected, None, tolerance_for, known).mismatch:
+            continue
+        # Elements beyond the tolerance may still be right; the oracle is asked only here, for it takes long.
+        truth, _ = oracle_or_why(call.operator, inputs)
+        if wrong := judge(outputs, expected, truth, tolerance_for, known).mismatch:
+            return f"computes something else when it is {name}: {wrong}; its counts would be those of another call"
+    return None
+
 
 Run = Callable[[], Any]
 
@@ -39,17 +71,14 @@ _NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 def count_ops(run: Run) -> tuple[int, bool]:
-    """Return how many ATen operators one call dispatches, and whether there are products or convolutions of float32 among them.
-
-    What a compiled region fused away is not dispatched, nor is what a Triton kernel multiplies.
-    """
+    """Return how many ATen operators one call dispatches, and whether one is a product or convolution of float32. Operators fused by a compiler or inside a Triton kernel are not dispatched."""
     with _CountOps() as counter:
         run()
     return counter.count, counter.float32_products
 
 
 def cuda_memory(run: Run) -> tuple[int, int]:
-    """Return the peak of allocated bytes above what was there, and the number of allocations, of one call on the GPU."""
+    """Return the peak of allocated bytes above those before, and the number of allocations, of one call on the GPU."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     torch.cuda.reset_peak_memory_stats()
@@ -62,10 +91,7 @@ def cuda_memory(run: Run) -> tuple[int, int]:
 
 
 def host_memory(run: Run) -> tuple[int, int]:
-    """Return the peak of allocated bytes above what was there, and the allocations, of one call on a CPU.
-
-    Both come from the allocations that the profiler records.
-    """
+    """Return the peak of allocated bytes above those before, and the number of allocations, of one call on a CPU, as the profiler records them."""
     events = raw_trace(run, (ProfilerActivity.CPU,), memory=True)
     changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
     held = peak = 0

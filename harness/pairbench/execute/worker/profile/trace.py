@@ -1,4 +1,4 @@
-"""The profiler's raw trace of some calls, and the names that it has for things."""
+"""The profiler's raw trace of some calls, and its names of events."""
 
 import json
 import shutil
@@ -13,13 +13,15 @@ from torch.profiler import ProfilerActivity
 from pairbench.own_folders import held_folder
 
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
-"""Categories of the host's calls of CUDA."""
 DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
-"""Categories of what runs on the device."""
 SYNCHRONISATION = "Synchronize"
 """Ending of the names of CUDA calls that wait for the device."""
 SENTINEL_KERNEL = "spin_kernel"
 """Name of the kernel that `run_sentinel` runs; a trace without it is not complete."""
+
+
+class TraceError(Exception):
+    """A trace is not complete."""
 
 
 def run_sentinel() -> None:
@@ -29,15 +31,7 @@ def run_sentinel() -> None:
 
 
 def recording(activities: Sequence[ProfilerActivity], *, memory: bool = False) -> profile:
-    """Return what records the activities of the calls inside of it.
-
-    `torch.profiler.profile` is a shell around it that loads torch's compiler as it starts, only to read one of its settings. That
-    took 8 s on the host of an H100.
-
-    Args:
-        activities: What to record.
-        memory: Record every allocation, too.
-    """
+    """Return a profiler. `torch.profiler.profile` would load torch's compiler to read one setting, which took 8 s on the host of an H100."""
     return profile(
         use_cpu=ProfilerActivity.CPU in activities,
         use_device="cuda" if ProfilerActivity.CUDA in activities else None,
@@ -49,14 +43,7 @@ def recording(activities: Sequence[ProfilerActivity], *, memory: bool = False) -
 def raw_trace(
     run: Callable[[], Any], activities: Sequence[ProfilerActivity], *, memory: bool = False, keep: Path | None = None
 ) -> list[Any]:
-    """Return the events that torch's profiler writes of a call, as Chrome's trace format has them.
-
-    Args:
-        run: what to record; what it returns is kept until the recording has ended.
-        activities: what of.
-        memory: record every allocation, too.
-        keep: also leave the trace in this file.
-    """
+    """Return the events of a profiled call in Chrome's trace format, and copy them to the file `keep`; outputs live until the recording has ended."""
     with recording(activities, memory=memory) as session:
         outputs = run()
     del outputs

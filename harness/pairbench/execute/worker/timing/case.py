@@ -1,9 +1,9 @@
-"""Timing one case in a worker: make its calls ready, time them, and verify the very calls that were timed once more."""
+"""Timing one case in a worker: prepare its calls, time them, and verify the very calls that were timed once more."""
 
 import functools
 import time
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,8 +16,7 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.judge.sent import answer_judge
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, of_entry, time_entries
 from pairbench.execute.worker.timing.new_values import draw_seed, renew
-from pairbench.execute.worker.timing.pinning import on_one_core
-from pairbench.execute.worker.timing.ready import make_ready
+from pairbench.execute.worker.timing.ready import make_ready, on_one_core
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.watch import Watch
@@ -33,7 +32,7 @@ def time_case(
     device: torch.device,
     line: ParentLine | None = None,
 ) -> Iterator[Any]:
-    """Yield the ends of entries, and the `TimedRound` of those that can be timed; `line` leads to the parent, for jobs that are judged outside."""
+    """Yield the ends of entries, and the `TimedRound` of the others; `line` leads to the parent, for jobs that are judged outside."""
     outside = line if job.outside else None
     ready = yield from make_ready(job, operator, config, heartbeat, device)
     draw = draw_seed if outside is None else functools.partial(outside.ask, DrawSeed())
@@ -84,33 +83,14 @@ def time_case(
 
 
 def _anew(entries: list[Timed]) -> list[Timed]:
-    """Return entries without samples, put into the place of those that have some."""
-    entries[:] = [
-        Timed(**{field.name: getattr(timed, field.name) for field in fields(timed) if field.name in _MADE_READY})
-        for timed in entries
-    ]
+    """Replace entries by copies without samples, in place."""
+    callables = ("run", "reset", "observed", "copied", "device_clock", "stream_clock")
+    names = ("index", "entry", *callables, "first_call_ns", "autotuned")
+    entries[:] = [Timed(**{name: getattr(timed, name) for name in names}) for timed in entries]
     return entries
 
 
-_MADE_READY = {
-    *(
-        "index",
-        "entry",
-        "run",
-        "reset",
-        "observed",
-        "copied",
-        "device_clock",
-        "stream_clock",
-        "first_call_ns",
-        "autotuned",
-    ),
-}
-"""The fields of an entry that has no samples yet."""
-
-
 def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:
-    """Return the end of the entry that could not be timed."""
     status, reason = (
         explain(error.__cause__)
         if error.__cause__ is not None

@@ -17,10 +17,9 @@ from pairbench.execute.protocol import ParentLine, Taken
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
-from pairbench.execute.worker.graphs import WARM_ENOUGH_S
+from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
 from pairbench.execute.worker.judge.plain import readable
-from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
-from pairbench.execute.worker.timing.throttling import Throttling
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, Throttling
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import Watch
@@ -30,42 +29,28 @@ from pairbench.model.plan import Entry
 
 _WARM_UP_BLOCKS = 3
 _SETTLING_NS = 10e6
-"""Time in ns that blocks which are not recorded take at most: long calls show nothing of what ran before them."""
+"""Longest time in ns of unrecorded blocks: long calls show nothing of what ran before them."""
 _KEPT = 2
-"""So many outputs of each entry are kept for judging, and of each later call that might be with a chance of this to its number."""
+"""Number of first outputs of each entry that are kept for judging; a later one is kept with a chance of this to its number."""
 _SAME_BLOCKS = 2
-"""So many blocks from the first one on have the same values, where those of the first are new: a result that was remembered shows in the second.
-A round that begins on new values has at least as many."""
+"""First blocks that share new values: a remembered result shows in the second. A round that begins on new values has at least as many."""
 _STREAM_FIRST, _STREAM_EVERY = 2, 8
-"""The latency of a call's own launches is taken in this block, the two after it, and in each so many: a check and a second view of the device's
-latency need few samples. Of calls without a lead-in one is enough."""
+"""The latency of a call's own launches is taken in this block, the next two and every so many: a check needs few samples. Without a lead-in one is enough."""
 _TELL_NS, _ASK_NS = 5e6, 50e6
-"""Time in ns after which samples leave the process, which takes some 50 us, and after which that waits for the parent."""
+"""Time in ns after which samples are sent to the parent, some 50 us, and after which its answer is waited for."""
 _BOTH_CLOCKS = 2
-"""Times the latency of its calls that a block may take: on a GPU each call is made again for the device's clock."""
-
-
-def _nothing() -> None:
-    """Do nothing: most calls have no state that is put back."""
-
-
-def _as_they_are(outputs: Any) -> Any:
-    """Return outputs: most calls leave nothing else to judge."""
-    return outputs
+"""Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
 
 
 def copy_where_room(outputs: Any) -> Any | None:
-    """Return a copy of outputs; None where there is no room for it."""
     outputs = readable(outputs)
     return copy_tree(outputs) if has_room(outputs) else None
 
 
 @dataclass(kw_only=True)
 class Timed:
-    """One entry in the timing loop with the samples that it has so far."""
-
     index: int
-    """Index of the entry in the job, under which the heartbeat knows it."""
+    """Index of the entry in the job and in the heartbeat."""
     entry: Entry
     run: Callable[[], Any]
     device_clock: DeviceClock | None = None
@@ -74,23 +59,20 @@ class Timed:
     first_call_ns: float | None = None
     """Latency of the first call in this process, in ns; None where it was not taken."""
     autotuned: tuple[str, ...] = ()
-    """Configurations that Triton's autotuner chose in this process."""
-    reset: Callable[[], None] = _nothing
-    """Puts the call's state back and restores what it consumes; it comes before the flush, outside of the clock."""
-    observed: Callable[[Any], Any] = _as_they_are
-    """Returns all that is judged of a call that has just ended, given its outputs."""
+    reset: Callable[[], None] = nothing
+    """Restores the call's state and consumed inputs, before the flush and outside of the clock."""
+    observed: Callable[[Any], Any] = lambda outputs: outputs
+    """Returns outputs and state of a call that has just ended, given its outputs."""
     copied: Callable[[Any], Any] = copy_where_room
     """Returns a copy of outputs to be judged later, or None."""
     lead_in: int = 0
-    """Untimed calls before each sample."""
     warm_up_ns: float = 0.0
-    """Median latency of the calls that warmed it up, in ns."""
     first_observed: Any | None = None
-    """A copy of all that is judged of the first sample, if that was taken on values which no call had seen."""
+    """A copy of outputs and state of the first sample, if no call had seen its values."""
     keepable: int = 0
     """Timed calls so far whose outputs might be kept: the values had changed since the call before."""
     kept: list[tuple[int, Any]] = field(default_factory=list)
-    """Outputs of some timed calls, copied as soon as the call had returned, with the set of values that they are of."""
+    """Copies of some timed calls' outputs, with the number of their set of values."""
     position: list[int] = field(default_factory=list)
     at_ns: list[int] = field(default_factory=list)
     turn_ns: list[int] = field(default_factory=list)
@@ -103,7 +85,6 @@ class Timed:
 
     @property
     def is_eager_baseline(self) -> bool:
-        """Whether this is the eager baseline, by whose outputs the others are judged."""
         return self.entry.role == "baseline" and self.entry.mode == "eager"
 
     def samples(self) -> EntrySamples:
@@ -124,16 +105,9 @@ class Timed:
         )
 
     def forget_last(self) -> None:
-        """Take the newest sample out; its output, where that was kept, is judged all the same."""
-        for samples in (
-            self.position,
-            self.at_ns,
-            self.turn_ns,
-            self.call_ns,
-            self.host_ns,
-            self.device_ns,
-            self.stream_ns,
-        ):
+        """Remove the newest sample; its output, where that was kept, is judged all the same."""
+        measured = (self.call_ns, self.host_ns, self.device_ns, self.stream_ns)
+        for samples in (self.position, self.at_ns, self.turn_ns, *measured):
             samples.pop()
 
     def complete_device_ns(self) -> list[float] | None:
@@ -146,12 +120,11 @@ class Timed:
         return known if known and len(known) == len(self.device_ns) else None
 
     def latencies(self) -> BlockLatencies:
-        """Return the latencies so far."""
         return BlockLatencies(self.call_ns, self.complete_device_ns())
 
 
 def baseline_last(entries: Iterable[Timed]) -> list[Timed]:
-    """Return entries with the eager baseline behind the others, so that none of these finds its outputs."""
+    """Return entries with the eager baseline last, so that no other finds its outputs."""
     return sorted(entries, key=lambda timed: timed.is_eager_baseline)
 
 
@@ -169,10 +142,7 @@ def time_entries(
     renew: Callable[[], bool] | None = None,
     parent: ParentLine | None = None,
 ) -> TimedRound:
-    """Take blocks until the stopping criterion is met; `renew` and `parent` as in `Blocks`.
-
-    A block during which the GPU throttles is labelled and measured again, as long as time is left for it; from then on the GPU rests before each turn.
-    """
+    """Take blocks until the stopping criterion is met. A block during which the GPU throttles is labelled and measured again, as long as time is left."""
     checks = Checks(stopping)
     reason: str | None = None
     with no_collection():
@@ -196,8 +166,6 @@ def time_entries(
 
 
 class Blocks:
-    """The blocks of one case, taken one at a time by entries that are warm."""
-
     def __init__(
         self,
         entries: list[Timed],
@@ -214,21 +182,8 @@ class Blocks:
     ) -> None:
         """Warm the entries up.
 
-        Where the call of an entry is so long that it has no lead-in, its first sample is taken on values that no call has seen, so
-        that no further call has to be made on such values: as long as there is time for a second one, to compare it with.
-
-        Args:
-            entries: Of one case.
-            timer: Takes the samples.
-            recorder: Reads the GPU.
-            heartbeat: Of the worker.
-            rng: Orders the samples of a block.
-            values: Sets of values that are put in place in turn.
-            watch: Looks at flags and inputs.
-            renew: Puts values in place that no call has seen, constants included, and returns whether it could. Without it the first
-                block is like any other.
-            parent: Is told of samples soon after they are taken, and looks at its own clock then; None where nobody is.
-            longest_s: Seconds from which on no block is begun.
+        The first sample of entries without a lead-in is taken on values that no call has seen, put in place by `renew`, if there is time for a second sample: no further
+        call on new values is needed then. `parent` receives samples soon after they are taken. After `longest_s` seconds no block begins.
         """
         self._entries = entries
         self._timer = timer
@@ -245,7 +200,10 @@ class Blocks:
         clocks = [timed.device_clock for timed in entries if timed.device_clock is not None]
         self._throttling = Throttling(recorder, clocks)
         block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in entries), 1.0)
-        self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
+        for _ in range(min(timer.settling, int(_SETTLING_NS / block_ns))):
+            self._take_block()
+            for timed in entries:
+                timed.forget_last()
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
@@ -256,56 +214,35 @@ class Blocks:
 
     @property
     def throttled(self) -> list[bool]:
-        """Return whether the GPU throttled, for each block so far."""
         return self._throttling.blocks
 
     @property
     def rested_s(self) -> float:
-        """Return how long the GPU has rested because it had throttled."""
         return self._throttling.rested_ns / 1e9
 
     @property
     def elapsed_s(self) -> float:
-        """Return the time since the entries were warm, without rests."""
+        """The seconds since the entries were warm, without rests."""
         return (trusted.perf_counter_ns() - self._began) / 1e9 - self.rested_s
 
     @property
     def may_end(self) -> bool:
-        """Return whether there are blocks enough.
-
-        A first one on new values needs a second one, to be compared with it, and beside calls with a lead-in a third one: of these an
-        output is judged only if the values have changed since the call before.
-        """
+        """Whether there are enough blocks. A first one on new values needs a second to compare with, and beside calls with a lead-in a third, whose outputs can be judged."""
         needs_third = self._values.judged and any(timed.lead_in for timed in self._entries)
         return not self._renewed or len(self.throttled) >= _SAME_BLOCKS + int(needs_third)
 
     def take(self) -> int:
-        """Take one sample of each entry.
-
-        Returns:
-            The number of newest blocks in which the GPU is now known to have throttled.
-
-        Raises:
-            EntryTimeoutError: an entry has used up its time.
-        """
+        """Take one sample of each entry, and return the number of newest blocks in which the GPU is now known to have throttled."""
         began_s = self.elapsed_s
         self._take_block()
         self._busy_s += self.elapsed_s - began_s
-        self._tell_taken()
-        return self._throttling.end_block()
-
-    def _tell_taken(self) -> None:
-        """Tell of the samples since the last time, if that was long enough ago."""
         now_ns = trusted.perf_counter_ns() - self._began
         if self._parent is not None and now_ns - self._told_ns >= _TELL_NS:
             self._tell(asks=now_ns - self._since_ns >= _ASK_NS)
+        return self._throttling.end_block()
 
     def _tell(self, *, asks: bool) -> None:
-        """Tell of the samples since the last time: once told, nobody can change them.
-
-        Args:
-            asks: Whether to wait for an answer, so that the parent can tell how much time has passed.
-        """
+        """Send the samples since the last message, which nobody can change from then on; if `asks`, wait for an answer, so that the parent can time it."""
         if self._parent is None:
             return
         until = len(self._entries[0].call_ns)
@@ -326,13 +263,6 @@ class Blocks:
         else:
             self._parent.send(taken)
         self._told_ns = trusted.perf_counter_ns() - self._began
-
-    def _settle(self, blocks: int) -> None:
-        """Take blocks that are not recorded."""
-        for _ in range(blocks):
-            self._take_block()
-            for timed in self._entries:
-                timed.forget_last()
 
     def _take_block(self) -> None:
         entries = [self._entries[place] for place in self._rng.permutation(len(self._entries))]
@@ -393,10 +323,7 @@ class Blocks:
         return changed
 
     def _keep(self, timed: Timed, changed: bool, outputs: Any) -> Any | None:
-        """Return a copy of some outputs, and None of most: which, nobody can know while the call runs.
-
-        Where the values are those of the call before, what was remembered of that is right, and says nothing.
-        """
+        """Return a copy of some outputs, drawn at random so that no call can know, and None of most; on the values of the call before, a remembered result is right."""
         if not self._values.judged or not (changed or len(self._values.sets) == 1):
             return None
         timed.keepable += 1
@@ -405,7 +332,6 @@ class Blocks:
         return timed.copied(outputs)
 
     def result(self, round_index: int, stop_reason: str) -> TimedRound:
-        """Return everything that was taken."""
         self._tell(asks=True)
         self._tell(asks=False)  # how long the answer took
         return TimedRound(
@@ -421,7 +347,7 @@ class Blocks:
 
 
 def _keep_all(timed: Timed, outputs: Any) -> Any | None:
-    """Return a copy of all that is judged of a call; None where there is no room for it."""
+    """Return a copy of a call's outputs and state; None where there is no room for it."""
     return timed.copied(timed.observed(outputs))
 
 
@@ -444,7 +370,7 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Wa
 
 @contextlib.contextmanager
 def of_entry(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
-    """Attribute what happens inside to an entry: time to its heartbeat, an exception to an `EntryFailedError`."""
+    """Attribute time inside to an entry's heartbeat, and an exception to an `EntryFailedError`."""
     with heartbeat.entry(timed.index):
         try:
             yield
@@ -455,7 +381,7 @@ def of_entry(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
 
 
 class EntryFailedError(Exception):
-    """An entry raised while it was timed, although it had not before; the cause is what it raised."""
+    """An entry raised while it was timed, although it had not before; the cause is the exception."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -463,8 +389,6 @@ class EntryFailedError(Exception):
 
 
 class EntryTimeoutError(Exception):
-    """An entry has used up the time that it has in this stage."""
-
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self.index = index

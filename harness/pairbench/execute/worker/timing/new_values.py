@@ -1,4 +1,4 @@
-"""Calls on values that were never seen, and whether these take so much longer than others that results must be remembered."""
+"""Calls on values that no call has seen, and whether these take so much longer than others that results must be remembered."""
 
 import math
 import secrets
@@ -22,56 +22,48 @@ from pairbench.execute.worker.trees import has_room
 from pairbench.stats import quick
 
 _SEED_BITS = 60
-"""Seeds of values that no call has seen are drawn when they are needed, by the operating system: who knew them before could compute what is right ahead."""
+"""Seeds of new values are drawn by the operating system at their use: a seed known before would allow computing the outputs ahead."""
 _LONG_NS = 1e6
-"""Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
+"""Latency in ns from which a call is long: one sample tells twice as long from as long."""
 _PAIRS_AT_ONCE = 3
-"""Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
+"""Pairs of calls made at once after a slow call on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
 """Factor, and ns, by which a call that is not short has to be slower on new values than on known ones."""
 
 
 class _Short(NamedTuple):
-    """Short calls on one kind of device: a few more of them on known values cost next to nothing, and can tell small differences."""
+    """Short calls on one kind of device: more of them on known values cost next to nothing, and can tell small differences."""
 
     below_ns: float
-    """Latency in ns below which a call is short."""
     part: float
     beyond_ns: float
-    """What it has to be slower by on new values than beside it on known ones: this part of its latency and these ns."""
+    """How much slower a call that remembers is on new values than on known ones: this part of its latency and these ns."""
 
 
 _SHORT = {"cpu": _Short(300e3, 0.25, 300.0), "cuda": _Short(_LONG_NS, 0.1, 2e3)}
-"""Short calls by device kind."""
 _KNOWN, _KNOWN_DOUBTED = 6, 18
-"""Number of calls on known values that are enough to tell how quick they can be now. More are needed where the call on new values took more than
-twice as long as those that were timed: a busy machine may slow a few that find what they remember."""
+"""Calls on known values that tell how quick they can be now; the second number holds where the call on new values took more than twice as long as the timed ones, on a busy machine perhaps."""
 _SLOWED = 2
-"""So many calls on known values that are twice as quick as any on new ones are no chance, whatever slowed the others."""
+"""So many calls on known values that are twice as quick as any on new ones are no chance."""
 _LEAST, _MOST, _MOST_S = 9, 24, 5.0
-"""Least and most pairs of calls that are made before a call is said to remember; beyond the least, no more are begun after these seconds."""
+"""Least and most pairs of calls before a call is said to remember; beyond the least, none begins after these seconds."""
 _DOUBTED, _DOUBTED_S = 60, 15.0
 """Most pairs, and seconds, where two calls on known values were that quick."""
 _CERTAIN, _SURE = 1e-6, 1e-4
 """Chance below which a call is said to remember at once, and in the end."""
 _BEFORE = (2, 3)
-"""So many untimed calls on known values go before each timed one of a pair, which of these is drawn: so who remembers the last call alone, or the
-one before it, is as quick in pairs as when it was timed."""
+"""Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
 
 
 class NewInputs(dict[str, Any]):
-    """Inputs that no call has seen, and the seed that they are made with."""
-
     seed: int
 
 
 def draw_seed() -> int:
-    """Return a seed that nobody could foresee."""
     return secrets.randbits(_SEED_BITS)
 
 
 def new_values(ready: Ready | Elsewhere) -> NewInputs:
-    """Return inputs that no call has seen."""
     seed = draw_seed()
     like = ready.like if isinstance(ready, Elsewhere) else ready.inputs
     made = NewInputs(build_inputs(ready.operator, ready.job.case, ready.device, seed, like=like))
@@ -81,13 +73,11 @@ def new_values(ready: Ready | Elsewhere) -> NewInputs:
 
 @dataclass(frozen=True)
 class Again:
-    """Calls of one entry on new inputs."""
-
     outputs: Any
     new_ns: float
-    """Latency of the first of these calls."""
+    """Latency of the first of these calls in ns."""
     known_ns: tuple[float, ...] = ()
-    """Latencies of calls on known inputs right before, where such are made."""
+    """Latencies in ns of calls on known inputs right before, where such are made."""
 
 
 def call_again_on(
@@ -101,14 +91,7 @@ def call_again_on(
 
 
 def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str, Any] | None) -> Again:
-    """Call once on new inputs.
-
-    Args:
-        ready: The case.
-        timed: The entry.
-        new: Inputs that no call has seen.
-        known: Inputs that came again and again, for calls that go before; None to make none.
-    """
+    """Call once on new inputs, after calls on `known` ones, which came again and again; None makes none."""
     known_ns = tuple[float, ...]()
     if known is not None and _is_short(timed, ready.device.type):
         # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
@@ -123,7 +106,7 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
 def call_in_pairs(
     ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any]
 ) -> list[tuple[float, float]]:
-    """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each of the new inputs."""
+    """Return latencies in ns of a call on known inputs and of one on new inputs right after it, for each of the new inputs."""
 
     def pair(new: dict[str, Any]) -> tuple[float, float]:
         known_ns = _sample(ready, timed, known, known, before=secrets.choice(_BEFORE)).call_ns
@@ -135,13 +118,7 @@ def call_in_pairs(
 
 
 def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_seed) -> bool:
-    """Put values in place that no call has seen, those of constants and state included, and return whether it could be done.
-
-    It is not where there is one set of values alone, nor where memory is short. `draw` gives the seed.
-
-    Raises:
-        EntryFailedError: a `prepare` failed.
-    """
+    """Put values in place that no call has seen, constants and state included, and return whether that was possible: it needs several sets of values and memory."""
     if not compares(ready) or not has_room(named_tensors(ready.inputs)):
         return False
     began = trusted.perf_counter()
@@ -174,15 +151,9 @@ def _sample(
     in_place: bool = False,
     before: int | None = None,
 ) -> Sample:
-    """Time a call right behind one on known inputs, with the processor's cores awake and memory for the outputs at hand.
+    """Time a call on `inputs` right after calls on `known` ones, with cores awake and memory for the outputs at hand.
 
-    Args:
-        ready: The case.
-        timed: The entry.
-        inputs: Of the call.
-        known: Those of the call before; None to make none.
-        in_place: Whether these are in place already.
-        before: How many calls on these go before; none, or one where the call is short, if not given.
+    `in_place` says that the known inputs are in place already; `before` is the number of calls on them, if not one for a short call and none for others.
     """
     call = ready.calls[timed.entry]
     # One is enough to tell twice as long from as long, and seven would take most of the time. A long call needs none.
@@ -202,7 +173,7 @@ def _sample(
 
 
 def _kept(timed: Timed, outputs: Any) -> Any:
-    """Return outputs to judge: a copy, or where there is no room for one the outputs themselves, which are judged before any other call is made."""
+    """Return a copy of outputs to judge, or where there is no room for one the outputs themselves, which are judged before any other call is made."""
     copied = timed.copied(outputs)
     return outputs if copied is None else copied
 
@@ -224,12 +195,12 @@ def has_become_quick(timed: Timed) -> bool:
 
 
 def is_quicker_on_old_values(timed: Timed) -> bool:
-    """Return whether calls were so much quicker where the values were those of the call before that they may remember that one."""
+    """Return whether calls on the values of the call before were so much quicker that they may remember that call."""
     return bool(timed.fresh_ns) and min(timed.fresh_ns) > _twice_ns(quick(timed.call_ns))
 
 
 def is_quicker_than_before(ready: Ready | Elsewhere, timed: Timed) -> bool:
-    """Return whether calls are so much quicker than in each earlier round that what was found of those says nothing of these."""
+    """Return whether calls are so much quicker than in each earlier round that verdicts on those say nothing of these."""
     earlier_ns = ready.job.earlier_ns
     return bool(earlier_ns) and earlier_ns[timed.index] > _twice_ns(quick(timed.call_ns))
 
@@ -268,20 +239,11 @@ def judge_pairs(
 ) -> str | None:
     """Return a sentence where pairs of calls tell that results are remembered, or None.
 
-    On a busy machine every other call may take twice as long, but none is quicker for it. So one call on new values that is as quick as
-    quick calls among those that were timed shows that nothing is remembered. The machine may be slower now than it was then: so does one
-    that is as quick as the quicker quarter of the calls on known values, as soon as there are enough of these, and not two are twice as quick as
-    any on new values.
+    On a busy machine every other call may take twice as long, but none is quicker for it. So one call on new values as quick as the quick timed calls (`quick_ns`) shows
+    that nothing is remembered. So does one as quick as the quicker quarter of enough calls on known values, of which not two are twice as quick as any on new ones.
 
-    A call is said to remember if so many of those on known values are quicker than all on new ones that chance does not explain it. Whatever
-    slows calls, it does not know which values they have: of an honest call's times any order is as likely as any other.
-
-    Args:
-        more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
-            new values right behind it.
-        known_ns: Latencies in ns of calls on known values that were made already.
-        quick_ns: Latency in ns of quick calls among those that were timed.
-        limit: Given a latency on known values, returns the one beyond which a call on new ones is slower.
+    A call is said to remember if so many calls on known values are quicker than all on new ones (by `limit`) that chance does not explain it: whatever slows calls does
+    not know their values. `more` takes some pairs, given the number of the attempt from 1 on.
     """
     known, new = list(known_ns), list[float]()
     began = trusted.perf_counter()

@@ -1,20 +1,22 @@
-"""Whether timed calls computed what they were asked for, each time anew: judged after the clock has stopped."""
+"""Whether timed calls computed their outputs, each time anew: judged after the clock has stopped, by outputs that the baseline, and in doubt the oracle, computes then."""
 
 import functools
 import secrets
 import statistics
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
 from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, refill
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.judge.elsewhere import Elsewhere
+from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
+from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
@@ -29,41 +31,140 @@ from pairbench.execute.worker.timing.new_values import (
     remembers,
 )
 from pairbench.execute.worker.timing.ready import Ready
-from pairbench.execute.worker.timing.rights import Inputs, Right, Rights
 from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
-from pairbench.execute.worker.verify.case import poison
-from pairbench.execute.worker.verify.judge import same_outputs
+from pairbench.execute.worker.verify.case import oracle_or_why
+from pairbench.execute.worker.verify.judge import Known, clear_where_drawn, clearly_right, judge, same_outputs
+from pairbench.execute.worker.verify.poison import poison
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
+Inputs = dict[str, Any] | Callable[[], dict[str, Any]]
+"""Inputs, or a function that makes them when they are needed."""
+
+
+class Right:
+    def __init__(
+        self, ready: Ready | Elsewhere, inputs: Inputs, *, alone: bool = False, given: Any | None = None
+    ) -> None:
+        """Compute nothing yet; the baseline's own timed outputs (`given`) are expected as long as another implementation agrees. `alone` says that outputs come without the state."""
+        self._ready = ready
+        self._made = inputs
+        self._alone = alone
+        self._given = given
+        self._agreed = False
+        self._known = Known(lambda: self._inputs)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether right outputs can be judged without computing anything."""
+        return self._given is not None or "_expected" in vars(self)
+
+    @property
+    def vouched(self) -> bool:
+        """Whether outputs of another implementation agreed with those given of the baseline, and none contradicted."""
+        return self._given is not None and self._agreed
+
+    def contradicts(self, outputs: Any, *, drawn: bool = False) -> str | None:
+        """Return what is wrong with outputs, or None; if `drawn`, some elements of large outputs are enough to find them right."""
+        outputs = outputs.fetch() if isinstance(outputs, There) else outputs
+        if isinstance(self._given, There):
+            self._given = self._given.fetch()
+        if self._given is not None:
+            by = self._ready.operator.tolerance_for
+            if (drawn and clear_where_drawn(outputs, self._given, by)) or self._mismatch(outputs, self._given) is None:
+                self._agreed = True
+                return None
+            self._given, self._known = None, Known(lambda: self._inputs)
+        return self._mismatch(outputs, self._expected)
+
+    def _mismatch(self, outputs: Any, expected: Any) -> str | None:
+        by = self._ready.operator.tolerance_for, self._known
+        if clearly_right(outputs, expected, *by):
+            return None
+        # What is left is wrong, or has strays, which are for the oracle to tell. What keeps the tolerance is right, however far it is off
+        # the oracle: that was judged when it was verified, and chance moves it from values to values.
+        wrong = judge(outputs, expected, self._truth, *by).mismatch
+        return wrong and judge(outputs, expected, None, *by).mismatch and wrong
+
+    @functools.cached_property
+    def _inputs(self) -> dict[str, Any]:
+        return self._made() if callable(self._made) else self._made
+
+    @functools.cached_property
+    def _expected(self) -> Any:
+        operator = self._ready.operator
+        # Where memory is short, on the inputs themselves: the baseline was verified to leave them alone.
+        room = has_room(named_tensors(self._inputs))
+        inputs = copy_inputs(self._inputs) if room else self._inputs
+        outputs = make_call(operator, operator.baseline, "eager", inputs).observe()
+        return self._outputs(copy_tree(outputs) if room else outputs)
+
+    @functools.cached_property
+    def _truth(self) -> Any:
+        """The oracle's outputs, or None. They take longer than all timed calls, so they are computed once."""
+        return self._outputs(oracle_or_why(self._ready.operator, self._inputs)[0])
+
+    def _outputs(self, observed: Any) -> Any:
+        """Return observed outputs in the form of those to be judged: these may come without the state."""
+        if self._alone and self._ready.operator.state and observed is not None:
+            observed = observed["output"]
+        return as_judged(observed) if isinstance(self._ready, Elsewhere) and observed is not None else observed
+
+
+class Rights:
+    def __init__(self, rights: Sequence[Right], more_s: float, right_s: float = 0.0) -> None:
+        """Compute nothing yet; an entry's further outputs are judged within `more_s` seconds, if the `right_s` seconds to compute a set's expected outputs are left."""
+        self._rights = rights
+        self._more_s = more_s
+        self._right_s = right_s
+        drawn = secrets.SystemRandom().sample(range(len(rights)), len(rights))
+        self._preferred = sorted(drawn, key=lambda number: not rights[number].is_at_hand)
+        """The sets in the order of preference, which is drawn."""
+
+    @property
+    def vouched(self) -> bool:
+        """Whether for some set another implementation vouches for the baseline's outputs."""
+        return any(right.vouched for right in self._rights)
+
+    def is_at_hand(self, number: int) -> bool:
+        return self._rights[number].is_at_hand
+
+    def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
+        """Return what is wrong with some outputs of one entry, given with the number of their set of inputs, or None.
+
+        One, drawn now, is judged of the set that all entries prefer, so that its expected outputs are computed once; others within `more_s` seconds of any set, for a call
+        may have remembered the outputs of one.
+        """
+        until = trusted.perf_counter() + self._more_s
+        drawn = secrets.SystemRandom().sample(outputs, len(outputs))
+        preferred = min(drawn, key=lambda item: self._preferred.index(item[0]), default=None)
+        for place, (number, given) in enumerate(sorted(drawn, key=lambda item: item is not preferred)):
+            right = self._rights[number]
+            needs_s = 0.0 if right.is_at_hand else self._right_s
+            if place and trusted.perf_counter() + needs_s > until:
+                continue
+            if wrong := right.contradicts(given):
+                return wrong
+        return None
+
+
 Case = Ready | Elsewhere
 _LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
-"""Chance that calls are made on new values in a round after the first one. The second is for cases with long calls, where these take up to a
-third of the time of timing; the third is for runs in which judging has had its part of the time."""
+"""Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
 _SPARING_KEPT = 0.25
-"""Chance that kept outputs are judged in a round after the first one once judging has had its part of the time."""
+"""Chance that kept outputs are judged in a round after the first once judging has had its part of the time."""
 _QUICKLY_MADE_S = 0.1
-"""Seconds that inputs may take to make, for further ones to be made for replays in a later round."""
+"""Longest time in s to make inputs for replays in a later round."""
 _MORE = 0.005
-"""Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
+"""Part of the time of timing in which more than one of the kept outputs of an entry is judged."""
 
 
 def judge_timed(ready: Case, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
-    """Judge outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
+    """Judge outputs of timed calls, then the very calls that were timed on new values; return the seconds that this and earlier changes of values took.
 
-    This is where the case was timed, or in a judge outside, which computes all that is right by itself. What is right of these is computed afterwards: while calls were timed, it was not in the process to be found.
-
-    Args:
-        ready: The case, here or elsewhere.
-        measuring_s: Seconds that timing took.
-        heartbeat: Of the worker.
-
-    Returns:
-        The seconds that this took, and those that were spent on values before.
-
-    Raises:
-        UnnamedError: something that all implementations share was replaced meanwhile, so no time can be believed.
+    Expected outputs are computed now: while calls were timed, they were not in the process to be found. A judge outside computes them all itself. An UnnamedError says
+    that something shared was replaced meanwhile, so that no time can be believed.
     """
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
@@ -98,12 +199,9 @@ def _judge_kept(
 ) -> Generator[Ended, None, set[Entry]]:
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
-    Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
-    within `more_s` seconds. They are judged by outputs that were kept of the baseline, as long as these agree. Where the baseline's calls
-    are long, and none of its outputs was kept of the same values, what is right is computed only if `thorough`.
-
-    If the first sample was on values that no call had seen, and so is judged by `_recheck`, of the others those are that can be by what was
-    kept of the baseline.
+    Of an entry's kept outputs one is drawn at the end, so that no call could know which, and more are judged within `more_s` seconds, by the baseline's kept outputs as
+    long as these agree. Where the baseline's calls are long and none was kept of the same values, expected outputs are computed only if `thorough`. Entries that began
+    on new values, which `_recheck` judges, are judged here only by the baseline's kept outputs.
     """
     ended: set[Entry] = set()
     baselines = [timed for timed in ready.timed if timed.is_eager_baseline]
@@ -141,30 +239,26 @@ def _inputs_of(ready: Case, number: int, inputs: dict[str, Any] | None = None) -
     return {**(ready.inputs if inputs is None else inputs), **ready.values.sets[number]}
 
 
-def _known_of(ready: Case) -> dict[str, Any]:
-    """Return inputs that came again and again; elsewhere they are known, and not asked for."""
-    return {} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs)
-
-
 def _may_remember(ready: Case, timed: Timed) -> bool:
-    """Return whether the times of an entry's calls alone are a reason to make it on new values."""
+    """Return whether the latencies of an entry's calls alone are a reason to call it on new values."""
     return has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(ready, timed)
 
 
 def _began_on_new_values(timed: Timed) -> bool:
-    """Return whether the first sample of an entry was taken on new values; then the second one was on the same, to compare it with."""
+    """Return whether the first sample of an entry was taken on new values; the second one was on the same then, to compare it with."""
     return timed.first_observed is not None
 
 
 def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Judge the very calls that were timed on values that no call had seen, at the same addresses.
 
-    Where the first sample was such a call, it is judged; else the call is made now. The baseline's own comes last, so that no other finds its
-    outputs, and the others are judged by these, as long as they agree. First samples are judged last: they may have found what another had
-    computed in its lead-in.
+    A first sample on such values is judged as it is; else the call is made now. The baseline's own comes last, so that no other finds its outputs, and the others are
+    judged by these, as long as they agree. First samples are judged last: they may have found what another entry computed in its lead-in.
     """
     entries = baseline_last(entries)
-    known = _known_of(ready) if compares(ready) else None
+    known: dict[str, Any] | None = None
+    if compares(ready):  # elsewhere known inputs are not asked for
+        known = {} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs)
     others = [timed for timed in entries if not _began_on_new_values(timed)]
     remembered = False
     if others:
@@ -198,19 +292,7 @@ def _judge_again(
     *,
     remembered: bool = False,
 ) -> Generator[Ended, None, bool]:
-    """Yield the ends of entries that were wrong on new values, or slow.
-
-    Args:
-        ready: The case.
-        heartbeat: Of the worker.
-        again: Entries, and their calls on new values.
-        new: The values.
-        known: Inputs that came again and again; None where calls on these are not compared.
-        remembered: Whether an entry of the case is known to remember.
-
-    Returns:
-        Whether one is known to remember now.
-    """
+    """Yield the ends of entries that were wrong or slow on new values, and return whether an entry of the case is known to remember."""
     given = next((made.outputs for timed, made in again if timed.is_eager_baseline), None)
     if isinstance(ready, Elsewhere):
         given = None
@@ -237,10 +319,7 @@ def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
 
 
 def _values_for_replays(ready: Ready, *, thorough: bool) -> dict[str, Any] | None:
-    """Return inputs that no capture has seen, and that were not those of the calls before; None where making them takes too long for this round.
-
-    A graph that copies what a call has left behind has the right answer for the values of that call alone.
-    """
+    """Return inputs that no capture has seen, other than those of the calls before: a graph may copy their results. None where making them takes too long for this round."""
     sets = ready.values.sets
     others = [values for number, values in enumerate(sets) if number not in (0, ready.values.current)]
     if others and not thorough:
@@ -251,10 +330,10 @@ def _values_for_replays(ready: Ready, *, thorough: bool) -> dict[str, Any] | Non
 
 
 def _judge_replays(ready: Ready, heartbeat: Heartbeat, entries: list[Timed], inputs: dict[str, Any]) -> Iterator[Ended]:
-    """Judge what each capture writes when it is replayed on these inputs, at the addresses of those that it was captured with.
+    """Judge the outputs of each capture, replayed on these inputs at the addresses that it was captured with.
 
-    Each is judged before the next one is replayed, for their graphs share memory. A copy of what the baseline's replay gave comes first, and the
-    others are judged by that, as long as they agree; the baseline itself is judged where none of them did.
+    Each is judged before the next one is replayed, for their graphs share memory. The baseline's replay is copied first, and the others are judged by that copy, as long
+    as they agree; the baseline itself is judged where none did.
     """
     replay_of = _Replays(ready, inputs)
     baseline = next((timed for timed in entries if timed.is_eager_baseline), None)
@@ -273,15 +352,13 @@ def _judge_replays(ready: Ready, heartbeat: Heartbeat, entries: list[Timed], inp
 
 
 class _Replays:
-    """Replays captured calls on other inputs."""
-
     def __init__(self, ready: Ready, inputs: dict[str, Any]) -> None:
         self._ready = ready
         self._inputs = inputs
         self._of_graphs = memory_of_graphs()
 
     def first_copied(self, timed: Timed) -> Any:
-        """Return a copy of what the first capture gives, and leave none of it behind."""
+        """Return a copy of the first capture's outputs, and poison the outputs."""
         replay = self._ready.replays[timed.entry].replays[0]
         self._put(timed)
         copied = copy_tree(self._observe(timed, replay))
@@ -289,7 +366,7 @@ class _Replays:
         return copied
 
     def contradicted(self, timed: Timed, right: Right) -> str | None:
-        """Return what is wrong with the captures of an entry, or None; others have vouched for the baseline's first one, or it is judged as well."""
+        """Return what is wrong with the captures of an entry, or None; the baseline's first one is left out where others vouch for it."""
         captures = self._ready.replays[timed.entry].replays
         if timed.is_eager_baseline and right.vouched:
             captures = captures[1:]

@@ -1,21 +1,68 @@
 """Clocks: how one sample of one call is taken on a GPU and on a CPU.
 
-Four latencies are kept apart. `device` is what the GPU needs, with the host's work hidden: a replay of the captured call. `stream` is the same
-for the call's own launches, which leave the GPU 0.7 to 1.2 us of pause each. `host` is what the CPU needs to
-issue the call: the time until it returns, with nothing queued before it. `call` is what the caller of a single call sees:
+Four latencies are kept apart. `device` is the GPU's time with the host's work hidden: a replay of the captured call. `stream` is the same for the call's own launches,
+which leave the GPU 0.7 to 1.2 us of pause each. `host` is the CPU's time to issue the call, with an empty queue. `call` is what the caller of a single call sees:
 the device, or the host's work as far as a flush does not hide it.
 """
 
+import ctypes
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.timing import persisting
 from pairbench.model.settings import OWN_TIMERS
+
+_LIMIT = 0x06
+_MAPS = Path("/proc/self/maps")
+
+
+def reset_persisting() -> bool:
+    """Give back the L2 lines that a call has set aside (`cudaDeviceSetLimit`), which a flush does not evict; return whether there may have been any.
+
+    Without such a limit only asking is paid for. Neither cost has been measured on a GPU yet. The runtime is the one that torch has loaded.
+    """
+    runtime, _ = _runtime()
+    if runtime is None:
+        return False
+    limit = ctypes.c_size_t(0)
+    if runtime.cudaDeviceGetLimit(ctypes.byref(limit), _LIMIT) != 0 or limit.value == 0:
+        return False
+    runtime.cudaCtxResetPersistingL2Cache()
+    return True
+
+
+def persisting_missing() -> str | None:
+    return _runtime()[1]
+
+
+@functools.cache
+def _runtime() -> tuple[ctypes.CDLL | None, str | None]:
+    return open_runtime(_MAPS)
+
+
+def open_runtime(maps: Path) -> tuple[ctypes.CDLL | None, str | None]:
+    """Return the CUDA runtime among the files in a process's memory map, as Linux writes it, or None and why there is none."""
+    try:
+        files = {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "libcudart" in line}
+    except OSError as error:
+        return None, f"mapped files cannot be read: {error}"
+    if not files:
+        return None, "no libcudart is loaded"
+    try:
+        runtime = ctypes.CDLL(min(files))
+    except OSError as error:
+        return None, f"libcudart cannot be opened: {error}"
+    for symbol in ("cudaDeviceGetLimit", "cudaCtxResetPersistingL2Cache"):
+        if not hasattr(runtime, symbol):
+            return None, f"{min(files)} has no {symbol}"
+    return runtime, None
+
 
 Run = Callable[[], Any]
 Keep = Callable[[Any], Any]
@@ -25,31 +72,25 @@ _LONG_NS = 20e6
 _CLOCKED_SPIN = 200_000
 """Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
 SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
-"""Cycles of the shortest spin."""
 _THROTTLED = 1.02
-"""Times the shortest clocked spin of a case's round beyond which the GPU has lowered its clock. On an H200 99 % of these spins are within 1.4 % of the
-shortest in cases that do not throttle; at the power limit they take up to 23 % longer."""
+"""Multiple of a round's shortest clocked spin beyond which the GPU has lowered its clock. On an H200 99 % are within 1.4 % of it; at the power limit spins take up to 23 % longer."""
 TIMING_METHOD = 2
-"""Version of how a GPU is timed, which is part of the environment: figures of two versions are not of one era. Since 2 a GPU that has throttled rests."""
+"""Version of how a GPU is timed, a part of the environment: figures of two versions are not of one era. Since 2 a throttled GPU rests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One timed call: latencies in ns, and what it returned."""
-
     call_ns: float
     host_ns: float
-    """Time until the call returned, whatever was queued before it."""
+    """Time until the call returned, with whatever was queued before it."""
     kept: Any | None
-    """What `keep` made of the outputs, which themselves are let go: the next call finds their memory free."""
+    """The result of `keep`; the outputs themselves are freed, for the next call's use."""
 
 
 class Timer(Protocol):
-    """Takes samples of one call at a time."""
-
     name: str
     settling: int
-    """Blocks that are not recorded before the first one that is."""
+    """Unrecorded blocks before the first one."""
     warm_up_s: float
     """Seconds in which a case's calls run before the first sample, shared among its entries."""
 
@@ -57,10 +98,10 @@ class Timer(Protocol):
         """Flush the data caches before the next sample, where the timer measures cold calls."""
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
-        """Time one call; its outputs are given to `keep` at once, before anything is waited for."""
+        """Time one call; its outputs are given to `keep` at once, before any wait."""
 
     def lead_in(self, call_ns: float) -> int:
-        """Return how many untimed calls go before each sample of a call that takes about so long."""
+        """Return the number of untimed calls before each sample of a call of about this latency."""
 
     def sample_host(self, run: Run, reset: Callable[[], None]) -> float | None:
         """Return the host's time of one more call in ns; None where that of `sample` is it. `reset` comes before each call."""
@@ -69,8 +110,8 @@ class Timer(Protocol):
 class HostTimer:
     """`perf_counter_ns` around the call: for CPUs, warm.
 
-    Calls that ran by themselves are not warm for blocks of several. Of calls below 20 us on an Intel Xeon those of the first block were 26 %
-    slower than later ones, of the ninth 6 %, of the thirtieth 1 %; of calls of 0.1 to 0.3 ms 4, 1 and 0 %.
+    Calls that ran by themselves are not warm for blocks of several: on an Intel Xeon calls below 20 us were 26 % slower in the first block than later, 6 % in the ninth,
+    1 % in the thirtieth; calls of 0.1 to 0.3 ms 4, 1 and 0 %.
     """
 
     name = OWN_TIMERS["cpu"]
@@ -81,7 +122,6 @@ class HostTimer:
         """Do nothing: a CPU is timed with the caches as they are."""
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
-        """Time one call."""
         start = trusted.perf_counter_ns()
         outputs = run()
         elapsed = float(trusted.perf_counter_ns() - start)
@@ -92,24 +132,18 @@ class HostTimer:
         return 1 if call_ns < _LONG_NS else 0
 
     def sample_host(self, run: Run, reset: Callable[[], None]) -> None:
-        """Take none: the call is the host's work."""
+        """Return None: the call is the host's work."""
 
 
 class CudaTimer:
     """CUDA events around the call, behind a flush of the L2 cache.
 
-    No block needs to settle: device latencies of a first block are those of later ones (by the median of 1,112 series on an H100, to 0.1 %).
+    No block needs to settle: device latencies of a first block are those of later ones (by the median of 1,112 series on an H100, to 0.1 %). Each sample is waited for
+    before the next lead-in is queued, or a long call would hide the host work of the one behind it.
 
-    Each sample is waited for before the next one's lead-in is queued: without the wait, a long call would hide the host
-    work of the one behind it, and samples of a block could not be compared.
-
-    The lead-in is a few untimed calls, each behind a flush, queued without waiting, so that a sample finds host and
-    device as they are in a loop, which is also what `triton.testing.do_bench` times:
-
-    - The host's caches are hot. Cold, behind a loop of 2048 launches, a Triton launch took the host 92 us instead of
-      some 20, and a flush hides 60.
-    - The device's queue is not empty. With an empty one a chain of 12 kernels that takes 100 us was 3.5 % faster on an
-      H200, whatever the kernels computed.
+    The lead-in is a few untimed calls, each behind a flush, queued without waiting, so that a sample finds host and device as in a loop, as in `do_bench`. The host's
+    caches are hot: behind a loop of 2048 launches, a Triton launch took the host 92 us instead of some 20, and a flush hides 60. The device's queue is not empty: with
+    an empty one a chain of 12 kernels that takes 100 us was 3.5 % faster on an H200.
     """
 
     name = OWN_TIMERS["cuda"]
@@ -117,8 +151,7 @@ class CudaTimer:
     warm_up_s = 0.04
 
     _CALLS_BELOW = ((200e3, 8), (_LONG_NS, 2))
-    """Calls for each sample, the timed one included, below a latency in ns. Powers of two, so that the captures of a
-    `graphs.Rotation`, an odd number, all get timed. From 200 us up an empty queue is below 1 %, from 20 ms a cold host."""
+    """Calls per sample, the timed one included, below a latency in ns: powers of two, so that all captures of a `graphs.Rotation`, an odd number, get timed."""
 
     def __init__(self, device: torch.device) -> None:
         self._flush = torch.empty(flush_bytes(device) // 4, dtype=torch.int32, device=device)
@@ -129,12 +162,11 @@ class CudaTimer:
         self._shortest_spin_ms = math.inf
 
     def flush(self) -> None:
-        """Queue a flush, behind which no line stays in the L2 that some call has declared to be kept there."""
-        persisting.reset()
+        """Queue a flush, and evict the lines that a call has declared to persist in the L2."""
+        reset_persisting()
         self._flush.zero_()
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
-        """Time one call behind the flush that is in flight."""
         trusted.record(self._start)
         began = trusted.perf_counter_ns()
         outputs = run()
@@ -148,16 +180,10 @@ class CudaTimer:
         )
 
     def lead_in(self, call_ns: float) -> int:
-        """Return how many untimed calls, each behind a flush of its own, go before a sample."""
         return next((calls - 1 for limit, calls in self._CALLS_BELOW if call_ns < limit), 0)
 
     def sample_host(self, run: Run, reset: Callable[[], None]) -> float:
-        """Time how long one call takes until it returns, with an empty queue, right behind an untimed one.
-
-        With a full queue a launch waits for room in it, which is the device's time and not the host's. Between processes
-        on an H200 the median of 150 such samples spread by 1.5 to 2.8 % with the thread pinned to its core and by 2.7 to
-        6.2 % without; behind other untimed calls or none it was no better.
-        """
+        """Time how long one call takes until it returns, with an empty queue, right after an untimed one: with a full queue a launch waits for the device."""
         reset()
         run()
         reset()
@@ -169,10 +195,7 @@ class CudaTimer:
         return elapsed
 
     def sample_behind_spin(self, run: Run, spin_cycles: int) -> "SpinSample":
-        """Time one call whose host work is hidden behind a spinning kernel.
-
-        Its last cycles, always as many, are timed as well: how long they take says how fast the SMs' clock is.
-        """
+        """Time one call whose host work is hidden behind a spinning kernel, whose last cycles, always as many, show the speed of the SMs' clock."""
         torch.cuda._sleep(spin_cycles - _CLOCKED_SPIN)
         trusted.record(self._ahead)
         torch.cuda._sleep(_CLOCKED_SPIN)
@@ -196,23 +219,16 @@ class CudaTimer:
 
 @dataclass(frozen=True, kw_only=True)
 class SpinSample:
-    """One call timed behind a spinning kernel."""
-
     device_ns: float
     hidden: bool
     """Whether the spin outlasted the host, without which the latency is too long."""
     host_s: float
-    """Seconds until the call returned."""
     throttled: bool
     """Whether the end of the spin took longer than before, because the GPU has lowered its clock."""
 
 
 def flush_bytes(device: torch.device) -> int:
-    """Return how many bytes a flush writes: twice the L2 cache, and no less than Triton's 256 MiB.
-
-    Triton's amount is kept as the floor because its time is the head start of the host: with a shorter one,
-    calls with long launch paths would look slower here than in `triton.testing.do_bench`.
-    """
+    """Return the size of a flush: twice the L2 cache, and no less than Triton's 256 MiB, whose time is the host's head start as in `do_bench`."""
     cache = int(torch.cuda.get_device_properties(device).L2_cache_size)
     return max(2 * cache, 256 * 2**20)
 
@@ -220,14 +236,13 @@ def flush_bytes(device: torch.device) -> int:
 class DeviceClock:
     """Takes latencies on the device behind a spinning kernel: of the call's own launches, or of a replay of the captured call.
 
-    A flush alone is no head start: a host that is kept from its work for 60 us, as happened to 1 to 6 in a hundred replays
-    on an H200, is in the latency of 6 us.
+    A flush alone is no head start: a host delayed by 60 us, as in 1 to 6 of a hundred replays on an H200, is in the latency of 6 us.
     """
 
     _LONGEST_SPIN = 400_000_000
     """Cycles of the longest spinning kernel, about 0.2 s."""
     _CYCLES_PER_S = 2e9
-    """About how many there are, from which the next spin is guessed: each guess that is too short costs another call."""
+    """A guess for the next spin: each guess that is too short costs another call."""
     _LONGEST_SPIN_S = 0.2
     _LATE = 5
     """How often in a row a host may be late behind a spin that has been long enough before."""
@@ -237,14 +252,7 @@ class DeviceClock:
     def __init__(
         self, timer: CudaTimer, run: Run, reset: Callable[[], None] = lambda: None, name: str = "spin"
     ) -> None:
-        """Take no sample yet.
-
-        Args:
-            timer: Of the GPU.
-            run: The call, or a replay of it.
-            reset: What comes before each, outside of the clock.
-            name: What records call this way to take it: `spin`, or `graph_replay`.
-        """
+        """Take no sample yet; `reset` comes before each run, and `name` is that of this clock in records: `spin`, or `graph_replay`."""
         self._timer = timer
         self._run = run
         self._replayed = name == "graph_replay"

@@ -1,4 +1,4 @@
-"""Values that change while a case is timed, so that an answer which was remembered from an earlier call is a wrong one."""
+"""Values that change while a case is timed, so that a remembered answer is a wrong one."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,21 +14,20 @@ from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
 _MORE = ((0.1, 2), (1.0, 1))
-"""Further sets of values by the seconds that it takes to make one; where it takes longer there are none."""
+"""Further sets of values by the seconds to make one; where it takes longer there are none."""
 _PART = 0.01
 """Part of the time of timing that putting values in place may take."""
 _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
-"""So short a time does not count, by device kind: on a GPU it is less than that of a flush, and each sample has several."""
+"""Seconds that do not count, by device kind: on a GPU less than a flush, of which each sample has several."""
 _WAIT_S = 1e-3
 """Seconds from which a wait for the device is a small part."""
 _TRIES = 3
-"""How often placing is timed."""
 _FIRST_SEED = 1000
 """Far from those of verification."""
 
 
 def set_seed(number: int) -> int:
-    """Return the seed of a set of values; the first set has that of verification, or one that is drawn."""
+    """Return the seed of a set of values; the first set has that of verification, or a drawn one."""
     return _FIRST_SEED + number
 
 
@@ -45,23 +44,20 @@ class Values:
     """The inputs that every implementation is given, at whose addresses the values change."""
     sets: tuple[dict[str, Any], ...]
     """The values by input. With one set nothing ever changes."""
-    place_s: float
-    """Seconds that it takes to put a set in place."""
+    place_s: float = 0.0
     free_s: float
-    """Seconds below which that does not count."""
     judged: bool
-    """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state that is not put back."""
+    """Whether an output can be judged by itself: not where it depends on the calls before, as with state that is not restored."""
     current: int = 0
     written: dict[str, int] = field(default_factory=dict)
     """How often each tensor was written to as sets were put in place; tensors that share memory may share that count."""
     spent_s: float = 0.0
-    """Seconds that making the sets and putting them in place took."""
     _debt_s: float = field(default=0.0, init=False)
     _copies: list[list[tuple[torch.Tensor, torch.Tensor]]] = field(init=False)
     _targets: dict[str, torch.Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find once what is copied where for each set: a case has hundreds of changes."""
+        """Prepare the copies of each set once: a case has hundreds of changes."""
         self._copies = [refilling(self.shared, values) for values in self.sets]
         self._targets = named_tensors(self.shared)
 
@@ -69,15 +65,7 @@ class Values:
     def of(
         cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any], made_s: float = 0.0
     ) -> "Values":
-        """Make further sets, as many as time and memory allow.
-
-        Args:
-            operator: What is timed.
-            case: Of it.
-            device: Where.
-            inputs: Of the case with the first seed: the first set, and where all others will be put.
-            made_s: Seconds that these took to make: where that is too long, no others are.
-        """
+        """Make further sets, as many as time and memory allow: none where the first set, the inputs themselves, took too long (`made_s`)."""
         synchronize(device)  # what was queued before is not waited for on the account of values
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
@@ -87,7 +75,7 @@ class Values:
             or not has_room(found, copies=1 + _MORE[0][1])
             or made_s >= _MORE[-1][0]
         ):
-            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
+            return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
             made = build_inputs(operator, case, device, set_seed(number), like=inputs)
@@ -101,18 +89,15 @@ class Values:
         more = next((count for limit, count in _MORE if took < limit), 0)
         if not more or not same_form(shared, second):  # the shape of a case may depend on its values
             spent_s = trusted.perf_counter() - started
-            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged, spent_s=spent_s)
+            return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged, spent_s=spent_s)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
-        values = cls(shared=shared, sets=sets, place_s=0.0, free_s=free_s, judged=judged)
+        values = cls(shared=shared, sets=sets, free_s=free_s, judged=judged)
         values.place_s = values._time_placing(device)
         values.spent_s = trusted.perf_counter() - started
         return values
 
     def _time_placing(self, device: torch.device) -> float:
-        """Return the seconds that it takes to put a set in place. The first is in place afterwards.
-
-        The quickest of some tries: what a busy host adds says nothing of how long it takes.
-        """
+        """Return the seconds that it takes to put a set in place: the quickest try, which a busy host has not slowed. The first set is in place afterwards."""
         tries = list[float]()
         for pairs in (1, 1, 1, 8):  # more of them, where most of the time was the wait for the device
             began = trusted.perf_counter()
@@ -126,7 +111,6 @@ class Values:
         return min(tries)
 
     def put(self, index: int) -> None:
-        """Put a set in place, at the same addresses."""
         before = {name: version(tensor) for name, tensor in self._targets.items()}
         with torch.no_grad():
             for target, value in self._copies[index]:
@@ -136,22 +120,13 @@ class Values:
         self.current = index
 
     def replace_first(self, inputs: dict[str, Any]) -> None:
-        """Take the values of these inputs for the first set from now on, and put them in place."""
         first = {name: inputs[name] for name in self.shared}
         self.sets = (first, *self.sets[1:])
         self._copies[0] = refilling(self.shared, first)
         self.put(0)
 
     def change(self, spent_s: float, *, due: bool = False) -> bool:
-        """Put the next set in place, or leave it at that while the changes so far have taken their part of the time.
-
-        Args:
-            spent_s: Seconds since this was last called.
-            due: Whether to put it in place whatever that takes.
-
-        Returns:
-            Whether the values are others now.
-        """
+        """Put the next set in place, if that is `due` or the changes so far took no more than their part of the time since the last call, and return whether it was."""
         if len(self.sets) == 1:
             return False
         self._debt_s = max(0.0, self._debt_s - _PART * spent_s)

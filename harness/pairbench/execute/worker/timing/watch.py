@@ -1,8 +1,7 @@
-"""Whether calls leave alone, while they are timed, what all implementations share: the global flags and the inputs.
+"""Whether timed calls leave alone what all implementations share: the global flags and the inputs.
 
-An implementation that zeroes an input after its own output is right has the next one look wrong; one that changes the number of threads
-makes all of them slower. So both are looked at around turns, outside of the clock: in all of them as long as that takes little of
-the time, else in some that are drawn by chance.
+An implementation that zeroes an input after its own output is right has the next one look wrong; one that changes the number of threads makes all slower. So both
+are looked at around turns, outside of the clock: in all of them as long as that takes little of the time, else in some that are drawn.
 """
 
 import secrets
@@ -26,7 +25,7 @@ from pairbench.execute.worker.trees import about_changed_inputs, same_bits
 _PART = 0.05
 """Part of the time of timing that looking may take, after the first block."""
 _AT_FIRST_S = 0.01
-"""Seconds that may be owed before what is frozen is no longer looked at in the first block."""
+"""Seconds that may be owed before frozen values are no longer looked at in the first block."""
 _COMPARED = 2
 """The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
 
@@ -41,12 +40,7 @@ class FirstCalls:
     """Looks at the inputs while calls are compiled, captured and called first, before a `Watch` begins."""
 
     def __init__(self, inputs: dict[str, Any], renew: Callable[[], object]) -> None:
-        """Remember how the inputs are now.
-
-        Args:
-            inputs: Those that every implementation leaves alone.
-            renew: Puts them back as they are now.
-        """
+        """Remember the inputs that every implementation leaves alone; `renew` restores them."""
         self._tensors = named_tensors(inputs)
         self._forms = ModuleForms(inputs)
         self._renew = renew
@@ -57,11 +51,7 @@ class FirstCalls:
         return list(map(version, self._tensors.values()))
 
     def look(self) -> None:
-        """Look whether torch has written to an input since the last time.
-
-        Raises:
-            DeclarationError: an input has changed. By now it is as it was.
-        """
+        """Raise a DeclarationError if torch has written to an input since the last look, and restore it."""
         if why := self._forms.changed(_BEFORE):
             raise DeclarationError(why)
         if self._read_versions() != self._versions:
@@ -72,23 +62,13 @@ class FirstCalls:
                 raise DeclarationError(changed)
 
     def changed(self) -> str | None:
-        """Return a sentence on the inputs that are not as they were, whoever wrote to them, or None."""
         changed = [name for name, tensor in self._tensors.items() if _sum(tensor) != self._sums[name]]
         return about_changed_inputs(changed, _BEFORE) if changed else None
 
 
 class Watch:
-    """Looks at flags and inputs around the turns of one case's entries."""
-
     def __init__(self, values: Values, constants: dict[str, Any] | None = None) -> None:
-        """Remember how everything is now.
-
-        Args:
-            values: The inputs that change their values, and which are in place.
-            constants: Inputs that stay as they are.
-        """
         self.flags = watched_flags()
-        """The flags as they were when everything was ready."""
         self._files = files.read()
         self._of_torch = {name: value for name, value in self.flags.items() if name not in STATE}
         self._values = values
@@ -99,32 +79,22 @@ class Watch:
         self._owed_s = 0.0
         self._looked = trusted.perf_counter()
         self._clean = True
-        """Whether the last turn was looked at when it ended, so that what is found next is of a turn since."""
+        """Whether the last turn was looked at when it ended, so that a change found next is of a turn since."""
         self._close = True
         """Whether it was looked at closely: at more than torch's flags."""
         self._strict = False
-        """Whether each turn is looked at."""
 
     def begin(self) -> None:
-        """Expect the inputs to stay as they are now."""
         self._sums = {name: _sum(tensor) for name, tensor in (self._constants | self._lone()).items()}
         self._versions = self._read_versions()
 
     def _lone(self) -> dict[str, torch.Tensor]:
-        """Return the tensors of which there is no other set to compare with."""
+        """Return the tensors that have no other set to compare with."""
         return self._shared if len(self._values.sets) == 1 else {}
 
     @contextmanager
     def turn(self, block: int) -> Iterator[None]:
-        """Look around one entry's turn.
-
-        Args:
-            block: Number of blocks before this one.
-
-        Raises:
-            DeclarationError: the entry has changed something, or left something behind that runs. What was changed is put back.
-            UnnamedError: somebody has changed something, in a turn that was not looked at.
-        """
+        """Look around one entry's turn in a block: a DeclarationError says what the entry changed or left running, an UnnamedError what an earlier turn did that was not looked at."""
         began = trusted.perf_counter()
         self._owed_s = max(0.0, self._owed_s - _PART * (began - self._looked))
         looks = self._strict or self._owed_s == 0.0 or block == 0
@@ -143,13 +113,17 @@ class Watch:
         self._clean, self._close = looks, closely
         if why := (self._left_behind(closely=closely) if looks else None) or trusted.left_running(thorough=closely):
             raise UnnamedError(why) if processes.of_another else DeclarationError(why)
-        if self._have_moved() or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
-            self._compare()
+        # Versions show torch's writes; native code may write unseen.
+        if self._read_versions() != self._versions or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
+            if why := self.changed_input():
+                self._values.put(self._values.current)
+                raise DeclarationError(why)
+            self._versions = self._read_versions()
         self._looked = trusted.perf_counter()
         self._owed_s += (before - began) + (self._looked - after)
 
     def _left_behind(self, *, closely: bool = True) -> str | None:
-        """Return a sentence on flags of torch that were changed and, `closely`, on what is replaced or changed of the process; it is put back."""
+        """Return a sentence on changed flags of torch and, `closely`, on what is replaced or changed of the process; it is restored."""
         if not closely:
             return about_flags(put_back_flags(self._of_torch))
         replaced = trusted.replaced()  # first, for it may be how flags are read
@@ -157,11 +131,7 @@ class Watch:
         return replaced or changed
 
     def named(self, time: Callable[[], _Result]) -> _Result:
-        """Time entries; where somebody has changed something unseen, do so once more and look around each turn, so that who does it is named.
-
-        Raises:
-            UnnamedError: it is not known who changed something that all implementations share.
-        """
+        """Time entries; where an unseen change was made, do so once more and look around each turn, so that its author is named."""
         for self._strict in (False, True):
             try:
                 result = time()
@@ -180,31 +150,19 @@ class Watch:
         raise unseen
 
     def changed_flags(self) -> str | None:
-        """Return a sentence on the flags that were changed, which are put back, or None."""
         return about_flags(put_back_flags(self.flags))
 
-    def _have_moved(self) -> bool:
-        """Return whether a tensor was written to by more than the changes of values: native code may do so unseen."""
-        return self._read_versions() != self._versions
-
     def _read_versions(self) -> list[int]:
-        """Return how often each tensor was written to by torch, but for the changes of values."""
+        """Return how often torch wrote to each tensor, but for the changes of values."""
         written = self._values.written
         shared = [version(tensor) - written.get(name, 0) for name, tensor in self._shared.items()]
         return shared + list(map(version, self._constants.values()))
 
-    def _compare(self) -> None:
-        if why := self.changed_input():
-            self._values.put(self._values.current)
-            raise DeclarationError(why)
-        self._versions = self._read_versions()
-
     def changed(self) -> str | None:
-        """Return a sentence on what is not as it should be after the last turn, with the flags put back, or None."""
+        """Return a sentence on flags or inputs that have changed after the last turn, with the flags restored, or None."""
         return self.changed_flags() or self.changed_input()
 
     def changed_input(self) -> str | None:
-        """Return a sentence on the inputs that are not as they should be, to the bit, or None."""
         expected = {} if self._lone() else named_tensors(self._values.sets[self._values.current])
         changed = [name for name, then in expected.items() if not same_bits(self._shared[name], then)]
         lone = self._constants | self._lone()

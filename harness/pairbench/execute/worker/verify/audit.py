@@ -21,10 +21,7 @@ from pairbench.model.outcome import ImpostorResult
 
 
 def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorResult]:
-    """Judge the baseline's own outputs after each of them was spoilt in every way that a broken kernel spoils one.
-
-    By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
-    """
+    """Judge the baseline's own outputs, each spoilt in every way of a broken kernel, by the tolerance alone: the oracle rule would reject them too, and hide a loose tolerance."""
     right = {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
     truths = (
         dict(in_order_of(list(leaves(reference.outputs)), reference.oracle)) if reference.oracle is not None else {}
@@ -54,7 +51,7 @@ def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorRes
 
 
 def _where(paths: list[str], path: str) -> str:
-    """Return which output was spoilt, where there are several or it is a gradient."""
+    """Return the spoilt output's name, where there are several or it is a gradient."""
     if name := gradient_of(path):
         return f" as gradient of {name}"
     return f" of output {paths.index(path)}" if len(paths) > 1 else ""
@@ -97,18 +94,14 @@ def _mean(tensor: torch.Tensor) -> float:
 
 
 _CHUNK = 1 << 24
-"""Number of elements that are summed at once."""
 _LEAST_TAIL = 8
-"""Elements: one alone may be next to zero by chance, so that zero is right."""
+"""Elements: a single one may be next to zero by chance, so that zero is right."""
 
 
 def audit_declared(
     operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device
 ) -> ImpostorResult:
-    """Run a declared impostor on every seed, unless its `valid` says that it is right in this case.
-
-    One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.
-    """
+    """Run a declared impostor on every seed, unless its `valid` calls it right in this case; one rejection is enough, for one that caches is right the first time."""
     if operator.direction in ("fwd", "bwd"):  # one that is wrong only the other way is right here
         elsewhere = "tried in the direction fwd_bwd, which judges outputs and gradients"
         return ImpostorResult(impostor=name, declared=True, rejected=False, reason=elsewhere, tried=False)

@@ -1,9 +1,11 @@
 """Verifies that an entry's outputs are within tolerance of the baseline's, before it may be timed."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -11,9 +13,8 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import Call, bound, make_call
 from pairbench.execute.worker.devices import synchronize
-from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
-from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
+from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
 from pairbench.execute.worker.input_trees import (
     as_outputs,
@@ -26,15 +27,7 @@ from pairbench.execute.worker.input_trees import (
 from pairbench.execute.worker.judge.plain import output_name, readable, refused
 from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.training import accumulated
-from pairbench.execute.worker.trees import (
-    about_changed_inputs,
-    copy_tree,
-    distinct,
-    has_room,
-    leaves,
-    tensors,
-)
-from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
+from pairbench.execute.worker.trees import about_changed_inputs, copy_tree, extent, has_room, leaves, tensors
 from pairbench.execute.worker.verify.draws import SeenRandom
 from pairbench.execute.worker.verify.judge import (
     Known,
@@ -46,46 +39,34 @@ from pairbench.execute.worker.verify.judge import (
     same_outputs,
     worst,
 )
+from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
 from pairbench.model.case import SAVED, Case
 from pairbench.model.operator import Operator, Variant
-from pairbench.model.outcome import Correctness, Status, Verification
+from pairbench.model.outcome import Compilation, Correctness, Status, Verification
 from pairbench.model.plan import Entry
 from pairbench.model.tolerance import Tolerance
 
-_EMPTY = {
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.new_empty_strided.default,
-}
 _SMALL = 1024
 """Elements up to which outputs may be the same for two seeds by chance, as the index of the largest of a few."""
-_HANDED_BACK = 32 << 20
-"""Size in bytes above which freed blocks of the host's memory go back to the kernel; those that come next are zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedOutputs:
-    """The expected outputs of one case for one seed."""
-
     inputs: dict[str, Any]
-    """The inputs by name. They are never given to an implementation; implementations get copies."""
     outputs: Any
     oracle: Any | None
     oracle_missing: str | None
     """Why there is no oracle; None where there is one."""
     sparing: bool = False
     known: Known = field(default_factory=Known)
-    """What was found of the outputs by themselves, and of how far they are off the oracle."""
+    """Results on the outputs by themselves, and on their distance to the oracle."""
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
-        """Judge what was computed of these inputs."""
         return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
 
 
 class Reference(Protocol):
-    """The inputs of one seed, and a judge of what comes of them: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside."""
+    """The inputs of one seed, and a judge of their outputs: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside."""
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -93,22 +74,22 @@ class Reference(Protocol):
 
     @property
     def outputs(self) -> Any | None:
-        """What is right; None where only the judge outside knows."""
+        """The expected outputs; None where only the judge outside knows them."""
 
     @property
     def oracle_missing(self) -> str | None:
-        """Why there is no oracle; None where there is one, or where only the judge outside knows."""
+        """Why there is no oracle; None where there is one, or only the judge outside knows."""
 
     @property
     def sparing(self) -> bool:
         """Whether memory is short, so that nothing is held that verification can do without."""
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
-        """Judge what was computed of these inputs."""
+        """Judge the outputs for these inputs."""
 
 
 class Expected(Reference, Protocol):
-    """A reference here, with what is right: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
+    """A reference with expected outputs: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
 
     @property
     def oracle(self) -> Any | None:
@@ -116,11 +97,10 @@ class Expected(Reference, Protocol):
 
     @property
     def known(self) -> Known:
-        """What was found of the outputs by themselves, and of how far they are off the oracle."""
+        """Results on the outputs by themselves, and on their distance to the oracle."""
 
 
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
-    """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_inputs(inputs)).observe())
     if why := refused(outputs):
         raise DeclarationError(why)
@@ -132,11 +112,7 @@ def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs
 
 
 def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
-    """Return the float64 outputs to judge by, or why there are none.
-
-    Raises:
-        BaseException: what the operator's own oracle raised, memory apart: the suite is at fault.
-    """
+    """Return the float64 outputs to judge by, or why there are none; the operator's own oracle may raise, but for want of memory."""
     if operator.draws:
         return None, f"random outputs are judged by mean and variance over {operator.draws} calls"
     try:
@@ -150,7 +126,6 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
 
 
 def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    """Return the float64 outputs for some inputs."""
     exact = upcast_inputs(inputs)
     if operator.oracle is None or operator.direction:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
@@ -165,14 +140,7 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 def why_anything_passes(
     operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
 ) -> str | None:
-    """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are.
-
-    Args:
-        operator: At the case.
-        case: One in the tier `edge` may be so small that there is one answer.
-        references: For each seed.
-        more: Further inputs, for small outputs may be the same by chance.
-    """
+    """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are (`more` of them where outputs are small)."""
     first, second = references
     outputs = [leaf for _, leaf in leaves(first.outputs) if leaf is not None]
     if not outputs:
@@ -196,11 +164,7 @@ def why_anything_passes(
 
 
 def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
-    """Return why the baseline itself is wrong by the oracle, or None.
-
-    Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
-    dtype's epsilon, or of the spacing of TF32 where that is allowed, is far more than rounding leaves, and far less than a broken kernel makes.
-    """
+    """Return why the baseline itself is wrong by the oracle, or None: an error of more than the square root of its dtype's epsilon, or of TF32's spacing where allowed, is no rounding."""
     if reference.oracle is None:
         return None
     outputs = [(path, leaf) for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)]
@@ -230,10 +194,7 @@ def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tole
 
 
 def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool) -> str | None:
-    """Return a sentence where the baseline draws random numbers, so that nothing can be judged by it, or None.
-
-    It is called once more where the oracle has found something, or cannot find anything: in integers, or without an oracle.
-    """
+    """Return a sentence where the baseline draws random numbers, or None; it is called again where the oracle has found something or cannot judge: integers, or no oracle."""
     if reference.outputs is None:  # there was no memory to hold them
         return None
     floats = all(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for _, leaf in leaves(reference.outputs))
@@ -256,17 +217,13 @@ def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool)
 def verify_entry(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
-    """Run one implementation in one mode and verify what it returns against the baseline and the oracle."""
     flags = watched_flags()
     try:
         verification = _verify(operator, variant, entry, references, device)
-        changed = changed_flags(flags)
-    finally:  # after what raises too: the next implementation is judged under the same flags
-        if changed_flags(flags):
-            restore_flags(flags)
-    if changed:
-        reason = f"changes global flags, which are pinned alike for all: {changed}"
-        return Verification(entry=entry, status=Status.FAILED, reason=reason)
+    finally:  # after an exception too: the next implementation is judged under the same flags
+        changed = put_back_flags(flags)
+    if why := about_flags(changed):
+        return Verification(entry=entry, status=Status.FAILED, reason=why)
     return verification
 
 
@@ -302,8 +259,7 @@ def _verify(
     if why := _changed(forms):
         return _mismatched(entry, why)
     compilation = compilations() if entry.mode == "compile" else None
-    correctnesses = [item.correctness for item in verdicts if item.correctness]
-    correctness = worst(correctnesses) if correctnesses else None
+    correctness = worst(verdicts)
     if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
         unasked = f" ({references[0].oracle_missing})" if references[0].oracle_missing else ""
         return _mismatched(entry, wrong + unasked + accumulated(call.shared), correctness)
@@ -331,10 +287,7 @@ def _changed(forms: list[ModuleForms]) -> str | None:
 
 
 class _Reused:
-    """Whether calls return memory that the first one returned, whose outputs are held meanwhile.
-
-    Memory of arguments and what is prepared of them may be returned by each call: it is the caller's. So may nothing at all.
-    """
+    """Whether later calls return memory that the first one returned; memory of arguments, and of what is prepared of them, is the caller's."""
 
     def __init__(self, call: Call, outputs: Any) -> None:
         self._of_state = bool(call.operator.state)
@@ -344,7 +297,6 @@ class _Reused:
         self.found = False
 
     def look(self, outputs: Any) -> None:
-        """Look at the outputs of a later call."""
         self.found |= any(_overlap(extent, self._held) for extent in self._extents(outputs))
 
     def _extents(self, observed: Any) -> list[tuple[int, int]]:
@@ -357,13 +309,11 @@ def _has_address(tensor: torch.Tensor) -> bool:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return a tensor's address range: the address of its first byte, and the address after its last byte."""
-    length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + length * tensor.element_size()
+    """Return the addresses of a tensor's first byte and behind its last."""
+    return tensor.data_ptr(), tensor.data_ptr() + extent(tensor) * tensor.element_size()
 
 
 def _whole(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the address range of a tensor's whole storage."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
@@ -384,10 +334,7 @@ def _verdicts(
 ) -> Iterator[OutputVerdict]:
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
-    Args:
-        first_calls: Outputs of the first call alone, with the first reference's inputs. They are let go where memory is short.
-        reused: Is shown the outputs of the others.
-        apart: Takes how far the outputs of two more calls on the first reference's inputs are off those of the first; None where that is not known.
+    Where memory is short the `first_calls` outputs are freed. `apart` takes the distance of two more calls on the first inputs to the first call; None where it is not known.
     """
     first, second = references
     outputs = first_calls.pop() if first.sparing else first_calls[0]
@@ -486,34 +433,51 @@ def _synchronize_all() -> None:
         torch.cuda.synchronize()
 
 
-class PoisonEmpty(TransparentMode):
-    """Fills every tensor from `torch.empty` and its kin with NaN, or the largest integer, while it is active."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in _EMPTY and isinstance(result, torch.Tensor) and result.device.type != "meta":
-            poison(result)
-        return result
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
+"""The compiler's name of the frame after a break, with the line of the break."""
+_FOLDER = re.compile(r'(?<=file ")/[^"]*/')
+"""Folder of a file in a guard; it differs from machine to machine and is left out."""
+_MOST = 100_000
 
 
-def poison(tensor: torch.Tensor) -> None:
-    """Overwrite a tensor with NaN, True, or the largest integer of its dtype; elements that share memory once."""
-    with torch.no_grad():
-        tensor = distinct(tensor)
-        if tensor.is_floating_point() or tensor.is_complex():
-            tensor.fill_(float("nan"))
-        elif tensor.dtype == torch.bool:
-            tensor.fill_(True)
-        else:
-            tensor.fill_(torch.iinfo(tensor.dtype).max)
+def forget_compilations() -> None:
+    # The compiler keeps the metrics of the newest 64 compilations only; a deep network compiled layer by layer has more.
+    torch._dynamo.utils.set_compilation_metrics_limit(_MOST)
+    torch._dynamo.utils.clear_compilation_metrics()
 
 
-def poison_freed(like: Any, copies: int = 3) -> None:
-    """Leave freed blocks of the outputs' sizes full of 0xFF behind, which the allocator hands to the next call."""
-    blocks = [
-        torch.full((max(1, tensor.nbytes),), 0xFF, dtype=torch.uint8, device=tensor.device)
-        for tensor in tensors(like)
-        if tensor.device.type != "cpu" or tensor.nbytes <= _HANDED_BACK
-        for _ in range(copies)
-    ]
-    del blocks
+def compilations() -> Compilation:
+    # On a GPU kernels are tuned when they first run, which is reported as one frame more, without a name or a line.
+    frames = [frame for frame in torch._dynamo.utils.get_compilation_metrics() if not frame.is_runtime]
+    compiled = [frame for frame in frames if frame.has_guarded_code]
+    again = [frame for frame in compiled if frame.recompile_reason]
+    breaks: list[str] = []
+    reasons: list[str] = []
+    for frame in frames:
+        # The reason of a break is in the frame that broke; its line is in the name of the frame that resumes there.
+        if resumed := _RESUMED.fullmatch(str(frame.co_name)):
+            why = f": {reasons.pop(0)}" if reasons else ""
+            breaks.append(f"{resumed['name']} breaks at {_file(frame)}:{resumed['line']}{why}")
+        elif not frame.has_guarded_code:
+            line = frame.fail_user_frame_lineno or frame.co_firstlineno
+            breaks.append(f"{frame.co_name} stays Python, {_file(frame)}:{line}: {_first_line(frame.fail_reason)}")
+        reasons += [_first_line(reason) for reason in frame.restart_reasons or () if "Explanation" in reason]
+    return Compilation(
+        compilations=len(compiled),
+        recompilations=len(again),
+        graph_breaks=len(breaks),
+        notes=(*breaks, *(f"{frame.co_name} again, {_guard(frame.recompile_reason)}" for frame in again)),
+    )
+
+
+def _file(frame: Any) -> str:
+    return Path(str(frame.co_filename)).name
+
+
+def _guard(reason: str) -> str:
+    """Return the failed guard without the folders, the line of code and the stack that the compiler adds."""
+    return _FOLDER.sub("", _first_line(reason).partition("  #")[0].rstrip())
+
+
+def _first_line(text: Any) -> str:
+    return str(text or "not said").strip().partition("\n")[0]

@@ -24,19 +24,16 @@ AS_EXACT_AS_THE_ORACLE = (torch.float64, torch.complex128)
 """Dtypes of outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
 
 _STRAY = 1e-4
-"""Part of an output's elements that may be beyond the tolerance to the baseline, if they are right by the oracle.
+"""Part of an output's elements that may be beyond the tolerance to the baseline, if they are right by the oracle; any output may have one.
 
-Where both sides round on the way, their difference has a tail of elements that lie three spacings apart: 5 of 350 million
-behind a block of convolutions, 26 of a million behind a norm that rounds twice. There the oracle decides which side is
-off. Any output may have one.
+Where both sides round on the way, their difference has a tail of elements that lie three spacings apart: 5 of 350 million behind a block of convolutions, 26 of a
+million behind a norm that rounds twice.
 """
 
 _FURTHEST = 2.0
 """How many times the tolerance a stray may be off the oracle, and then only as far as the baseline's worst element is.
 
-Where roundings of two large values remain in a small one (a rotation), the baseline does not keep the tolerance to the oracle
-either: one element in 200,000 is up to 1.9 times beyond it behind a norm in bfloat16, and of a variant that rounds once less one
-in 20 million, up to 1.2 times. Twice is what the oracle rule allows.
+Roundings of two large values in a small one (a rotation) put one element of a bfloat16 baseline in 200,000 up to 1.9 times beyond it. Twice is what the oracle rule allows.
 """
 
 _CHUNK = 1 << 24
@@ -149,11 +146,7 @@ def _widened(piece: torch.Tensor) -> torch.Tensor:
 def find_beyond(
     value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: ResolvedTolerance
 ) -> Beyond:
-    """Find the elements beyond the limit to the baseline, and those among them that may be let through.
-
-    Those are few, and the truth vouches for each: it is within the limit to the truth, or it is beyond that as elements of the
-    baseline are: no further than the worst of them, and no more of them.
-    """
+    """Count the elements beyond the limit to the baseline, and the strays among them: few, and within the limit to the truth, or beyond it no further and no more often than the baseline's."""
     if truth is None or not _strays_possible(value, truth):
         return _tally(value, expected, None, allowed)
     beyond = _tally(value, expected, truth, allowed)
@@ -169,10 +162,9 @@ def find_beyond(
 
 
 def clearly_within(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTolerance) -> bool:
-    """Return whether each element is so far within its limit that no rounding of this comparison can pretend it.
+    """Return whether each element of two plain tensors of one form is so far within its limit that no rounding can pretend it; False says nothing.
 
-    Ten times as quick as `find_beyond`: nothing is counted, and nothing is widened but the pieces with an element beyond half its
-    limit. False says nothing. Both are plain tensors of one shape, dtype and device.
+    Ten times as quick as `find_beyond`: nothing is counted, and only pieces with an element beyond half its limit are widened.
     """
     mine, theirs = value.detach().reshape(-1), expected.detach().reshape(-1)
     wider = _WIDER.get(value.dtype)
@@ -266,11 +258,7 @@ def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
         torch.stack(largest).max(), torch.stack(peak).max(), *torch.stack(sums).sum(0)
     )
     return Distance(
-        max_abs=furthest,
-        sum_abs=total,
-        sum_square=square,
-        sum_square_reference=square_reference,
-        max_reference=highest,
+        max_abs=furthest, sum_abs=total, sum_square=square, sum_square_reference=square_reference, max_reference=highest
     )
 
 

@@ -1,4 +1,4 @@
-"""Random outputs: how one is found out that nobody declared, and how those of `Tolerance(random=...)` are judged, by mean and variance over calls."""
+"""Random outputs: how undeclared ones are detected, and how those of `Tolerance(random=...)` are judged, by mean and variance over calls."""
 
 import math
 import re
@@ -49,10 +49,10 @@ class SeenRandom(TransparentMode):
 def off_the_distribution(
     mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], rtol: float, atol: float
 ) -> str | None:
-    """Return what tells draws from the baseline's, in words that follow the output's name, or None.
+    """Return how draws differ from the baseline's, in words that follow the output's name, or None.
 
-    Compared are mean and variance of each element over the calls, and of the mean of all elements: each by Welch's test, so that all of them together
-    refuse right outputs once in ten million times. A single draw is held to the baseline's range alone.
+    Welch's tests compare mean and variance of each element over the calls, and of the mean of all elements; together they refuse right outputs once in ten million
+    times. A single draw is held to the baseline's range alone.
     """
     if len(mine) == 1:
         return _out_of_range(mine[0].detach().double(), theirs)

@@ -3,7 +3,7 @@
 import functools
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,17 +46,16 @@ class OutputVerdict:
 
 
 class Known:
-    """What was found of a baseline's outputs, so that it is found once for all that are judged by them. They must not change meanwhile."""
+    """Results on a baseline's outputs, computed once for all that are judged by them. The outputs must not change meanwhile."""
 
     def __init__(self, inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
-        """Remember nothing yet; `inputs` are those of the baseline's call, or make them where they are asked for."""
         self.resolve = functools.cache(resolve_tolerance)
         self.distance = functools.cache(distance)
         self._made = inputs
 
     @functools.cached_property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs; none where nobody knows them."""
+        """The inputs; empty where they are not known."""
         return (self._made() if callable(self._made) else self._made) or {}
 
     @functools.cached_property
@@ -66,13 +65,7 @@ class Known:
         return max((float(tensor.detach().abs().max()) for tensor in floats), default=0.0)
 
     def left_by_rounding(self, expected: torch.Tensor, truth: torch.Tensor | None, tolerance: Tolerance) -> float:
-        """Return how far an output may be off, of which rounding leaves all or most: its exact values are 0, or less than a declared `atol`. 0.0 for all others.
-
-        Args:
-            expected: The baseline's output. It is off the truth by more than rounding explains, if the terms are as large as the output.
-            truth: The float64 oracle's; None where there is none.
-            tolerance: As declared.
-        """
+        """Return how far an output may be off that rounding alone or mostly leaves: its exact values are 0, or less than a declared `atol`. 0.0 for all others."""
         if truth is None or tolerance == EXACT or not expected.is_floating_point() or truth.shape != expected.shape:
             return 0.0
         apart = self.distance(expected, truth)
@@ -85,13 +78,7 @@ class Known:
         return _ROUNDINGS * spacing * self._terms if is_zero else 0.0
 
     def with_ties(self, value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
-        """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names.
-
-        They are returned as they are where one is out of range, or comes twice along an axis from which the baseline takes each once.
-
-        Raises:
-            DeclarationError: there is no such input, or these are no indices into it.
-        """
+        """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names; unchanged where one is out of range, or repeats as none of the baseline's does."""
         if tolerance.ties is None or expected.is_floating_point() or expected.is_complex() or value.dtype == torch.bool:
             return value
         name, *along = (tolerance.ties,) if isinstance(tolerance.ties, str) else tolerance.ties
@@ -118,7 +105,7 @@ class Known:
 
 
 _ROUNDINGS, _ZERO = 16, 4096
-"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle says that it is."""
+"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
 def _axis_of(indices: torch.Tensor, pointed: torch.Tensor, along: int | None = None) -> int | None:
@@ -146,15 +133,7 @@ def judge(
     tolerance_for: Callable[[str, str], Tolerance],
     known: Known | None = None,
 ) -> OutputVerdict:
-    """Judge outputs by the baseline's, element by element, and by the oracle's, as a whole.
-
-    Args:
-        outputs: What the implementation returned.
-        baseline: What the baseline returned for the same inputs.
-        oracle: The float64 outputs, or None to leave the oracle rule out.
-        tolerance_for: The tolerance of an output, by its dtype's name and its path.
-        known: What was found of the baseline's outputs before; None to remember nothing.
-    """
+    """Judge outputs by the baseline's, element by element, and by the oracle's in float64, as a whole; None leaves the oracle rule out."""
     known = known or Known()
     if why := refused(outputs):
         return _mismatch(why)
@@ -165,8 +144,7 @@ def judge(
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
     truths = [leaf for _, leaf in in_order_of(theirs, oracle)] if oracle is not None else [None] * len(mine)
-    worst: Correctness | None = None
-    strays = 0
+    verdicts = list[OutputVerdict]()
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
         name = output_name(path)
         if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
@@ -179,11 +157,11 @@ def judge(
             return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
         else:
             continue
-        worst = verdict.correctness if worst is None else _worse(worst, verdict.correctness)
-        strays += verdict.strays
+        verdicts.append(verdict)
         if verdict.mismatch:
-            return OutputVerdict(mismatch=verdict.mismatch, correctness=worst)
-    return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
+            return OutputVerdict(mismatch=verdict.mismatch, correctness=worst(verdicts))
+    strays = sum(verdict.strays for verdict in verdicts)
+    return OutputVerdict(mismatch=None, correctness=worst(verdicts), strays=strays)
 
 
 def _judge_draws(
@@ -192,7 +170,7 @@ def _judge_draws(
     tolerance_for: Callable[[str, str], Tolerance],
     known: Known,
 ) -> OutputVerdict:
-    """Judge outputs of several calls, or of one: what is random by its distribution, and all else as ever, call by call."""
+    """Judge outputs of several calls, or of one: random ones by their distribution, and all others as ever, call by call."""
     if list(mine) != list(theirs):
         return _mismatch(f"returns {', '.join(mine)[:80]}, the baseline returns {', '.join(theirs)[:80]}")
     for path, right in theirs.items():
@@ -226,42 +204,30 @@ def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, 
     return sorted(found, key=lambda item: places[item[0]])
 
 
-def clearly_right(
-    outputs: Any,
-    baseline: Any,
-    tolerance_for: Callable[[str, str], Tolerance],
-    known: Known,
-) -> bool:
-    """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing.
-
-    Args:
-        outputs: As of `judge`.
-        baseline: As of `judge`.
-        tolerance_for: As of `judge`.
-        known: As of `judge`.
-    """
-    theirs = list(leaves(baseline))
-    mine = in_order_of(theirs, outputs)
-    if [path for path, _ in mine] != [path for path, _ in theirs]:
-        return False
-    return all(
+def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known) -> bool:
+    """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
+    pairs = _paired(outputs, baseline)
+    return pairs is not None and all(
         _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known.resolve)
-        for (path, value), (_, expected) in zip(mine, theirs, strict=True)
+        for path, value, expected in pairs
     )
 
 
-def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
-    """Return whether outputs are near to the baseline's in randomly drawn elements; False means that `judge` has to compare them all.
-
-    The operating system's random numbers draw them, so a suite cannot foresee them. If a call leaves out a ten-thousandth of a large output,
-    about 26 of the drawn elements are wrong; to compare the whole output takes longer than the call.
-    Arguments are those of `judge`.
-    """
+def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
+    """Return path and both values of each leaf of two calls' outputs; None where their paths differ."""
     theirs = list(leaves(baseline))
     mine = in_order_of(theirs, outputs)
-    return [path for path, _ in mine] == [path for path, _ in theirs] and all(
+    if [path for path, _ in mine] != [path for path, _ in theirs]:
+        return None
+    return [(path, value, expected) for (path, value), (_, expected) in zip(mine, theirs, strict=True)]
+
+
+def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
+    """Return whether outputs are near to the baseline's in randomly drawn elements: 26 are wrong if a call leaves out a ten-thousandth. False means that `judge` has to compare all, which takes long."""
+    pairs = _paired(outputs, baseline)
+    return pairs is not None and all(
         _is_clear_where_drawn(value, expected, tolerance_for(dtype_name(expected), path))
-        for (path, value), (_, expected) in zip(mine, theirs, strict=True)
+        for path, value, expected in pairs
     )
 
 
@@ -283,15 +249,10 @@ def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bo
 
 
 def same_outputs(one: Any, other: Any) -> bool:
-    """Return whether two calls' outputs are equal to the bit, so that the verdict on one call holds for the other.
-
-    False for tensors that are not dense, and for objects that are neither tensors nor plain values.
-    """
-    theirs = list(leaves(other))
-    mine = in_order_of(theirs, one)
-    return [path for path, _ in mine] == [path for path, _ in theirs] and all(
-        (_alike(value, like) and same_bits(value, like)) or _same_plain(value, like)
-        for (_, value), (_, like) in zip(mine, theirs, strict=True)
+    """Return whether two calls' outputs are equal to the bit; False for tensors that are not dense, and for objects that are neither tensors nor plain values."""
+    pairs = _paired(one, other)
+    return pairs is not None and all(
+        (_alike(value, like) and same_bits(value, like)) or _same_plain(value, like) for _, value, like in pairs
     )
 
 
@@ -337,7 +298,7 @@ def _alike(value: Any, expected: Any) -> bool:
 
 
 def _not_plain(value: torch.Tensor, expected: torch.Tensor) -> str | None:
-    """Return what an output is besides a tensor that holds its values, or None: what computes later would be timed as nothing."""
+    """Return what an output is besides a tensor that holds its values, or None: a lazy computation would be timed as nothing."""
     kind = type(value)
     if kind not in _PLAIN and not (kind is type(expected) and kind.__module__.startswith("torch.")):
         return f"a {kind.__qualname__}, expected a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
@@ -475,12 +436,11 @@ def _oracle_ratio(
     return mine.max_abs / (theirs.max_abs + max(spacing / 2, left)), mine
 
 
-def _worse(left: Correctness, right: Correctness | None) -> Correctness:
-    return left if right is None else worst([left, right])
-
-
-def worst(several: list[Correctness]) -> Correctness:
-    """Return the worst of each number over several outputs, seeds or runs; the tolerance is that of the least margin."""
+def worst(verdicts: Iterable[OutputVerdict]) -> Correctness | None:
+    """Return the worst of each number over several outputs, seeds or runs, with the tolerance of the least margin; None without any."""
+    several = [verdict.correctness for verdict in verdicts if verdict.correctness]
+    if not several:
+        return None
     tightest = min(several, key=lambda item: item.margin)
 
     def largest(name: str) -> float | None:

@@ -10,7 +10,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.input_trees import parts
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.trees import leaves
@@ -20,43 +20,39 @@ from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
 
 _CHUNK = 1 << 25
-"""Number of bytes that are worked on at once, a multiple of 8."""
+"""Bytes that are worked on at once, a multiple of 8."""
 
 
 def fingerprint_outputs(
     job: FingerprintOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
-    """Yield the fingerprints of the inputs and of each entry's outputs."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     yield Fingerprint(entry=None, text=fingerprint(dict(parts(inputs))))
-    for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> Fingerprint:
-            return Fingerprint(entry=entry, text=fingerprint(_outputs(operator, entry, inputs, device)))
+    def step(entry: Entry) -> Fingerprint:
+        return Fingerprint(entry=entry, text=fingerprint(_outputs(operator, entry, inputs, device)))
 
-        yield guarded(job, index, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def save_outputs(job: SaveOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     """Write the outputs of the one entry, and yield its name when that is done."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    (entry,) = job.entries
 
-    def step() -> Entry:
+    def step(entry: Entry) -> Entry:
         torch.save(_portable(_outputs(operator, entry, inputs, device)), job.file)
         return entry
 
-    yield guarded(job, 0, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def compare_outputs(
     job: CompareOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
-    """Yield how the one entry's outputs compare with those in the file."""
+    """Yield the comparison of the one entry's outputs with those in the file."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    (entry,) = job.entries
 
-    def step() -> OutputsCompared:
+    def step(entry: Entry) -> OutputsCompared:
         theirs = torch.load(job.file, map_location=device, weights_only=True)
         ours = _portable(_outputs(operator, entry, inputs, device))
         verdict = judge(ours, theirs, None, operator.tolerance_for, Known(inputs))
@@ -67,7 +63,7 @@ def compare_outputs(
             correctness=verdict.correctness,
         )
 
-    yield guarded(job, 0, heartbeat, step)
+    yield from each_entry(job, heartbeat, step)
 
 
 def _outputs(operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device) -> Any:
@@ -79,7 +75,7 @@ def _outputs(operator: Operator, entry: Entry, inputs: dict[str, Any], device: t
 
 
 def _portable(tree: Any) -> dict[str, Any]:
-    """Return the leaves by path, as another process can read them without the code that made them."""
+    """Return the leaves by path, as another process can read them without the suite's code."""
     return {path: leaf.detach() if isinstance(leaf, torch.Tensor) else _plain(leaf) for path, leaf in leaves(tree)}
 
 
@@ -100,11 +96,7 @@ def fingerprint(tree: Any) -> str:
 
 
 def _digest(tensor: torch.Tensor) -> int:
-    """Return the sum of the tensor's 64-bit words, each times an odd number that its position gives, computed where the tensor is.
-
-    A sum of integers that wraps round is exact in any order. One word that differs always shows; differences of several
-    cancel by chance only, at 2 to the -63.
-    """
+    """Return the sum of the tensor's 64-bit words, each times an odd number of its position: exact in any order. Several differences cancel by chance at 2 to the -63."""
     raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     total = 0
     for start in range(0, raw.numel(), _CHUNK):

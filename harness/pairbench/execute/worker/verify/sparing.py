@@ -1,7 +1,7 @@
 """Verification where memory is short: nothing is held that can be made again, one seed is judged after the other, and the oracle is computed in slices.
 
-Held are the first seed's expected outputs and its oracle; the inputs are made whenever they are put in place, and the second seed's outputs are
-computed as they are judged. Where even that leaves too little for an implementation's call, nothing is held at all.
+The first seed's expected outputs and its oracle are held; inputs are made whenever they are put in place, and the second seed's outputs as they are judged. Where even
+that leaves too little for an implementation's call, nothing is held.
 """
 
 import functools
@@ -34,13 +34,12 @@ from pairbench.model.plan import Entry
 from pairbench.model.tolerance import Tolerance
 
 _PLENTY = 20
-"""Times the size of inputs that verification may take if it holds all of both seeds, float64 copies included, and outputs are as large."""
+"""Multiple of the inputs' size that verification may take if it holds all of both seeds, float64 copies included, and outputs are as large."""
 
 _LONG_S, _COPIES = 1.0, 4
-"""Seconds from which inputs are kept once they are made, if the host has free memory for so many copies of them."""
+"""Seconds from which made inputs are kept, if the host has free memory for so many copies of them."""
 
 Make = Callable[[Case, int], dict[str, Any]]
-"""Makes the inputs of a case for a seed."""
 
 
 def is_short(inputs: dict[str, Any], device: torch.device) -> bool:
@@ -55,7 +54,7 @@ class SparingReference:
     operator: Operator
     make: Callable[[], dict[str, Any]]
     outputs: Any | None
-    """What is expected; None where it is computed as it is asked for."""
+    """The expected outputs; None where they are computed at each use."""
     oracle: Any | None
     oracle_missing: str | None
     sparing: bool = True
@@ -67,7 +66,6 @@ class SparingReference:
         return self.make()
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
-        """Judge what was computed of these inputs."""
         if self.outputs is not None:
             return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
         return judge(outputs, _outputs(self.operator, self.make()), None, tolerance_for)
@@ -76,14 +74,7 @@ class SparingReference:
 def sparing_references(
     operator: Operator, case: Case, make: Make, *, bare: bool
 ) -> tuple[tuple[SparingReference, ...], str | None]:
-    """Return the references of both seeds, and why the outputs cannot tell right from wrong, or None.
-
-    Args:
-        operator: At the case.
-        case: Of it.
-        make: Makes inputs.
-        bare: Whether nothing is held at all; then there is no oracle.
-    """
+    """Return the references of both seeds, and why the outputs cannot tell right from wrong, or None; if `bare`, nothing is held, and there is no oracle."""
     make = _remembered(make)
     missing: str | None = "no oracle: out of memory beside what the implementation needs"
     oracle = useless = outputs = None
@@ -95,29 +86,31 @@ def sparing_references(
             outputs = copy_tree(_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
             both = (outputs, make(case, SEEDS[0])), (other, make(case, SEEDS[1]))
-            useless = why_anything_passes(operator, case, tuple(_plain(*one) for one in both), ())
+            plain = tuple(
+                ExpectedOutputs(inputs=given, outputs=one, oracle=None, oracle_missing=None) for one, given in both
+            )
+            useless = why_anything_passes(operator, case, plain, ())
     held = (outputs, oracle, missing), (None, None, missing)
     references = tuple(
         SparingReference(
-            operator=operator,
-            make=functools.partial(make, case, seed),
-            outputs=one,
-            oracle=truth,
-            oracle_missing=why,
+            operator=operator, make=functools.partial(make, case, seed), outputs=one, oracle=truth, oracle_missing=why
         )
         for seed, (one, truth, why) in zip(SEEDS, held, strict=True)
     )
     return references, useless
 
 
-def less_held(operator: Operator, case: Case, make: Make, *, bare: bool) -> tuple[SparingReference, ...]:
-    """Return the references of both seeds as `sparing_references` does, bare where memory runs out otherwise."""
+def less_held(
+    operator: Operator, case: Case, make: Make, *, bare: bool
+) -> tuple[tuple[SparingReference, ...], str | None]:
+    """Return the result of `sparing_references`, bare where memory runs out otherwise."""
     try:
-        return sparing_references(operator, case, make, bare=bare)[0]
+        return sparing_references(operator, case, make, bare=bare)
     except BaseException as error:
         if bare or not is_out_of_memory(error):
             raise
-    return sparing_references(operator, case, make, bare=True)[0]
+    _empty_cache()
+    return sparing_references(operator, case, make, bare=True)
 
 
 class Held:
@@ -131,11 +124,7 @@ class Held:
         self._less = functools.partial(less_held, operator, case, make)
 
     def verify(self, variant: Variant, entry: Entry) -> Verification:
-        """Verify an entry, with as much held as leaves memory for it. What the harness needs is not charged to it.
-
-        Raises:
-            BaseException: what the implementation raised, if memory ran out with nothing held.
-        """
+        """Verify an entry, with as much held as leaves memory for it. Memory that the harness lacks is not charged to the entry."""
         while True:
             try:
                 return self._verify(variant, entry, self.references)
@@ -147,16 +136,20 @@ class Held:
                     return Verification(entry=entry, status=Status.SKIPPED, reason=reason)
                 bare = self.references[0].sparing
             self.references = ()
-            if torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
-            self.references = self._less(bare=bare)
+            _empty_cache()
+            self.references = self._less(bare=bare)[0]
 
     def _is_bare(self) -> bool:
         return not isinstance(self.references[0], ExpectedOutputs) and self.references[0].outputs is None
 
 
+def _empty_cache() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def _remembered(make: Make) -> Make:
-    """Return what makes inputs, and those that take long once alone: a copy is kept in the host's memory where that has room."""
+    """Return a `Make` that keeps inputs which take long to make in the host's memory, where that has room."""
     kept = dict[tuple[Case, int], tuple[Any, dict[int, torch.device]]]()
 
     def made(case: Case, seed: int) -> dict[str, Any]:
@@ -177,12 +170,8 @@ def _remembered(make: Make) -> Make:
     return made
 
 
-def _plain(outputs: Any, inputs: dict[str, Any]) -> ExpectedOutputs:
-    return ExpectedOutputs(inputs=inputs, outputs=outputs, oracle=None, oracle_missing=None)
-
-
 def _outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    """Return what the baseline gives; the inputs are the call's own."""
+    """Return the baseline's outputs; the inputs are the call's own."""
     return make_call(operator, operator.baseline, "eager", inputs).observe()
 
 
@@ -206,17 +195,12 @@ def _oracle(operator: Operator, case: Case, make: Make) -> tuple[Any | None, str
         except BaseException as error:
             if not is_out_of_memory(error):
                 return None, f"no oracle: in slices along {operator.batched!r}: {explain(error)[1]}"
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        _empty_cache()
     return None, f"{missing}, in slices of one along {operator.batched!r} as well"
 
 
 def _in_slices(operator: Operator, case: Case, make: Make, size: int, slices: int) -> dict[str, Any]:
-    """Return the float64 outputs by path, computed one slice of the inputs after the other.
-
-    Raises:
-        DeclarationError: inputs or outputs do not run along the axis as a batch does.
-    """
+    """Return the float64 outputs by path, computed slice by slice; a DeclarationError says that inputs or outputs do not run along the axis as a batch does."""
     few = [
         make(replace(case, axes=tuple({**dict(case.axes), operator.batched or "": count}.items())), SEEDS[0])
         for count in (1, 2)
@@ -240,7 +224,7 @@ def _in_slices(operator: Operator, case: Case, make: Make, size: int, slices: in
 
 
 def _dimensions(one: dict[str, Any], two: dict[str, Any]) -> dict[str, int]:
-    """Return the dimension of each tensor that has 1 element for one of a batch, and 2 for two of it."""
+    """Return the dimension of each tensor that has 1 element for a batch of one, and 2 for a batch of two."""
     found = dict[str, int]()
     for path, tensor in one.items():
         shapes = (tuple(tensor.shape), tuple(two[path].shape)) if isinstance(tensor, torch.Tensor) else ((), ())
