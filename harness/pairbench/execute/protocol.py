@@ -206,8 +206,8 @@ class JudgeTimed:
     """The seed of the first set of values, where it was drawn for this round."""
 
 
-InCase = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
-Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | InCase
+OpenCaseJob = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
+Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | OpenCaseJob
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,8 +94,8 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or "any branch"
     newest_first = sorted(current, key=lambda record: record.run_id, reverse=True)
-    befores = {record.device_name: record.run_id for record in newest_first}  # the earliest of each device model
-    before, devices = max(befores.values(), default=""), set(befores)
+    earliest = {record.device_name: record.run_id for record in newest_first}  # the earliest of each device model
+    before, devices = max(earliest.values(), default=""), set(earliest)
 
     def eligible(head: IndexedRun) -> bool:
         of_branch = branch is None or head.branch == branch or head.commit in repository.default_commits
@@ -114,7 +114,7 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         rows = selector.index.keys(chunk, _COLUMNS)
         scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
-            earlier = [row for row in rows[head.run_id] if head.run_id < befores.get(row["device_name"], "")]
+            earlier = [row for row in rows[head.run_id] if head.run_id < earliest.get(row["device_name"], "")]
             gone.look(head, earlier, scopes[head.run_id])
             for row in earlier:
                 if (series := _series(row)) in wanted:
