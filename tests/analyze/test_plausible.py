@@ -241,6 +241,17 @@ def test_a_call_that_takes_longer_than_device_and_host_together() -> None:
     assert records(mixed)[0].reason is None
 
 
+@pytest.mark.parametrize(("call_ns", "status"), [(17.6e3, "measured"), (16.4e3, "failed"), (2e-14, "failed")])
+def test_a_call_that_takes_less_than_the_device_needs(call_ns: float, status: str) -> None:
+    found = judged(timed(FAST, call_ns, 34e3))
+    assert found.status == status
+    if status == "failed":
+        assert (
+            found.reason
+            == f"implausible: a call takes {call_ns / 1e3:.3g} us, although the device needs 34.0 us for its work"
+        )
+
+
 def test_raw_samples_of_a_replay_that_is_not_believed_are_kept() -> None:
     rows = to_samples(RUN, ENVIRONMENT, [replayed(FAST, 26.9, 581.6, 2)])
     assert rows[0].device_ns == (26.9e3,) * 20 and rows[0].stream_ns is not None
