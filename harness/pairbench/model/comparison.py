@@ -171,8 +171,8 @@ class Judgement:
 
     @property
     def shown_ratio(self) -> float | None:
-        """Current over reference of a latency, as both are shown; None where a side has none."""
-        if not isinstance(self.reference, float) or not isinstance(self.current, float):
+        """Current over reference, as both are shown; None where a side has no number, and where the reference is 0, as a count may be."""
+        if not isinstance(self.reference, float) or not isinstance(self.current, float) or not self.reference:
             return None
         return self.current / self.reference
 

@@ -198,7 +198,7 @@ class Mark(NamedTuple):
     kind: str
     """`era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control` where only that moved."""
     label: str
-    """Empty where there are too many marks of its kind."""
+    """The mark's label; empty where there are too many marks of its kind."""
 
 
 class CountLine(NamedTuple):

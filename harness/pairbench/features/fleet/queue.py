@@ -22,7 +22,7 @@ COLUMNS = ("run_id", "environment_hash", "reason")
 
 
 WholeRuns = dict[str, dict[str, set[str]]]
-"""By a unit's key its runs that have all that they were to measure, oldest first, with their environments."""
+"""Runs that have all that they were to measure, oldest first, with their environments, by the key of their unit."""
 
 
 def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> WholeRuns:
