@@ -84,9 +84,11 @@ def send_number(line: socket.socket, number: int) -> None:
 
 
 def receive_number(line: socket.socket) -> int | None:
-    """Return the next number, or nothing when the server has ended."""
+    """Return the next number, or None when the server has ended; a TimeoutError is of a line that has a timeout."""
     try:
         return int(_NUMBER.unpack(_read(line, _NUMBER.size))[0])
+    except TimeoutError:
+        raise
     except (OSError, EOFError):
         return None
 
