@@ -1,6 +1,11 @@
-// The window of events on the overview: which of them count and are named, kept in the address.
+// The first lines of the overview: whether a run is overdue by now, and the window of events that count and are named, kept in the address.
 (() => {
   'use strict';
+
+  const night = document.querySelector('[data-due]');
+  if (night) {
+    night.querySelector('[data-overdue]').hidden = Date.now() < Date.parse(night.dataset.due);
+  }
 
   const SHOWN = 8;
   const form = document.querySelector('form[data-window-of]');

@@ -11,6 +11,7 @@ from pairbench.model.site import ATTENTION, STATES, Event, OverviewRow, RunHead,
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, event_rows, headline
 from pairbench.site.marks import spark, strip
+from pairbench.site.night import newest_night
 from pairbench.site.paths import File, RunFacts
 from pairbench.site.payload import beside_result, grouped, run_payload, script, series_anchor
 from pairbench.site.summary import device_summaries, family_of, is_self_test, operator_summaries
@@ -32,6 +33,7 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         attention=_attention(event_rows(opened, facts)),
         closed=len(facts.events) - len(opened),
         windows=WINDOWS,
+        night=newest_night(facts),
         choices=_choices(facts.rows),
         summaries=operator_summaries(facts.rows),
         headlines=device_summaries(facts.rows, facts.self_tests),
