@@ -19,14 +19,13 @@
   const points = (data, several, axis) => new Set(several.map((one) => data.cases[one.case].axes[axis])).size;
 
   // What is held while one axis varies, in words, and the series of each such choice; those with the most points first.
-  // Sizes that never vary alone go along with the axis.
+  // Where no case differs from another in the axis alone, a size that is held may be one in proportion to it, as k = 2n.
   function held(data, axis) {
-    const grouped = (holds) => {
+    const grouped = (word) => {
       const found = new Map();
       for (const one of data.series.filter(({ numbers }) => numbers.p50_ns)) {
         const { [axis]: here, ...rest } = data.cases[one.case].axes;
-        const kept = Object.entries(rest).filter(([, value]) => holds(value));
-        const key = [...kept.map(([name, value]) => `${name}=${value}`), one.mode].join(', ');
+        const key = [...Object.entries(rest).map(([name, value]) => `${name}=${word(value, here)}`), one.mode].join(', ');
         if (here !== undefined) {
           found.set(key, [...(found.get(key) || []), one]);
         }
@@ -35,8 +34,9 @@
         .filter(([, several]) => points(data, several, axis) > 2)
         .sort((one, other) => points(data, other[1], axis) - points(data, one[1], axis));
     };
-    const strict = grouped(() => true);
-    return strict.length ? strict : grouped((value) => typeof value !== 'number');
+    const strict = grouped((value) => value);
+    const ratio = (value, here) => Number((value / here).toPrecision(6));
+    return strict.length ? strict : grouped((value, here) => (typeof value === 'number' ? `${ratio(value, here)} ${axis}` : value));
   }
 
   // Where a line of speedups goes through 1, between two points on logarithmic axes.
@@ -56,19 +56,20 @@
       .filter((one) => one.numbers[of])
       .map((one) => [data.cases[one.case].axes[axis], one])
       .sort((one, other) => one[0] - other[0]);
-    const value = (one, end) => one.numbers[`${of}${end}`] ?? one.numbers[of];
+    const unit = of === 'speedup' ? 1 : 1e3; // latencies are drawn in us
+    const value = (one, end) => (one.numbers[`${of}${end}`] ?? one.numbers[of]) / unit;
     const place = several[0].implementation;
     return {
       type: 'scatter',
       mode: 'lines+markers',
       name,
       x: shown.map(([x]) => x),
-      y: shown.map(([, one]) => one.numbers[of]),
+      y: shown.map(([, one]) => value(one, '')),
       error_y: {
         type: 'data',
         symmetric: false,
-        array: shown.map(([, one]) => value(one, '_high') - one.numbers[of]),
-        arrayminus: shown.map(([, one]) => one.numbers[of] - value(one, '_low')),
+        array: shown.map(([, one]) => value(one, '_high') - value(one, '')),
+        arrayminus: shown.map(([, one]) => value(one, '') - value(one, '_low')),
         thickness: 1.2,
         width: 2,
       },
@@ -143,11 +144,11 @@
           height: 420 + below,
           margin: { l: 8, r: 20, t: 24, b: 44 + below },
           xaxis: { type: 'log', title: { text: charts.text(axis, 40) }, anchor: 'y2', tickformat: '~s' },
-          yaxis: { domain: [0.47, 1], type: 'log', tickformat: '~s', range: charts.range(values('y'), true) },
+          yaxis: { domain: [0.47, 1], type: 'log', tickformat: '~g', range: charts.range(values('y'), true) },
           yaxis2: { domain: [0, 0.38], type: 'log', tickformat: '~g', dtick: charts.steps(charts.range([...values('y2'), 1], true)), range: charts.range([...values('y2'), 1], true) },
           shapes: [{ type: 'line', xref: 'paper', x0: 0, x1: 1, yref: 'y2', y0: 1, y1: 1, line: { color: window.pairbench.colour('--strong-line'), dash: 'dash', width: 1.5 } }],
           legend,
-          annotations: [...annotations, title(`${several[0].latency} (ns)`, 1), title('speedup over the baseline (x)', 0.38)],
+          annotations: [...annotations, title(`${several[0].latency} (us)`, 1), title('speedup over the baseline (x)', 0.38)],
         },
       };
     }

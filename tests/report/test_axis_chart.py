@@ -56,6 +56,17 @@ def test_axes_that_go_along_are_one_and_others_are_panels() -> None:
     assert set(words.words) == {"bfloat16", "float32"} and len(words.panels) == 2
 
 
+def test_cases_that_differ_in_another_axis_are_not_of_one_line() -> None:
+    cases = [{"n": n, "tokens": tokens} for n, tokens in ((256, 4096), (512, 64), (1024, 4096), (2048, 64))]
+    chart = axis_chart(records(*cases), "n")
+    assert {panel.title: [point.x for point in panel.lines[0].points] for panel in chart.panels} == {
+        "tokens=4096": [256, 1024],
+        "tokens=64": [512, 2048],
+    }
+    with pytest.raises(SelectionError, match="no two of these cases differ in 'n' alone"):
+        axis_chart(records(*cases[:2]), "n")
+
+
 def test_speedup_and_rates() -> None:
     rows = [replace(one, bytes_moved=1e6, flops=2e6) for one in records(*SIZES)]
     by_name = {y: axis_chart(rows, "n", y).panels[0].lines for y in ("speedup", "gbps", "tflops", "call_p50_us")}

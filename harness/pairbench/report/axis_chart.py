@@ -153,6 +153,12 @@ def axis_chart(
             f"a chart along {x!r} would have {len(groups)} panels, expected {MOST_PANELS} at most; select fewer cases, "
             f"by the operator or by {', '.join(others) or 'the device'}"
         )
+    if len(places) > 1 and all(len({_text(axes[id(one)][x]) for one in group}) == 1 for group in groups.values()):
+        others = sorted({name for one in measured for name in axes[id(one)]} - {x})
+        raise SelectionError(
+            f"no two of these cases differ in {x!r} alone, so there is no line to draw: {', '.join(others)} differ as well; "
+            "select cases that share these, or draw along one of them"
+        )
     modes = len({one.mode for one in measured}) > 1
     panels = tuple(
         _panel(title, group, [places[_text(axes[id(one)][x])] for one in group], quantity, modes=modes)
@@ -242,11 +248,12 @@ def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict
 
 
 def _follows(cases: Sequence[Axes], x: str, other: str) -> bool:
-    """Return whether an axis varies, and has one value for each value of `x`: M = N = K is one axis, not three."""
-    by_x: dict[str, set[str]] = {}
-    for case in cases:
-        by_x.setdefault(_text(case.get(x)), set()).add(_text(case.get(other, "")))
-    return len(by_x) > 1 and all(len(values) == 1 for values in by_x.values())
+    """Return whether an axis varies in proportion to `x`: M = N = K / 2 is one axis, not three. Any other would join cases that are not of one line."""
+    pairs = {
+        (case.get(x), case.get(other)) for case in cases if _is_number(case.get(x)) and _is_number(case.get(other))
+    }
+    alike = len(pairs) > 1 and all(_is_number(case.get(other)) for case in cases)
+    return alike and len({round(value / at, 6) if at else None for at, value in pairs}) == 1  # type: ignore[operator]
 
 
 def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantity: str, *, modes: bool) -> AxisPanel:
