@@ -128,7 +128,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 0.1)
+    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 1.0)
 
 
 def job(suite: Path, *names: str) -> VerifyCase:
