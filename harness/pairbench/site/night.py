@@ -123,7 +123,7 @@ def _interval(runs: list[RunHead]) -> dt.timedelta | None:
     gaps = [after - before for after, before in itertools.pairwise(times)]
     if len(gaps) < _FEWEST:
         return None
-    usual = statistics.median(gaps)
+    usual = sorted(gaps)[len(gaps) // 2]
     regular = [gap for gap in gaps if abs(gap - usual) <= _IRREGULAR * usual]
     return usual if len(regular) > len(gaps) / 2 and usual > dt.timedelta(hours=1) else None
 
