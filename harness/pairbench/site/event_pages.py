@@ -79,10 +79,10 @@ class Windows:
     def __init__(self, runs: Sequence[RunHead]) -> None:
         """Look at all runs, the newest first: windows of runs are of the runs on a device model, days count back from the newest."""
         ranks: Counter[str] = Counter()
-        newest = _day(runs[0].started_at) if runs else None
+        newest = moment_of(runs[0].started_at) if runs else None
         self._of: dict[tuple[str, str], frozenset[str]] = {}
         for run in runs:
-            place, day = ranks[run.device_name], _day(run.started_at)
+            place, day = ranks[run.device_name], moment_of(run.started_at)
             ranks[run.device_name] += 1
             age = newest - day if newest is not None and day is not None else None
             self._of[run.run_id, run.device_name] = frozenset(
@@ -97,7 +97,8 @@ class Windows:
         return tuple(name for name in WINDOWS if name in found)
 
 
-def _day(text: str) -> dt.datetime | None:
+def moment_of(text: str) -> dt.datetime | None:
+    """Return the time of an ISO 8601 text, in UTC where it names no zone; None of any other text."""
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:

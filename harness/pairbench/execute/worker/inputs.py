@@ -153,7 +153,7 @@ def _differentiable_outputs(operator: Operator, inputs: dict[str, Any]) -> dict[
 
 
 def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
-    """Have the inputs that the operator names require a gradient.
+    """Set `requires_grad` of the inputs that the operator's `gradients` names.
 
     Raises:
         DeclarationError: a name is none of an input, or not of one that can have a gradient.
