@@ -1,4 +1,4 @@
-"""The newest night: the newest run of each device model. Was it on time, and did it measure as many series as the runs before?"""
+"""The newest night: the newest run of each device model, whether it was on time, and how many of the usual series it measured."""
 
 import datetime as dt
 import itertools
