@@ -113,7 +113,7 @@ def keyed(key):
 
 
 def sees_padding(requests):
-    """Let a short last block end where a whole one would."""
+    """Make masks in which a short last block also sees the padding behind it, up to the length of a whole block."""
     masks = []
     for layout, device in requests:
         size, rows = layout.block * layout.tokens, padded_length(layout)
@@ -148,7 +148,7 @@ EDGE = [
 block_mask_cache = Operator(
     "block_mask_cache",
     baseline=each_forward,
-    accepts_constant=True,  # a mask depends on the lengths, which are the case's
+    accepts_constant=True,  # a mask depends on lengths alone, which are axes of the case
     variants={
         "cached": cached,
         "from_host": each_forward_from_host,

@@ -36,8 +36,11 @@ def test_the_first_screen_has_the_answer(see: Opener) -> None:
     lead = page.locator(".lead")
     told = r"297 operators on NVIDIA H200:\s+best variant faster in \d+ of 297 groups \(shown\), slower in \d+; median \d\.\d+x \(device, headline tier\)"
     expect(lead).to_have_text(re.compile(told))
-    box = lead.bounding_box()
-    assert box is not None and box["y"] < 400
+    # The night first, then what needs attention, then the speedups.
+    boxes = [page.locator(one).bounding_box() for one in (".night", "#attention", ".lead")]
+    tops = [box["y"] for box in boxes if box is not None]
+    assert len(tops) == 3 and tops == sorted(tops)
+    assert tops[0] < 200 and tops[1] < 400 and tops[2] < 700, tops
     expect(page.locator(".headline > .strip")).to_be_visible()
     expect(page.get_by_text("Far from all others:")).to_contain_text(re.compile(r"operator_007\s+6,?\d\d\dx"))
     expect(page.get_by_text("as self-tests: selftest/planted.py")).to_be_visible()

@@ -64,7 +64,7 @@ class AxisPanel:
 
 @dataclass(frozen=True, kw_only=True)
 class AxisChart:
-    """All that is drawn, panel by panel."""
+    """A chart along one axis of the cases: its panels, its scales, and what each axis is called."""
 
     title: str
     x: str  # name of the axis of the cases
@@ -144,10 +144,13 @@ def axis_chart(
             f"a chart along {x!r} would have {len(groups)} panels, expected {MOST_PANELS} at most; select fewer cases, "
             f"by the operator or by {', '.join(others) or 'the device'}"
         )
-    if len(places) > 1 and all(len({_text(axes[id(record)][x]) for record in group}) == 1 for group in groups.values()):
-        others = sorted({name for record in measured for name in axes[id(record)]} - {x})
+    cases = [axes[id(record)] for record in measured]
+    texts = {name: {_text(case.get(name)) for case in cases} for name in dict.fromkeys(itertools.chain(*cases))}
+    others = [name for name, several in texts.items() if name != x and len(several) > 1]
+    alone = all(len({_text(axes[id(record)][x]) for record in group}) == 1 for group in groups.values())
+    if len(places) > 1 and alone and others:
         raise SelectionError(
-            f"no two of these cases differ in {x!r} alone, so there is no line to draw: {', '.join(others)} differ as well; "
+            f"no two of these cases differ in {x!r} alone, so there is no line to draw: they differ in {', '.join(others)} as well; "
             "select cases that share these, or draw along one of them"
         )
     modes = len({record.mode for record in measured}) > 1

@@ -292,7 +292,7 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
 
 
 def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT) -> tuple[str, str | None]:
-    """Return the life of a slower run, and the run that ended it: the first from which on all runs are as fast as before."""
+    """Return what became of a slower run, one of LIVES, and the id of the run that ended it: from that run on all are as fast as before."""
     later = [point for point in trend.points if point.p50 and point.record.run_id > max(change.current_runs)]
     if not later or moved.before_ns is None or moved.change is None:
         return ("still there", None) if not later else ("superseded", later[0].record.run_id)

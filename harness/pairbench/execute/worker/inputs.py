@@ -175,6 +175,11 @@ def _differentiable_outputs(operator: Operator, inputs: dict[str, Any]) -> dict[
 
 
 def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
+    """Set `requires_grad` of the inputs that the operator's `gradients` names.
+
+    Raises:
+        DeclarationError: a name is none of an input, or not of one that can have a gradient.
+    """
     found = named_tensors(inputs)
     for name in operator.gradients:
         if name not in found:
