@@ -112,6 +112,7 @@ class _Timing:
         self._fields = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
         self._seed: int | None = None
         self._clock = OutsideClock()
+        self._meter, self._disturbed = LoadMeter(), False
 
     def results(self) -> Iterator[Any]:
         job = protocol.TimeAlone(
@@ -126,7 +127,6 @@ class _Timing:
             yield from self._time(alone)
 
     def _time(self, alone: protocol.Alone) -> Iterator[Any]:
-        meter = LoadMeter()
         answers = self._worker.request(self._job, self._worker.outputs)
         for answer in answers:
             match answer:
@@ -146,23 +146,29 @@ class _Timing:
                             yield ended
                     if not wrong:  # else there is a better name for it
                         # On a busy host other processes run between the parts of a turn; speedups are withheld there.
-                        load = HostLoad(cores=count_cores(), before=meter.foreign_cores())
-                        self._clock.check_calls(told, plain=alone.plain and not load.disturbs("cpu"))
+                        self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())
                 case TimedRound():
                     yield self._controlled(self._clock.as_taken(answer, alone.call_ns))
                 case _:
                     yield answer
 
     def _controlled(self, timed: TimedRound) -> TimedRound:
-        """Return a round; where its baseline looks slowed, time the baseline alone once more, for the machine may have become slower."""
+        """Return a round; where its baseline looks slowed, time the baseline alone once more, for the machine may have become slower, or not at all on a busy host."""
         beside = [
             samples for samples in timed.entries if samples.entry.role == "baseline" and samples.entry.mode == "eager"
         ]
         if not beside or not timed.alone_ns or not is_slowed(timed.alone_ns, beside[0].call_ns):
             return timed
+        if self._is_disturbed():
+            return dataclasses.replace(timed, alone_ns=())
         answers = self._judge.request(protocol.TimeAlone(**self._fields, takes=True), self._worker.outputs)
         again = [value for answer in answers if isinstance(answer, protocol.Alone) for value in answer.call_ns]
         return dataclasses.replace(timed, alone_ns=(*timed.alone_ns, *again))
+
+    def _is_disturbed(self) -> bool:
+        """Return whether other work has kept the host busy at some time since the case began."""
+        self._disturbed |= bool(HostLoad(cores=count_cores(), before=self._meter.foreign_cores()).disturbs("cpu"))
+        return self._disturbed
 
     def _judge_timed(self, told: protocol.TimedCase, answers: Iterator[Any]) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls are wrong; the judge asks the worker for outputs and further calls."""

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,14 @@ from torch.testing._comparison import default_tolerances
 
 from pairbench.execute.worker.verify import distance as module
 from pairbench.execute.worker.verify.distance import output_spacing, resolve_tolerance
-from pairbench.execute.worker.verify.judge import OutputVerdict, clear_where_drawn, judge, worst
+from pairbench.execute.worker.verify.judge import (
+    Known,
+    OutputVerdict,
+    clear_where_drawn,
+    judge,
+    right_but_strays,
+    worst,
+)
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import EXACT, Tolerance
 
@@ -403,12 +411,30 @@ def test_a_stray_is_as_near_to_the_truth_as_the_baseline(
     found = judge(many(**variant), many(**baseline), TRUTH, lambda *_: TWO_SPACINGS)
     assert (found.mismatch is None) == let_through
     assert (found.strays > 0) == let_through
+    assert let_through or not quickly_right(many(**variant), many(**baseline), TRUTH)
+
+
+def quickly_right(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor) -> bool:
+    return right_but_strays(value, expected, truth, lambda *_: TWO_SPACINGS, Known())
+
+
+def test_strays_are_found_without_a_look_at_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 3)
+    assert quickly_right(many(at_5=0.99, at_9=0.99), many(at_5=1.015625), TRUTH)
+    assert quickly_right(many(), many(), TRUTH)
+    assert not quickly_right(many(at_5=0.99), many(at_5=1.015625), many(at_5=1.0625).double())
+    assert not quickly_right(many(at_5=math.nan), many(at_5=1.015625), TRUTH)
+    rows = [tensor.view(10_000, 2) for tensor in (many(at_5=0.99), many(at_5=1.015625), TRUTH)]
+    by_row = Tolerance(rtol=0, atol=0, atol_rms=1.6e-2, rms_by_row=True)
+    assert right_but_strays(*rows, lambda *_: by_row, Known())
+    assert not right_but_strays(rows[0], *rows[1:], lambda *_: replace(by_row, atol_rms=1e-3), Known())
 
 
 def test_strays_are_few() -> None:
     places = {f"at_{place}": 1.015625 for place in (5, 6, 7)}
     value = many(**dict.fromkeys(places, 0.99))
     assert "in 3 of 20000" in str(mismatch(value, many(**places), TRUTH, TWO_SPACINGS))
+    assert not quickly_right(value, many(**places), TRUTH)
     small, few = many(at_5=0.99, at_6=0.99)[:9_000], many(at_5=1.015625, at_6=1.015625)[:9_000]
     assert "in 2 of 9000" in str(mismatch(small, few, TRUTH[:9_000], TWO_SPACINGS))
 

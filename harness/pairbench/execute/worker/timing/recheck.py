@@ -34,7 +34,14 @@ from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
-from pairbench.execute.worker.verify.judge import Known, clear_where_drawn, clearly_right, judge, same_outputs
+from pairbench.execute.worker.verify.judge import (
+    Known,
+    clear_where_drawn,
+    clearly_right,
+    judge,
+    right_but_strays,
+    same_outputs,
+)
 from pairbench.execute.worker.verify.poison import poison
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
@@ -84,6 +91,8 @@ class Right:
             return None
         # What is left is wrong, or has strays, which are for the oracle to tell. What keeps the tolerance is right, however far it is off
         # the oracle: that was judged when it was verified, and chance moves it from values to values.
+        if self._truth is not None and right_but_strays(outputs, expected, self._truth, *by):
+            return None
         wrong = judge(outputs, expected, self._truth, *by).mismatch
         return wrong and judge(outputs, expected, None, *by).mismatch and wrong
 

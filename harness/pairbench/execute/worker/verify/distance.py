@@ -144,13 +144,21 @@ def _widened(piece: torch.Tensor) -> torch.Tensor:
 
 
 def find_beyond(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: ResolvedTolerance
+    value: torch.Tensor,
+    expected: torch.Tensor,
+    truth: torch.Tensor | None,
+    allowed: ResolvedTolerance,
+    *,
+    elements: int = 0,
 ) -> Beyond:
-    """Count the elements beyond the limit to the baseline, and the strays among them: few, and within the limit to the truth, or beyond it no further and no more often than the baseline's."""
+    """Count the elements beyond the limit to the baseline, and the strays among them: few, and within the limit to the truth, or beyond it no further and no more often than the baseline's.
+
+    `elements` is the size of the output where the tensors hold only a part of it.
+    """
     if truth is None or not _strays_possible(value, truth):
         return _tally(value, expected, None, allowed)
     beyond = _tally(value, expected, truth, allowed)
-    if beyond.count > max(1, _STRAY * value.numel()):
+    if beyond.count > max(1, _STRAY * (elements or value.numel())):
         return _tally(value, expected, None, allowed) if beyond.strays else beyond
     if not beyond.wrong:
         return beyond
@@ -166,6 +174,31 @@ def clearly_within(value: torch.Tensor, expected: torch.Tensor, allowed: Resolve
 
     Ten times as quick as `find_beyond`: nothing is counted, and only pieces with an element beyond half its limit are widened.
     """
+    return next(_doubtful(value, expected, allowed), None) is None
+
+
+def within_but_strays(
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: ResolvedTolerance
+) -> bool:
+    """Return whether `find_beyond` finds nothing wrong in two plain tensors of one form; False says nothing. As quick as `clearly_within`, where few elements are not clearly within their limit."""
+    if not _strays_possible(value, truth):
+        return False
+    elements, found = value.numel(), list[torch.Tensor]()
+    for places in _doubtful(value, expected, allowed):
+        found.append(places)
+        if sum(map(len, found)) > max(1, _STRAY * elements):
+            return False
+    if not found:
+        return True
+    at = torch.cat(found)
+    if isinstance(allowed.atol, torch.Tensor):
+        allowed = allowed._replace(atol=allowed.atol[at * len(allowed.atol) // elements])
+    mine, theirs, exact = (tensor.detach().reshape(-1)[at] for tensor in (value, expected, truth))
+    return not find_beyond(mine, theirs, exact, allowed, elements=elements).wrong
+
+
+def _doubtful(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTolerance) -> Iterator[torch.Tensor]:
+    """Yield the flat indices of each piece's elements that are not clearly within their limit; nothing of pieces without."""
     mine, theirs = value.detach().reshape(-1), expected.detach().reshape(-1)
     wider = _WIDER.get(value.dtype)
     for start in range(0, mine.numel(), _CHUNK):
@@ -177,14 +210,12 @@ def clearly_within(value: torch.Tensor, expected: torch.Tensor, allowed: Resolve
             near |= (left - right).abs_() < right.abs().mul_(allowed.rtol / 2).add_(atol / 2)
         if bool(near.all()):
             continue
-        if wider is None:
-            return False
-        left, right = left.to(wider), right.to(wider)
-        limit = right.abs().mul_(allowed.rtol).add_(atol).mul_(_ALMOST)
-        near |= left.sub_(right).abs_() < limit
-        if not bool(near.all()):
-            return False
-    return True
+        if wider is not None:
+            left, right = left.to(wider), right.to(wider)
+            limit = right.abs().mul_(allowed.rtol).add_(atol).mul_(_ALMOST)
+            near |= left.sub_(right).abs_() < limit
+        if len(places := near.logical_not_().nonzero()):
+            yield start + places.squeeze(1)
 
 
 def _strays_possible(value: torch.Tensor, truth: torch.Tensor) -> bool:
