@@ -87,6 +87,8 @@ class VerifyCase(CaseJob):
     declared_impostors: tuple[str, ...]
     outside: bool = False
     """Whether outputs are judged by another process: they are sent to it, and the worker never has what they should be."""
+    beside: bool = False
+    """Whether other workers verify beside this one: a case for which they leave too little memory ends as `oom`, to be verified again with nobody beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ class SideBySide(AbstractContextManager["SideBySide"]):
 def _ran_short(state: CaseState) -> bool:
     """Return whether anything of a case ended, or was judged without an oracle, for want of memory or of time."""
     ends = list(state.ended.values())
-    scarce = any(_SCARCE.search(reason) for status, reason in ends if status in (Status.FAILED, Status.MISMATCHED))
+    scarce = any(_SCARCE.search(reason) for _, reason in ends)
     missed = any(
         why and _SCARCE.search(why) for found in state.verified.values() for why in (found.reason, found.uncapturable)
     )

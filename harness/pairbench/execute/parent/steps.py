@@ -49,6 +49,7 @@ def verify_case(state: CaseState, workers: Workers, *, impostors: bool, enough: 
             automatic_impostors=first,
             declared_impostors=untried,
             outside=workers.judge is not None,
+            beside=enough is not None,
         )
         first = False
         for crashed in _serve(state, workers, job, enough):

@@ -189,7 +189,8 @@ def _references(
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
-            references, useless = _held_or_sparing(operator, job.case, device)
+            beside = isinstance(job, protocol.VerifyCase) and job.beside
+            references, useless = _held_or_sparing(operator, job.case, device, beside=beside)
             wrong = useless or check_baseline(references[0], operator.tolerance_for)
             useless = useless or why_random(operator, references[0], off_the_oracle=bool(wrong))
     except SuiteFaultError:
@@ -207,11 +208,16 @@ def _references(
     ]
 
 
-def _held_or_sparing(operator: Operator, case: Case, device: torch.device) -> tuple[tuple[Expected, ...], str | None]:
-    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None."""
+def _held_or_sparing(
+    operator: Operator, case: Case, device: torch.device, *, beside: bool
+) -> tuple[tuple[Expected, ...], str | None]:
+    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; no reference where others `beside` leave no room."""
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]
-    if not is_short(first[0], device):
+    short = is_short(first[0], device)
+    if short and beside:
+        raise SuiteFaultError(Status.OOM, "out of memory beside other workers that verify")
+    if not short:
         try:
             # No generator: what raises may be StopIteration.
             references = tuple([make_expected(operator, given) for given in (first.pop(), make(case, SEEDS[1]))])

@@ -10,6 +10,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import stages
+from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.input_trees import upcast_inputs
 from pairbench.execute.worker.profile.memory import host_memory
 from pairbench.execute.worker.verify import case as verify_case
@@ -49,9 +50,17 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hold(operator: Operator) -> Held:
     (case,) = operator.cases
-    references, useless = stages._held_or_sparing(operator, case, CPU)
+    references, useless = stages._held_or_sparing(operator, case, CPU, beside=False)
     assert useless is None
     return Held(operator, case, CPU, references, functools.partial(stages._made, operator, CPU))
+
+
+@pytest.mark.usefixtures("short")
+def test_a_case_that_is_short_beside_others_is_left_for_later() -> None:
+    operator = declare()
+    with pytest.raises(SuiteFaultError, match="out of memory beside other workers") as raised:
+        stages._held_or_sparing(operator, operator.cases[0], CPU, beside=True)
+    assert raised.value.status is Status.OOM
 
 
 def verify(held: Held, operator: Operator, name: str = "v") -> Verification:
