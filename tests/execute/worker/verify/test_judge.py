@@ -424,10 +424,10 @@ def test_strays_are_found_without_a_look_at_all_elements(monkeypatch: pytest.Mon
     assert quickly_right(many(), many(), TRUTH)
     assert not quickly_right(many(at_5=0.99), many(at_5=1.015625), many(at_5=1.0625).double())
     assert not quickly_right(many(at_5=math.nan), many(at_5=1.015625), TRUTH)
-    rows = [tensor.view(10_000, 2) for tensor in (many(at_5=0.99), many(at_5=1.015625), TRUTH)]
+    value, expected, truth = (tensor.view(10_000, 2) for tensor in (many(at_5=0.99), many(at_5=1.015625), TRUTH))
     by_row = Tolerance(rtol=0, atol=0, atol_rms=1.6e-2, rms_by_row=True)
-    assert right_but_strays(*rows, lambda *_: by_row, Known())
-    assert not right_but_strays(rows[0], *rows[1:], lambda *_: replace(by_row, atol_rms=1e-3), Known())
+    assert right_but_strays(value, expected, truth, lambda *_: by_row, Known())
+    assert not right_but_strays(value, expected, truth, lambda *_: replace(by_row, atol_rms=1e-3), Known())
 
 
 def test_strays_are_few() -> None:
