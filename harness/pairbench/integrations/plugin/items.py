@@ -170,9 +170,9 @@ class PairItem(pytest.Function):
         for marker in (entry.role, planned.case.tier, *(["gpu"] if gpu else [])):
             item.add_marker(_marker(marker))
         if can_time:
-            item.add_marker(pytest.mark.benchmark(group=planned.case.key, timer=clock))
+            item.add_marker(_marker("benchmark")(group=planned.case.key, timer=clock))
         if parent.config.pluginmanager.hasplugin("xdist"):  # --dist loadgroup keeps a case in one process
-            item.add_marker(pytest.mark.xdist_group(planned.case.key))
+            item.add_marker(_marker("xdist_group")(planned.case.key))
         if pair.skipped:
             item.add_marker(pytest.mark.skip(reason=pair.skipped))
         return item
