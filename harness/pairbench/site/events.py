@@ -8,6 +8,7 @@ what drifts slowly, and what an environment does to all alike, takes back nothin
 import hashlib
 import itertools
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,6 +76,7 @@ def _only_returns(life: MoveLife, lives: Sequence[MoveLife], least: float) -> bo
     return abs(sum(_of(move, first) for move in between)) < least
 
 
+_CLEAR = 6  # standard deviations of a reference's runs beyond which a change of one run came after all of them
 _RECENT = 2 * MIN_RUNS  # the number of runs for which a new level says the same as a worse newest run
 _NEAR = 3
 """The number of runs within which a move of the latency is put where a count of the same series took another value."""
@@ -282,13 +284,26 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
         SeriesEvent(
             key=("moved", device, name),
             kind="newest",
-            # One run alone does not say after which of the runs that it is held against the level moved.
-            before=min(change.reference_runs, default=None),
+            before=_last_before(trend, change, before_ns, after_ns),
             after=after,
             moved=replace(moved, life=life, ended=ended),
             era=tuple(map(str, change.era)),
         )
     )
+
+
+def _last_before(trend: Trend, change: Change, before_ns: float | None, after_ns: float | None) -> str | None:
+    """Return the newest run of the reference where the change is too large for the spread of its runs, else the oldest: any of them may lie after a small change."""
+    reference = [point for point in trend.points if point.record.run_id in change.reference_runs and point.p50]
+    logs = [math.log(point.p50.estimate) for point in reference if point.p50]
+    if (
+        len(logs) > 2
+        and before_ns
+        and after_ns
+        and abs(math.log(after_ns / before_ns)) > _CLEAR * statistics.stdev(logs)
+    ):
+        return reference[-1].record.run_id
+    return min(change.reference_runs, default=None)
 
 
 def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT) -> tuple[str, str | None]:

@@ -145,6 +145,18 @@ def test_a_comparison_says_nothing_that_a_level_says_already() -> None:
     assert {event.kind for event in events_of(found, heads_of(runs))} == {"moved"}
 
 
+@pytest.mark.parametrize(("slower", "before"), [(1.5, 7), (1.035, 0)])
+def test_one_slower_run_leaves_those_commits_open_after_which_it_may_have_come(slower: float, before: int) -> None:
+    runs = [
+        *(make_run(day, slower={"fused": 1 + 0.01 * (day % 2)}) for day in range(8)),
+        make_run(8, slower={"fused": slower}),
+    ]
+    now = compare([record for run in runs[:8] for record in run], runs[8])
+    found = [one for trend in trends_of(runs) for one in series_events(trend, of(now, trend))]
+    (event,) = events_of(found, heads_of(runs))
+    assert event.kind == "newest" and event.before is not None and event.before.run_id == run_id_of(before)
+
+
 def test_comparisons_of_earlier_runs_count_while_a_history_is_too_short_for_levels() -> None:
     runs = [make_run(0), make_run(1, slower={"fused": 1.5}), make_run(2)]
     earlier = compare(runs[0], runs[1])
