@@ -1,7 +1,7 @@
 """Distances between tensors, element by element and as a whole, in float64 and without a copy of the whole."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -143,30 +143,34 @@ def _widened(piece: torch.Tensor) -> torch.Tensor:
     return piece.to(torch.complex128 if piece.is_complex() else torch.float64)
 
 
+Own = Callable[[], Beyond]
+
+
 def find_beyond(
     value: torch.Tensor,
     expected: torch.Tensor,
     truth: torch.Tensor | None,
     allowed: ResolvedTolerance,
     *,
+    own: Own | None = None,
     elements: int = 0,
 ) -> Beyond:
     """Count the elements beyond the limit to the baseline, and the strays among them: few, and within the limit to the truth, or beyond it no further and no more often than the baseline's.
 
-    `elements` is the size of the output where the tensors hold only a part of it.
+    `own` gives the baseline's elements that are beyond the limit to the truth. `elements` is the size of the output where the tensors hold only a part of it.
     """
     if truth is None or not _strays_possible(value, truth):
-        return _tally(value, expected, None, allowed)
-    beyond = _tally(value, expected, truth, allowed)
+        return tally(value, expected, None, allowed)
+    beyond = tally(value, expected, truth, allowed)
     if beyond.count > max(1, _STRAY * (elements or value.numel())):
-        return _tally(value, expected, None, allowed) if beyond.strays else beyond
+        return tally(value, expected, None, allowed) if beyond.strays else beyond
     if not beyond.wrong:
         return beyond
-    own = _tally(expected, truth, None, allowed)
-    if not own.count:
+    theirs = own() if own else tally(expected, truth, None, allowed)
+    if not theirs.count:
         return beyond
-    as_exact = _tally(value, expected, truth, allowed, reach=min(own.used, _FURTHEST))
-    return as_exact if as_exact.strays - beyond.strays <= own.count else beyond
+    as_exact = tally(value, expected, truth, allowed, reach=min(theirs.used, _FURTHEST))
+    return as_exact if as_exact.strays - beyond.strays <= theirs.count else beyond
 
 
 def clearly_within(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTolerance) -> bool:
@@ -178,7 +182,7 @@ def clearly_within(value: torch.Tensor, expected: torch.Tensor, allowed: Resolve
 
 
 def within_but_strays(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: ResolvedTolerance
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: ResolvedTolerance, own: Own
 ) -> bool:
     """Return whether `find_beyond` finds nothing wrong in two plain tensors of one form; False says nothing. As quick as `clearly_within`, where few elements are not clearly within their limit."""
     if not _strays_possible(value, truth):
@@ -194,7 +198,7 @@ def within_but_strays(
     if isinstance(allowed.atol, torch.Tensor):
         allowed = allowed._replace(atol=allowed.atol[at * len(allowed.atol) // elements])
     mine, theirs, exact = (tensor.detach().reshape(-1)[at] for tensor in (value, expected, truth))
-    return not find_beyond(mine, theirs, exact, allowed, elements=elements).wrong
+    return not find_beyond(mine, theirs, exact, allowed, own=own, elements=elements).wrong
 
 
 def _doubtful(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTolerance) -> Iterator[torch.Tensor]:
@@ -224,7 +228,7 @@ def _strays_possible(value: torch.Tensor, truth: torch.Tensor) -> bool:
     return truth.shape == value.shape
 
 
-def _tally(
+def tally(
     value: torch.Tensor,
     expected: torch.Tensor,
     truth: torch.Tensor | None,

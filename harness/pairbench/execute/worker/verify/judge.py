@@ -23,6 +23,7 @@ from pairbench.execute.worker.verify.distance import (
     find_beyond,
     output_spacing,
     resolve_tolerance,
+    tally,
     within_but_strays,
 )
 from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
@@ -52,6 +53,8 @@ class Known:
     def __init__(self, inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
         self.resolve = functools.cache(resolve_tolerance)
         self.distance = functools.cache(distance)
+        self.own = functools.cache(lambda expected, truth, allowed: tally(expected, truth, None, allowed))
+        """The baseline's elements that are beyond their limit to the oracle's."""
         self._made = inputs
 
     @functools.cached_property
@@ -229,13 +232,18 @@ def right_but_strays(
         and all(
             _alike(value, expected)
             and isinstance(truth, torch.Tensor)
-            and tolerance_for(dtype_name(expected), path).rel_l2 is None
-            and within_but_strays(
-                value, expected, truth, known.resolve(expected, tolerance_for(dtype_name(expected), path))
-            )
+            and _within_but_strays(value, expected, truth, tolerance_for(dtype_name(expected), path), known)
             for (path, value, expected), (_, truth, _) in zip(pairs, truths, strict=True)
         )
     )
+
+
+def _within_but_strays(
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, known: Known
+) -> bool:
+    allowed = known.resolve(expected, tolerance)
+    own = functools.partial(known.own, expected, truth, allowed)
+    return tolerance.rel_l2 is None and within_but_strays(value, expected, truth, allowed, own)
 
 
 def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
@@ -365,7 +373,7 @@ def _judge_tensor(
     allowed, left = known.resolve(expected, tolerance), known.left_by_rounding(expected, truth, tolerance)
     if left:
         allowed = allowed.at_least(left)
-    beyond = find_beyond(value, expected, truth, allowed)
+    beyond = find_beyond(value, expected, truth, allowed, own=functools.partial(known.own, expected, truth, allowed))
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
     ratio, errors = _oracle_ratio(value, expected, truth, tolerance, known, left)
     fraction = beyond.count / max(1, value.numel())
@@ -436,7 +444,8 @@ def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
     if not (value.is_floating_point() or value.is_complex()):
         return None
     pieces = list(zip(*(tensor.detach().reshape(-1).split(_LARGE) for tensor in (value, expected)), strict=True))
-    if all(torch.equal(one.isnan(), other.isnan()) for one, other in pieces):
+    # One wait for the device, not one for each piece.
+    if not torch.stack([(one.isnan() ^ other.isnan()).any() for one, other in pieces]).any():
         return None
     mine, theirs = (sum(int(pair[side].isnan().sum()) for pair in pieces) for side in (0, 1))
     apart = sum(int((one.isnan() ^ other.isnan()).sum()) for one, other in pieces)
