@@ -27,7 +27,7 @@ _THEN = (
 )
 """Modules that the other workers need most."""
 
-_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+_COMPILER = "torch._dynamo"
 
 
 def load(*modules: str) -> None:
@@ -186,7 +186,7 @@ if __name__ == "__main__":
     be_server()
     adopt()
     load(*_FIRST)
-    then = (*_THEN, *_COMPILER) if preload is Preload.COMPILER else _THEN
+    then = (*_THEN, _COMPILER) if preload is Preload.COMPILER else _THEN
     # The first worker finds devices and suites, and measures nothing that would be slower for it.
     forked = serve(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
     if forked is not None:
