@@ -224,13 +224,17 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RunVerdicts:
-    """What judging a run beside an earlier one says."""
+    """What judging a run against the runs before it says."""
 
-    reference: str
+    references: tuple[str, ...]
+    """The runs that any series was held against, the oldest first."""
     changes: tuple[Change, ...]
-    """What changed, the worst and then the largest first; what is the same or may be noise is not among it."""
+    """What changed, the worst and then the largest first; what is new, the same or may be noise is not among it."""
+    new: tuple[Series, ...]
     counts: Mapping[str, int]
     outcomes: Mapping[Series, str]
+    moves: tuple[str, ...]
+    """How far medians and the environment moved, a sentence each, as `pairbench compare` prints them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +310,9 @@ class SiteFacts:
     rows: tuple[OverviewRow, ...]
     events: tuple[Event, ...]
     beside: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """The earlier run to hold a run against, by run and device model."""
+    """The earlier run to show beside a run, by run and device model."""
+    verdicts: Mapping[tuple[str, str], RunVerdicts] = field(default_factory=dict)
+    """What the newest runs were judged, by run and device model."""
     problems: tuple[str, ...]
     options: tuple[str, ...] = ()
     """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""
