@@ -226,15 +226,16 @@ class Event:
 class RunVerdicts:
     """What judging a run against the runs before it says."""
 
-    references: tuple[str, ...]
-    """The runs that any series was held against, the oldest first."""
+    references: Mapping[str, bool]
+    """The runs that any series was held against, the oldest first, and whether the site has their pages."""
     changes: tuple[Change, ...]
     """What changed, the worst and then the largest first; what is new, the same or may be noise is not among it."""
     new: tuple[Series, ...]
     counts: Mapping[str, int]
     outcomes: Mapping[Series, str]
     moves: tuple[str, ...]
-    """How far medians and the environment moved, a sentence each, as `pairbench compare` prints them."""
+    era: tuple[str, ...]
+    """How far medians moved, and what changed in the environment, in the lines of `pairbench compare`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,8 +312,6 @@ class SiteFacts:
     events: tuple[Event, ...]
     beside: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The earlier run to show beside a run, by run and device model."""
-    verdicts: Mapping[tuple[str, str], RunVerdicts] = field(default_factory=dict)
-    """What the newest runs were judged, by run and device model."""
     problems: tuple[str, ...]
     options: tuple[str, ...] = ()
     """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""

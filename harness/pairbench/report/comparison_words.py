@@ -138,7 +138,7 @@ def era(fields: Sequence[EraChange]) -> str:
     """Return the heading of changes across an environment that changed, or empty."""
     changes = [shorten(str(one), 60) for one in fields[:_FIELDS]]
     if len(fields) > _FIELDS:
-        changes.append(f"and {len(fields) - _FIELDS} more fields")
+        changes.append(f"and {(more := len(fields) - _FIELDS)} more field{'' if more == 1 else 's'}")
     return f"environment changed: {', '.join(changes)}" if changes else ""
 
 

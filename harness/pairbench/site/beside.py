@@ -41,8 +41,11 @@ def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Seri
     return found
 
 
-def run_verdicts(device_name: str, changes: Sequence[Change]) -> RunVerdicts:
-    """Return what a comparison of a run with those before it says of a device model, the worst and then the largest first."""
+def run_verdicts(device_name: str, changes: Sequence[Change], shown: Collection[RunKey] = ()) -> RunVerdicts:
+    """Return what a comparison of a run with those before it says of a device model, the worst and then the largest first.
+
+    `shown` are the runs that have a page.
+    """
     here = [change for change in changes if change.series.device_name == device_name]
     shown = [change for change in here if change.outcome in _TOLD or change.verdict in (Verdict.SLOWER, Verdict.FASTER)]
     rank = {outcome: place for place, outcome in enumerate(_TOLD)}
@@ -51,12 +54,14 @@ def run_verdicts(device_name: str, changes: Sequence[Change]) -> RunVerdicts:
         return abs(change.p50.change.estimate - 1) if change.p50 and change.p50.change else 0.0
 
     shown.sort(key=lambda change: (rank.get(change.outcome, len(rank)), -size(change), change.series))
+    references = {run_id for change in here for run_id in change.reference_runs}
     counts = {outcome: sum(change.outcome is outcome for change in here) for outcome in GateOutcome}
     return RunVerdicts(
-        references=tuple(sorted({run_id for change in here for run_id in change.reference_runs})),
+        references={run_id: (run_id, device_name) in shown for run_id in sorted(references)},
         changes=tuple(shown),
         new=tuple(sorted(change.series for change in here if change.outcome is GateOutcome.NEW)),
         counts={str(outcome): number for outcome, number in counts.items() if number},
         outcomes={change.series: str(change.outcome) for change in here},
-        moves=(*words.moves(here), *words.eras(here)),
+        moves=tuple(words.moves(here)),
+        era=tuple(words.eras(here)),
     )

@@ -99,7 +99,7 @@ def judged(
             break
         run_id, device_name = key
         with contextlib.suppress(StoreError):  # a file that cannot be read is named where the store is read
-            verdicts[key] = run_verdicts(device_name, judge(run_id))
+            verdicts[key] = run_verdicts(device_name, judge(run_id), series)
     return pairs, verdicts
 
 
@@ -150,13 +150,9 @@ class SiteReading:
             self._devices[series.suite, series.operator].add(series.device_name)
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
-
-        @functools.cache
-        def judge(run_id: str) -> Sequence[Change]:
-            return comparer.compare(current=run_id).comparison.changes
-
+        judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
         self._changes = compared(judge, self._heads.values(), newest)
-        beside, verdicts = judged(judge, self._heads.values(), measured)
+        beside, self.verdicts = judged(judge, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
         acceptances, calibrations = comparer.acceptances, comparer.calibrations
         breakdowns = read_breakdowns(self._store)
@@ -171,7 +167,6 @@ class SiteReading:
             rows=(),
             events=(),
             beside=beside,
-            verdicts=verdicts,
             problems=tuple(dict.fromkeys(told)),
             options=options,
             self_tests=config.self_tests,
@@ -232,7 +227,7 @@ class SiteReading:
             reasons = (record.throttle_reasons for record, _ in known)
             yield RunFacts(
                 head=self._heads[key],
-                verdicts=self.facts.verdicts.get(key),
+                verdicts=self.verdicts.get(key),
                 environment=environment_of(records[-1]),
                 series=tuple(
                     series_facts(

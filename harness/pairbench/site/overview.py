@@ -2,12 +2,12 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 from jinja2 import Environment
 
-from pairbench.model.site import ATTENTION, STATES, OverviewRow, RunHead, SeriesFacts, SiteFacts
+from pairbench.model.site import ATTENTION, STATES, OverviewRow, RunHead, RunVerdicts, SeriesFacts, SiteFacts
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, event_rows, headline
 from pairbench.site.marks import spark, strip
@@ -86,12 +86,13 @@ _BAD = ("failed", "mismatched", "timeout", "oom")
 _VERDICTS = ("regression", "failed", "improvement", "new", "undecided")
 
 
-def runs(env: Environment, facts: SiteFacts) -> File:
+def runs(env: Environment, facts: SiteFacts, verdicts: Mapping[tuple[str, str], RunVerdicts]) -> File:
     return render(
         env,
         "runs.html.j2",
         paths.RUNS,
         facts,
+        verdicts=verdicts,
         choices={
             "device": sorted({head.device_name for head in facts.runs}),
             "branch": sorted({head.branch for head in facts.runs if head.branch}),
@@ -107,7 +108,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     """Return the page of a run, and the script with its numbers, which `compare` loads too."""
     key = one.head.run_id, one.head.device_name
     told = one.verdicts.changes if one.verdicts is not None else ()
-    references = one.verdicts.references if one.verdicts is not None else ()
+    references = list(one.verdicts.references) if one.verdicts is not None else []
     added: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = {}
     for new in one.verdicts.new if one.verdicts is not None else ():
         cases = added.setdefault((new.suite, new.operator), {})
@@ -134,7 +135,6 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         data=data_name(*key),
         source=paths.run_data(*key),
         ends=dict.fromkeys([*references[:1], *references[-1:]]),
-        shown={(head.run_id, head.device_name) for head in facts.runs},
         added=added,
         most=_CASES,
         changed=[(change, series_anchor(change.series)) for change in told[:_REASONS]],
