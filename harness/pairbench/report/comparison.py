@@ -245,7 +245,7 @@ def _blocks(comparison: Comparison) -> list[Block]:
     notes = [words.legend(comparison)] if has_change else []
     return [
         Line(text=words.headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold"),
-        *(Line(text=f"{' ' * INDENT}{line}") for line in words.moves(comparison.changes)),
+        *(Line(text=f"  {line}") for line in words.moves(comparison.changes)),
         Line(text=f"current: {words.side(comparison.current)}", style="dim"),
         *(Line(text=line, style="yellow") for line in (*words.eras(comparison.changes), *words.left_out(comparison))),
         BLANK,

@@ -41,10 +41,10 @@ def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Seri
     return found
 
 
-def run_verdicts(device_name: str, changes: Sequence[Change], shown: Collection[RunKey] = ()) -> RunVerdicts:
+def run_verdicts(device_name: str, changes: Sequence[Change], pages: Collection[RunKey]) -> RunVerdicts:
     """Return what a comparison of a run with those before it says of a device model, the worst and then the largest first.
 
-    `shown` are the runs that have a page.
+    `pages` are the runs that have one.
     """
     here = [change for change in changes if change.series.device_name == device_name]
     shown = [change for change in here if change.outcome in _TOLD or change.verdict in (Verdict.SLOWER, Verdict.FASTER)]
@@ -57,7 +57,7 @@ def run_verdicts(device_name: str, changes: Sequence[Change], shown: Collection[
     references = {run_id for change in here for run_id in change.reference_runs}
     counts = {outcome: sum(change.outcome is outcome for change in here) for outcome in GateOutcome}
     return RunVerdicts(
-        references={run_id: (run_id, device_name) in shown for run_id in sorted(references)},
+        references={run_id: (run_id, device_name) in pages for run_id in sorted(references)},
         changes=tuple(shown),
         new=tuple(sorted(change.series for change in here if change.outcome is GateOutcome.NEW)),
         counts={str(outcome): number for outcome, number in counts.items() if number},
