@@ -103,6 +103,15 @@
     return rank(one) - rank(other) || Number(other.differs) - Number(one.differs) || size(other) - size(one);
   }
 
+  // Two medians of one series: no verdict, so how many are larger, not how many got worse.
+  function moved({ name, ratios }) {
+    const say = (ratio) => units.change(ratio);
+    const mean = say(Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length));
+    const ends = `${say(Math.min(...ratios))} to ${say(Math.max(...ratios))}`;
+    const many = `${units.count(ratios.length)} ${name}`;
+    return ratios.length > 1 ? `${many}: geometric mean of P50 ${mean}, ${ends}` : `${many}: P50 ${mean}`;
+  }
+
   function show([before, after]) {
     const fields = twoRuns.changed(before.environment, after.environment);
     document.getElementById('environment').replaceChildren(
@@ -111,6 +120,9 @@
       ),
     );
     document.getElementById('differs').hidden = !fields.length;
+    const names = fields.map(([name]) => short(name, 40));
+    const more = names.length > 4 ? ` and ${names.length - 4} more` : '';
+    document.getElementById('fields').textContent = `The environment differs in ${names.slice(0, 4).join(', ')}${more}`;
     document.getElementById('same').hidden = fields.length > 0;
     const across = before.device !== after.device;
     for (const part of result.querySelectorAll('[data-side]')) {
@@ -131,6 +143,8 @@
       .map((what) => `${number((entry) => entry.what === what)} ${what}`)
       .concat(`${number((entry) => entry.differs)} differ`)
       .join(', ');
+    const moves = judged ? after.verdicts.moves : twoRuns.moves(entries).map(moved);
+    document.getElementById('moves').replaceChildren(...moves.map((text) => element('li', {}, short(text, 400))));
     const place = result.querySelector('table[data-table]');
     place.tBodies[0].replaceChildren(...entries.map(row));
     if (table) {

@@ -75,6 +75,19 @@
     return found;
   }
 
+  // Return the ratios of the series that are slower and faster, their intervals apart, and of all that are compared: [{name, ratios}].
+  function moves(entries) {
+    const known = entries.filter((entry) => entry.ratio > 0);
+    const apart = known.filter((entry) => !touch(entry.before, entry.after));
+    return [
+      ['slower', apart.filter((entry) => entry.ratio > 1)],
+      ['faster', apart.filter((entry) => entry.ratio < 1)],
+      ['compared', known],
+    ]
+      .map(([name, several]) => ({ name, ratios: several.map((entry) => entry.ratio) }))
+      .filter((group) => group.ratios.length);
+  }
+
   // Return the fields in which two environments differ: [name, before, after].
   function changed(before, after) {
     return Object.keys({ ...before, ...after })
@@ -82,5 +95,5 @@
       .map((name) => [name, before[name], after[name]]);
   }
 
-  window.pairbench.twoRuns = { paired, changed };
+  window.pairbench.twoRuns = { paired, moves, changed };
 })();

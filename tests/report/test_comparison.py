@@ -58,7 +58,12 @@ def test_the_first_line_is_the_verdict(change: MakeChange, comparison: MakeCompa
     text = render_comparison(comparison(*changes), "table", terminal=PIPE)
     expected = "2 regressions, 1 improvement, 1,037 unchanged, 4 undecided against 5 runs of main (abc1234..def5678)"
     assert text.splitlines()[0] == expected
-    assert text.splitlines()[1] == "current: run 20260107T000000-bbbb (latest, 1234567)"
+    assert text.splitlines()[1:5] == [
+        "  2 regressions: geometric mean of P50 +3.00%, +3.00% to +3.00%",
+        "  1 improvement: P50 -10.00%",
+        "  all 1,044 compared: geometric mean of P50 +0.00%, -10.00% to +3.00%",
+        "current: run 20260107T000000-bbbb (latest, 1234567)",
+    ]
     assert "u1036" not in text, "unchanged ones are only counted where there are many"
 
 
@@ -101,7 +106,7 @@ def test_a_regression_says_all_that_is_known(change: MakeChange, comparison: Mak
         confirmed=True,
         reason="P50 rose beyond the minimum effect",
     )
-    lines = render_comparison(comparison(one), "table", terminal=PIPE).splitlines()
+    lines = render_comparison(comparison(one), "table", terminal=PIPE).splitlines()[2:]
     assert lines[3] == "Regressions (1)"
     header = "implementation reference current change interval minimum floor control attribution"
     assert lines[4].split() == header.split()
@@ -123,7 +128,7 @@ def test_what_decided_is_first_and_the_median_always_there(change: MakeChange, c
     text = render_comparison(
         comparison(change(judgements=(launches(), unmoved, more, *one.judgements))), "table", terminal=PIPE
     )
-    rows = text.splitlines()[6:9]
+    rows = text.splitlines()[8:11]
     assert rows[0].split() == ["fused", "launches", "1", "3", "+2"]
     assert rows[1].split() == ["peak", "memory", "2.000", "KiB", "4.000", "KiB", "+100%"]
     assert rows[2].split()[:3] == ["P50", "41.00", "us"]
@@ -153,8 +158,7 @@ def test_a_changed_environment_is_a_heading_of_its_own(change: MakeChange, compa
     for output in ("table", "markdown"):
         text = render_comparison(comparison(*changes), output, terminal=PIPE).replace("&gt;", ">")
         head, _, body = text.partition("Regressions (4)")
-        assert "environment changed: driver 580.1 -> 580.2, in 2 of 4 series" in head
-        assert "environment changed: torch 2.11 -> none, in 1 of 4 series" in head
+        assert "environment changed: driver 580.1 -> 580.2, torch 2.11 -> none, in 3 of 4 series" in head
         first = body.index("environment changed: driver 580.1 -> 580.2")
         second = body.index("environment changed: torch 2.11 -> none")
         assert body.count("environment changed") == 2
@@ -281,6 +285,18 @@ def test_json_has_everything(change: MakeChange, comparison: MakeComparison) -> 
     assert first["control"] == {"estimate": None, "low": 0, "high": None}
     assert (document["exit_code"], document["exit_code_strict"]) == (1, 1)
     assert document["verdict"].startswith("1 regression, 100 unchanged")
+    unmoved = {"series": 100, "known": 100, "geometric_mean": 1.0, "smallest": 1.0, "largest": 1.0}
+    nothing = {"series": 1, "known": 0, "geometric_mean": None, "smallest": None, "largest": None}
+    assert document["moves"] == {"regression": nothing, "all": pytest.approx(unmoved)}
+
+
+def test_a_long_change_of_environment_is_one_line_and_said_once(change: MakeChange, comparison: MakeComparison) -> None:
+    era = tuple(EraChange(field=f"flags.{place}", reference="1", current="2") for place in range(9))
+    whole = comparison(change("a", era=era), change("b", 1.0, GateOutcome.UNDECIDED, era=era), change("n", None))
+    for output in ("table", "markdown"):
+        text = render_comparison(whole, output, terminal=PIPE).replace("&gt;", ">").replace("\\", "")
+        (line,) = [line for line in text.splitlines() if "environment changed" in line]
+        assert line.endswith("flags.3 1 -> 2, and 5 more fields, in 2 of 3 series")
 
 
 @pytest.mark.parametrize(

@@ -86,16 +86,25 @@ def test_what_is_new_missing_or_incomparable_is_named(look: Opener, eventful: Si
     expect(row(page, before[RMS[0], "baseline"])).to_contain_text("compared")
 
 
-def test_differences_of_environment_come_first(look: Opener) -> None:
+def test_counts_come_first_and_differences_of_environment_are_folded(look: Opener) -> None:
     page = look("compare.html")
     choose(page, run_id_of(24 * (DRIVER - 1)), run_id_of(24 * DRIVER))
     environment = page.get_by_role("region", name=re.compile("^Differences of environment"))
+    expect(environment).to_be_hidden()
+    page.get_by_text(re.compile("^The environment differs in driver")).click()
     changed = environment.get_by_role("row").filter(has_text="driver")
     assert changed.get_by_role("cell").all_inner_texts() == ["580.1", "580.2"]
-    above, below = environment.bounding_box(), rows(page).first.bounding_box()
-    assert above and below and above["y"] < below["y"]
     choose(page, BEFORE, NEWEST)
     expect(environment).to_be_hidden()
+    told = page.locator("#moves").get_by_role("listitem")
+    expect(told).to_have_count(2)
+    expect(told.first).to_have_text("1 regression: P50 +30.1%")
+    expect(told.last).to_contain_text("all 9 compared: geometric mean of P50 +")
+    choose(page, NEWEST, BEFORE)
+    expect(page.get_by_text("The ratios here are no verdicts")).to_be_visible()
+    expect(told.last).to_have_text(re.compile(r"^9 compared: geometric mean of P50 -\d\.\d+%, -23\.1% to "))
+    above, below = told.first.bounding_box(), rows(page).first.bounding_box()
+    assert above and below and above["y"] < below["y"]
 
 
 def test_runs_far_apart_have_no_verdict_but_the_command_for_one(look: Opener, eventful: Site) -> None:
@@ -149,7 +158,7 @@ def test_one_device_at_a_time(look: Opener) -> None:
 
 def test_a_run_leads_here(look: Opener) -> None:
     page = look(EVENTFUL["run"])
-    page.get_by_role("link", name="both side by side").click()
+    page.get_by_role("link", name="side by side with an earlier run").click()
     expect(page.get_by_role("combobox", name="After")).to_have_value(key(NEWEST))
     expect(rows(page).first).to_be_visible()
 

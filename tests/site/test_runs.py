@@ -56,6 +56,31 @@ def test_the_list_leads_to_a_run(look: Opener) -> None:
     expect(commit).to_have_attribute("href", f"{REPOSITORY}/commit/{sha(24 * (RUNS - 1))}")
 
 
+def test_the_list_has_the_verdicts_of_each_run_and_room_for_its_commit(look: Opener) -> None:
+    page = look("runs.html")
+    verdicts = rows(page).first.get_by_role("link", name=re.compile("regression"))
+    assert re.findall(r"\d+\s+\w+", verdicts.inner_text()) == ["1\xa0regression", "1\xa0failed", "1\xa0new"]
+    expect(rows(page).nth(1).get_by_role("link", name="no change")).to_be_visible()
+    for width in (1440, 375):
+        page.set_viewport_size({"width": width, "height": 900})
+        box = rows(page).first.locator("td.commit").bounding_box()
+        assert box and box["width"] > 150
+    page.set_viewport_size({"width": 1440, "height": 900})
+    verdicts.click()
+    assert page.url.endswith("#changed")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Run {NEWEST}")
+
+
+def test_new_series_of_a_run_are_folded_by_operator(look: Opener) -> None:
+    page = look(paths.run_page(NEWEST, DEVICE))
+    expect(page.get_by_text("1 regression: P50 +30.1%")).to_be_visible()
+    expect(page.get_by_text("all 9 compared: geometric mean of P50 +")).to_be_visible()
+    new, case = page.get_by_text("new: gelu, 1 series"), page.locator(".added").get_by_role("link", name=GONE)
+    expect(case).to_be_hidden()
+    new.click()
+    expect(case).to_be_visible()
+
+
 def test_a_run_says_what_failed_and_why(look: Opener) -> None:
     page = look(paths.run_page(NEWEST, DEVICE))
     row = page.get_by_role("row").filter(has_text=GONE).filter(has_text="died of SIGSEGV in round 2")
@@ -65,6 +90,8 @@ def test_a_run_says_what_failed_and_why(look: Opener) -> None:
 def test_a_run_has_its_environment(look: Opener) -> None:
     page = look(paths.run_page(run_id_of(24 * DRIVER), DEVICE))
     environment = page.get_by_role("region", name=re.compile("^Environment"))
+    expect(environment).to_be_hidden()
+    page.get_by_text("and all else that was recorded").click()
     for name, value in (("driver", "580.2"), ("torch", "2.11.0"), ("cpu", "a CPU"), ("matmul.allow_tf32", "no")):
         expect(environment.get_by_role("row").filter(has_text=name).filter(has_text=value).first).to_be_visible()
 

@@ -1,9 +1,11 @@
 """The result of comparing a current run with a reference: verdicts with their likely causes, the thresholds behind them, and accepted levels."""
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import geometric_mean
 
 from pairbench.errors import UsageError
 from pairbench.model.record import Series
@@ -261,6 +263,38 @@ class Change:
         """The judgement of the median latency by which the series is judged; None where there is none."""
         by_metric = {judgement.metric: judgement for judgement in self.judgements}
         return by_metric.get("device_p50_ns", by_metric.get("call_p50_ns"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moves:
+    """How far the median latencies of several series moved, current over reference: 1.02 is 2 % slower."""
+
+    series: int
+    """Number of the series; `known` is the number of those with a change of the median, and without any the rest is None."""
+    known: int
+    geometric_mean: float | None
+    smallest: float | None
+    largest: float | None
+
+
+def moves_of(changes: Iterable[Change]) -> dict[str, Moves]:
+    """Return how far regressions, improvements, and `all` series whose median was compared moved; what has none is left out."""
+    groups: dict[str, list[float | None]] = {"regression": [], "improvement": [], "all": []}
+    for change in changes:
+        moved = change.p50.change.estimate if change.p50 and change.p50.change else math.nan
+        known = moved if 0 < moved < math.inf else None
+        if change.outcome in groups:
+            groups[change.outcome].append(known)
+        groups["all"] += [known] if known else []
+    found = {}
+    for name, several in groups.items():
+        ratios = [ratio for ratio in several if ratio]
+        mean = geometric_mean(ratios) if ratios else None
+        ends = min(ratios, default=None), max(ratios, default=None)
+        found[name] = Moves(
+            series=len(several), known=len(ratios), geometric_mean=mean, smallest=ends[0], largest=ends[1]
+        )
+    return {name: moves for name, moves in found.items() if moves.series}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -224,13 +224,18 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RunVerdicts:
-    """What judging a run beside an earlier one says."""
+    """What judging a run against the runs before it says."""
 
-    reference: str
+    references: Mapping[str, bool]
+    """The runs that any series was held against, the oldest first, and whether the site has their pages."""
     changes: tuple[Change, ...]
-    """What changed, the worst and then the largest first; what is the same or may be noise is not among it."""
+    """What changed, the worst and then the largest first; what is new, the same or may be noise is not among it."""
+    new: tuple[Series, ...]
     counts: Mapping[str, int]
     outcomes: Mapping[Series, str]
+    moves: tuple[str, ...]
+    era: tuple[str, ...]
+    """How far medians moved, and what changed in the environment, in the lines of `pairbench compare`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +311,7 @@ class SiteFacts:
     rows: tuple[OverviewRow, ...]
     events: tuple[Event, ...]
     beside: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """The earlier run to hold a run against, by run and device model."""
+    """The earlier run to show beside a run, by run and device model."""
     problems: tuple[str, ...]
     options: tuple[str, ...] = ()
     """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""

@@ -9,12 +9,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.latency import suspicious
-from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict
+from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict, moves_of
 from pairbench.model.latency import HOST
 from pairbench.report import comparison_words as words
 from pairbench.report import units
@@ -122,15 +121,20 @@ def _outcomes(comparison: Comparison) -> list[_Outcome]:
         GateOutcome.REGRESSION: "Regressions",
         GateOutcome.IMPROVEMENT: "Improvements",
     }
-    sections = [_judged_section(title, by_outcome[outcome], bad=outcome in _BAD) for outcome, title in titles.items()]
+    # Where all that was judged met the same change of environment, the head says it once.
+    alike = len({change.era for change in comparison.changes if change.judgements}) < 2
+    sections = [
+        _judged_section(title, by_outcome[outcome], bad=outcome in _BAD, alike=alike)
+        for outcome, title in titles.items()
+    ]
     sections += [
-        _judged_section("Accepted on purpose", accepted),
-        _judged_section("Undecided", by_outcome[GateOutcome.UNDECIDED]),
+        _judged_section("Accepted on purpose", accepted, alike=alike),
+        _judged_section("Undecided", by_outcome[GateOutcome.UNDECIDED], alike=alike),
     ]
     named = (GateOutcome.MISSING, GateOutcome.INCOMPARABLE, GateOutcome.NEW)
     sections += [_named_section(outcome, by_outcome[outcome]) for outcome in named]
     if len(by_outcome[GateOutcome.UNCHANGED]) <= _FEW:
-        sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
+        sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED], alike=alike))
     return [section for section in sections if section.groups]
 
 
@@ -157,10 +161,13 @@ def _by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
     return list(cases.items())
 
 
-def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False) -> _Outcome:
-    """Return a section of changes, those in the same environment first, the others below what changed in theirs."""
-    ordered = sorted(changes, key=lambda change: (bool(change.era), words.era(change.era)))
-    groups = [(words.era(era), list(of_era)) for era, of_era in groupby(ordered, key=attrgetter("era"))]
+def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False, alike: bool) -> _Outcome:
+    """Return a section of changes, those in the same environment first, the others below what changed in theirs, unless all are alike."""
+
+    def heading(change: Change) -> str:
+        return "" if alike else words.era(change.era)
+
+    groups = [(era, list(those)) for era, those in groupby(sorted(changes, key=heading), key=heading)]
     return _Outcome(title=title, groups=groups, bad=bad)
 
 
@@ -212,6 +219,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
     return {
         "verdict": words.headline(comparison),
         "outcomes": {outcome.value: comparison.outcomes[outcome] for outcome in GateOutcome},
+        "moves": moves_of(comparison.changes),
         "exit_code": comparison.exit_code(),
         "exit_code_strict": comparison.exit_code(strict=True),
         "reference": comparison.reference,
@@ -237,8 +245,9 @@ def _blocks(comparison: Comparison) -> list[Block]:
     notes = [words.legend(comparison)] if has_change else []
     return [
         Line(text=words.headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold"),
+        *(Line(text=f"  {line}") for line in words.moves(comparison.changes)),
         Line(text=f"current: {words.side(comparison.current)}", style="dim"),
-        *(Line(text=line, style="yellow") for line in (*words.eras(comparison), *words.left_out(comparison))),
+        *(Line(text=line, style="yellow") for line in (*words.eras(comparison.changes), *words.left_out(comparison))),
         BLANK,
         *(_section(one, _LISTED) for one in outcomes),
         *(Line(text=line, style="dim") for line in (*notes, *false_alarms(comparison))),
@@ -251,9 +260,10 @@ def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
     """Return a comparison as Markdown of at most so many bytes; the last sentence names what was left out."""
     footer = _footer(comparison, limit // 4)
     sides = f"Reference: {words.side(comparison.reference)}. Current: {words.side(comparison.current)}."
-    head = [sides, *words.eras(comparison), *words.left_out(comparison)]
+    head = [sides, *words.eras(comparison.changes), *words.left_out(comparison)]
     blocks: list[Block] = [
         Heading(text=f"pairbench: {words.verdict(comparison.outcomes)}", level=3),
+        Items(texts=tuple(words.moves(comparison.changes))),
         *(Paragraph(text=line) for line in head),
         *(_section(one, None) for one in _outcomes(comparison)),
     ]

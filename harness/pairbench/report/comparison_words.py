@@ -1,7 +1,7 @@
 """A comparison in words: its headline, its sides, and remarks on each change."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pairbench.analyze.compare.attribute import levels_differ
 from pairbench.model.comparison import (
@@ -13,6 +13,7 @@ from pairbench.model.comparison import (
     KernelChange,
     Side,
     Verdict,
+    moves_of,
 )
 from pairbench.model.record import Record, Series
 from pairbench.report import units
@@ -42,8 +43,8 @@ _ORDER = (  # the first five were compared
     *(GateOutcome.UNDECIDED, GateOutcome.NEW, GateOutcome.MISSING, GateOutcome.INCOMPARABLE),
 )
 _COUNTED = {GateOutcome.REGRESSION: "regressions", GateOutcome.IMPROVEMENT: "improvements"}
-_FIELDS = 8  # number of changed fields of an environment that one heading names
-_ERAS = 3  # number of changes of environment that the head names
+_FIELDS = 4  # number of changed fields of an environment that one line names
+_SOURCES = 3  # number of sentences on reference runs of another source
 _KERNELS = 6  # number of changed kernels that one line names
 
 
@@ -64,6 +65,20 @@ def verdict(outcomes: Counter[GateOutcome]) -> str:
 def counted(outcome: GateOutcome, number: int) -> str:
     """Return a number of series with their outcome, like `2 regressions`."""
     return f"{number:,} {_COUNTED.get(outcome, outcome) if number != 1 else outcome}"
+
+
+def moves(changes: Iterable[Change]) -> list[str]:
+    """Return how many series moved and how far, a line each: regressions, improvements, and all of which medians were compared."""
+    lines = []
+    for name, one in moves_of(changes).items():
+        what = f"all {one.series:,} compared" if name == "all" else counted(GateOutcome(name), one.series)
+        among = f" of {one.known:,}" if one.known != one.series else ""
+        mean, *ends = (units.change(ratio) for ratio in (one.geometric_mean, one.smallest, one.largest))
+        if one.known:
+            several = one.known > 1
+            what += f": geometric mean of P50{among} {mean}, {' to '.join(ends)}" if several else f": P50{among} {mean}"
+        lines.append(what)
+    return lines
 
 
 def side(one: Side) -> str:
@@ -121,16 +136,19 @@ def change(judgement: Judgement) -> str:
 
 def era(fields: Sequence[EraChange]) -> str:
     """Return the heading of changes across an environment that changed, or empty."""
-    changes = [shorten(str(one), 80) for one in fields[:_FIELDS]]
+    changes = [shorten(str(one), 60) for one in fields[:_FIELDS]]
     if len(fields) > _FIELDS:
-        changes.append(f"and {len(fields) - _FIELDS} more fields")
+        changes.append(f"and {(more := len(fields) - _FIELDS)} more field{'' if more == 1 else 's'}")
     return f"environment changed: {', '.join(changes)}" if changes else ""
 
 
-def eras(comparison: Comparison) -> list[str]:
-    """Return each way in which the environment changed, and for how many of the series."""
-    counts = Counter(era(change.era) for change in comparison.changes if change.era)
-    return _most_common(counts, len(comparison.changes))
+def eras(changes: Sequence[Change]) -> list[str]:
+    """Return one line of how the environment changed, what most series met first, and of how many series; none where it is the same."""
+    fields = Counter(field for change in changes for field in change.era)
+    met = sum(bool(change.era) for change in changes)
+    return (
+        [f"{era([field for field, _ in fields.most_common()])}, in {met:,} of {len(changes):,} series"] if met else []
+    )
 
 
 def left_out(comparison: Comparison) -> list[str]:
@@ -140,12 +158,9 @@ def left_out(comparison: Comparison) -> list[str]:
         for change in comparison.changes
         if change.left_out_runs
     )
-    return _most_common(counts, len(comparison.changes))
-
-
-def _most_common(counts: Counter[str], whole: int) -> list[str]:
-    lines = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in counts.most_common(_ERAS)]
-    return [*lines, *([f"and in {len(counts) - _ERAS:,} more ways"] if len(counts) > _ERAS else [])]
+    whole = len(comparison.changes)
+    lines = [f"{told}, in {number:,} of {whole:,} series" for told, number in counts.most_common(_SOURCES)]
+    return [*lines, *([f"and in {len(counts) - _SOURCES:,} more ways"] if len(counts) > _SOURCES else [])]
 
 
 def legend(comparison: Comparison) -> str:

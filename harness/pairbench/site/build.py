@@ -215,7 +215,7 @@ def _files(
     yield overview(templates, facts)
     yield regressions(templates, facts)
     yield compare(templates, facts)
-    yield runs(templates, facts)
+    yield runs(templates, facts, reading.verdicts if reading is not None else {})
     if facts.several_gpus:
         yield render(templates, "gpus.html.j2", paths.GPUS, facts)
     if reading is not None:

@@ -64,8 +64,11 @@ _SERIES = 2_000  # the number of series that are judged in all. Some 2,000 take 
 _RUNS = 40  # the number of runs that are judged: each takes a while to be read, however small it is
 
 
+Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its reference says
+
+
 def compared(
-    comparer: Comparer, heads: Collection[RunHead], newest: Mapping[Series, str]
+    judge: Judge, heads: Collection[RunHead], newest: Mapping[Series, str]
 ) -> defaultdict[Series, list[Change]]:
     """Return the changes of each series in comparisons of the newest runs with their references, the oldest run first."""
     confirms = {head.run_id: head.confirms for head in heads}
@@ -77,16 +80,16 @@ def compared(
     changes: defaultdict[Series, list[Change]] = defaultdict(list)
     for run_id in sorted(chosen):
         with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
-            for change in comparer.compare(current=run_id).comparison.changes:
+            for change in judge(run_id):
                 if change.current_runs:
                     changes[change.series].append(change)
     return changes
 
 
 def judged(
-    comparer: Comparer, heads: Collection[RunHead], series: Mapping[RunKey, Collection[Series]]
+    judge: Judge, heads: Collection[RunHead], series: Mapping[RunKey, Collection[Series]]
 ) -> tuple[dict[RunKey, str], dict[RunKey, RunVerdicts]]:
-    """Return the earlier run to compare each run with, and the verdicts on the newest runs."""
+    """Return the earlier run to show each run beside, and the verdicts on the newest runs."""
     pairs = overlapping(tuple(heads), series)
     verdicts: dict[RunKey, RunVerdicts] = {}
     left = _SERIES
@@ -95,11 +98,8 @@ def judged(
         if left < 0:
             break
         run_id, device_name = key
-        try:
-            changes = comparer.compare(reference=pairs[key], current=run_id).comparison.changes
-        except StoreError:  # a file that cannot be read is named where the store is read
-            continue
-        verdicts[key] = run_verdicts(pairs[key], device_name, changes)
+        with contextlib.suppress(StoreError):  # a file that cannot be read is named where the store is read
+            verdicts[key] = run_verdicts(device_name, judge(run_id), series)
     return pairs, verdicts
 
 
@@ -150,8 +150,9 @@ class SiteReading:
             self._devices[series.suite, series.operator].add(series.device_name)
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
-        self._changes = compared(comparer, self._heads.values(), newest)
-        beside, self._verdicts = judged(comparer, self._heads.values(), measured)
+        judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
+        self._changes = compared(judge, self._heads.values(), newest)
+        beside, self.verdicts = judged(judge, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
         acceptances, calibrations = comparer.acceptances, comparer.calibrations
         breakdowns = read_breakdowns(self._store)
@@ -226,7 +227,7 @@ class SiteReading:
             reasons = (record.throttle_reasons for record, _ in known)
             yield RunFacts(
                 head=self._heads[key],
-                verdicts=self._verdicts.get(key),
+                verdicts=self.verdicts.get(key),
                 environment=environment_of(records[-1]),
                 series=tuple(
                     series_facts(

@@ -2,12 +2,12 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 from jinja2 import Environment
 
-from pairbench.model.site import ATTENTION, STATES, OverviewRow, RunHead, SeriesFacts, SiteFacts
+from pairbench.model.site import ATTENTION, STATES, OverviewRow, RunHead, RunVerdicts, SeriesFacts, SiteFacts
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, event_rows, headline
 from pairbench.site.marks import spark, strip
@@ -80,16 +80,19 @@ def _matrix(rows: Sequence[OverviewRow]) -> list[str]:
 
 _REASONS = 200
 """Number of series without a measurement that a run's page lists with reasons; the table below has all of them."""
+_CASES = 40  # number of new cases of an operator that a run's page lists
 
 _BAD = ("failed", "mismatched", "timeout", "oom")
+_VERDICTS = ("regression", "failed", "improvement", "new", "undecided")
 
 
-def runs(env: Environment, facts: SiteFacts) -> File:
+def runs(env: Environment, facts: SiteFacts, verdicts: Mapping[tuple[str, str], RunVerdicts]) -> File:
     return render(
         env,
         "runs.html.j2",
         paths.RUNS,
         facts,
+        verdicts=verdicts,
         choices={
             "device": sorted({head.device_name for head in facts.runs}),
             "branch": sorted({head.branch for head in facts.runs if head.branch}),
@@ -97,6 +100,7 @@ def runs(env: Environment, facts: SiteFacts) -> File:
             "environment": list(dict.fromkeys(head.environment_hash for head in facts.runs)),
         },
         bad=lambda head: sum(head.statuses.get(status, 0) for status in _BAD),
+        told=lambda counts: {name: counts[name] for name in _VERDICTS if name in counts},
     )
 
 
@@ -104,6 +108,11 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     """Return the page of a run, and the script with its numbers, which `compare` loads too."""
     key = one.head.run_id, one.head.device_name
     told = one.verdicts.changes if one.verdicts is not None else ()
+    references = list(one.verdicts.references) if one.verdicts is not None else []
+    added: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = {}
+    for new in one.verdicts.new if one.verdicts is not None else ():
+        cases = added.setdefault((new.suite, new.operator), {})
+        cases.setdefault(new.case, []).append((new.implementation, series_anchor(new)))
     operators = Counter((series.series.suite, series.series.operator) for series in one.series)
 
     def worst_first(one: SeriesFacts) -> tuple[int, str, str]:
@@ -125,11 +134,15 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         beside=beside_result(one.series),
         data=data_name(*key),
         source=paths.run_data(*key),
+        ends=dict.fromkeys([*references[:1], *references[-1:]]),
+        added=added,
+        most=_CASES,
         changed=[(change, series_anchor(change.series)) for change in told[:_REASONS]],
         began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
-    return page, File(path=paths.run_data(*key), content=script(data_name(*key), run_payload(one, operators_of(facts))))
+    payload = run_payload(one, operators_of(facts), facts.beside.get(key))
+    return page, File(path=paths.run_data(*key), content=script(data_name(*key), payload))
 
 
 def compare(env: Environment, facts: SiteFacts) -> File:

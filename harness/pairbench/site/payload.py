@@ -135,11 +135,13 @@ def figures(value: float | None, digits: int = _PAYLOAD_DIGITS) -> float | None:
     return whole if rounded == whole and -_WHOLE < whole < _WHOLE else rounded
 
 
-def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> dict[str, object]:
+def run_payload(
+    run: RunFacts, there: Collection[tuple[str, str, str]] = (), beside: str | None = None
+) -> dict[str, object]:
     """Return the data that runs are compared by: an array for each column, with a value for each series.
 
     `pages` holds suite, operator and page of each operator that has one. `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
-    series' index.
+    series' index. The verdicts are shown where the run stands after the one `beside` it.
     """
     head, series = run.head, run.series
     texts: dict[str, list[str | None]] = {
@@ -163,7 +165,7 @@ def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> 
     verdicts = None
     if run.verdicts is not None:
         outcomes = [run.verdicts.outcomes.get(one.series, "") for one in series]
-        verdicts = {"run": run.verdicts.reference, "outcomes": outcomes}
+        verdicts = {"run": beside, "outcomes": outcomes, "moves": run.verdicts.moves}
     # What describes this one run is left out.
     lasting = [(name, text) for name, text in fields(run.environment) if name.partition(".")[0] != "observed"]
     return {

@@ -1,4 +1,4 @@
-"""Which earlier run a run is held against, and what of a comparison a reader is told."""
+"""Which earlier run a run is shown beside, and what of a comparison a reader is told."""
 
 from dataclasses import replace
 
@@ -43,7 +43,10 @@ def test_no_run_of_another_device_and_none_that_measured_suspects_again() -> Non
 def test_a_reader_is_told_the_worst_first_and_no_noise() -> None:
     before, after = make_run(0), make_run(1, slower={f"{CASES[0]}-fused": 1.3})
     after = (*after[:-1], ended(after[-1], "failed", "boom"))
-    told = run_verdicts(run_id_of(0), DEVICE, compare(before, after))
+    new = make_run(1, cases=["rope[n=1]"])
+    told = run_verdicts(DEVICE, compare(before, (*after, *new)), [(run_id_of(0), DEVICE)])
     assert [str(change.outcome) for change in told.changes] == ["failed", "regression"]
-    assert told.counts["failed"] == told.counts["regression"] == 1 and len(told.outcomes) == 4
-    assert run_verdicts(run_id_of(0), "another", compare(before, after)).outcomes == {}
+    assert told.counts["failed"] == told.counts["regression"] == 1 and len(told.outcomes) == 6
+    assert [one.operator for one in told.new] == ["rope", "rope"]
+    assert told.references == {run_id_of(0): True} and told.moves[0].startswith("1 regression: P50 +")
+    assert run_verdicts("another", compare(before, after), []).outcomes == {}

@@ -28,7 +28,7 @@ OURS = [file for file in ASSETS if "plotly" not in file.path]
 
 
 def build(facts: SiteFacts, found: Iterable[RunFacts] = ()) -> list[File]:
-    files = [overview(ENV, facts), regressions(ENV, facts), compare(ENV, facts), runs(ENV, facts)]
+    files = [overview(ENV, facts), regressions(ENV, facts), compare(ENV, facts), runs(ENV, facts, {})]
     return [*files, *(file for one in found for file in run(ENV, facts, one))]
 
 

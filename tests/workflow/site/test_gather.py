@@ -73,6 +73,18 @@ def test_the_newest_run_is_compared_with_its_reference(tmp_path: Path) -> None:
     assert reading.facts.rows[0].state == "regression"
 
 
+def test_a_run_is_judged_series_by_series_against_the_runs_that_have_them(tmp_path: Path) -> None:
+    some, slower = (CASES[1],), {f"{CASES[0]}-fused": 1.5}
+    write_runs(tmp_path, *runs(3), make_run(3, cases=some), make_run(4, cases=(*CASES, OTHER), slower=slower))
+    reading = read(tmp_path)
+    told = reading.verdicts[run_id_of(4), DEVICE]
+    assert told.counts == {"regression": 1, "unchanged": 3, "new": 2}
+    assert list(told.references) == [run_id_of(day) for day in range(4)] and all(told.references.values())
+    assert [one.operator for one in told.new] == ["softmax", "softmax"]
+    assert reading.facts.beside[run_id_of(4), DEVICE] == run_id_of(2)
+    assert not any(read(tmp_path, last=1).verdicts), "nothing to show it beside"
+
+
 def test_series_of_an_older_run_keep_what_that_run_says_of_them(tmp_path: Path) -> None:
     write_runs(tmp_path, *runs(2), make_run(2, slower={f"{CASES[0]}-fused": 1.5}), make_run(3, cases=(CASES[1],)))
     (operator,) = read(tmp_path).operators()
