@@ -89,8 +89,8 @@ def test_the_picture_shows_what_the_chart_has(trend: Trend) -> None:
 
 
 def test_another_suffix_is_refused(trend: Trend) -> None:
-    with pytest.raises(ValueError, match=r"'.pdf' is unknown, expected one of .svg, .png"):
-        to_bytes(trend_figure(trend), ".pdf")
+    with pytest.raises(ValueError, match=r"'.gif' is unknown, expected one of .svg, .png, .pdf"):
+        to_bytes(trend_figure(trend), ".gif")
 
 
 def test_a_long_history_has_few_labels() -> None:

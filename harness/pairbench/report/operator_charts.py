@@ -79,7 +79,7 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         points.append(_speedup_point(index, one, group, row))
     values = [point.speedup for point in points if point.speedup > 0]
     losing = sum(point.state == "slower" for point in points)
-    parts = [series[0].series.device_name] if series else []
+    parts = shared_by(series)
     parts += [AXES[DEVICE.name]] if any(one.texts.get("latency") == DEVICE.name for one in series) else []
     parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
     return SpeedupChart(
@@ -94,6 +94,16 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         left_out=len(pairs) - len(shown),
         log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
     )
+
+
+def shared_by(series: Sequence[SeriesFacts]) -> list[str]:
+    """Return the device model, dtype and mode that all series of an operator share; labels of cases name what differs."""
+    told = (
+        {one.series.device_name for one in series},
+        {one.dtype for one in series},
+        {one.series.mode for one in series},
+    )
+    return [name for names in told if len(names) == 1 for name in names if name]
 
 
 def state_of(speedup: float, low: float, high: float) -> str:
@@ -208,7 +218,7 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
             fraction=roof_fraction(one, ceilings),
         )
         points.append(point)
-    parts = [series[0].series.device_name] if series else []
+    parts = shared_by(series)
     parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
     parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
     roofs, x, y = _roofs(points, ceilings)
