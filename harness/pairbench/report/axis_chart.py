@@ -12,7 +12,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.report import units
-from pairbench.report.labels import labels_of
+from pairbench.report.labels import labels_of, shared_names
 from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
 from pairbench.stats import Interval
@@ -188,12 +188,8 @@ _LACKING = {
 def _title(measured: Sequence[Record]) -> str:
     """Return the operators, with the device model, dtype and mode that all lines share; panels and lines name what differs."""
     operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100)
-    told = [
-        {record.device_name for record in measured},
-        {record.dtype for record in measured},
-        {record.mode for record in measured},
-    ]
-    return f"{operators} ({', '.join(name for names in told if len(names) == 1 for name in names if name)})"
+    shared = shared_names((record.device_name, record.dtype, record.mode) for record in measured)
+    return f"{operators} ({', '.join(shared)})" if shared else operators
 
 
 def _axes(record: Record) -> Axes:

@@ -408,7 +408,7 @@ def draw_axis(chart: AxisChart, *, paper: bool = False) -> ShownFigure:
         _legend(figure, keys, max(min(4, int(15 * width / longest)), 1))
         if paper:
             for text in figure.findobj(Text):
-                text.set_fontsize(_PAPER)  # type: ignore[attr-defined]
+                text.set_fontsize(_PAPER)
         _thin(figure, panels[len(chart.panels) - 1], words=bool(chart.words))
     return figure
 
