@@ -12,7 +12,8 @@ from pairbench.errors import SelectionError
 from pairbench.model.record import Record
 from pairbench.report import units
 from pairbench.report.axis_chart import axis_chart, chart_rows, crossover_sentences
-from pairbench.report.figures import PAPER_WIDTH, axis_bytes, draw_axis
+from pairbench.report.axis_files import axis_bytes
+from pairbench.report.figures import PAPER_WIDTH, draw_axis
 from pairbench.report.rows import html_table
 from tests.builders import DEVICE, ended, make_run
 
@@ -105,7 +106,7 @@ def test_every_panel_has_its_labels() -> None:
         assert axes.get_xlabel() == "n" and all(label.get_visible() for label in axes.get_xticklabels())
 
 
-@pytest.mark.parametrize("name", ["fused", "a_variant_with_a_long_name"])
+@pytest.mark.parametrize("name", ["fused", "a_variant_with_a_long_name", "\u6e2c\u5b9a"])
 def test_a_paper_has_a_column_of_small_letters_and_no_label_is_cut(name: str) -> None:
     cases = [
         {"n": 2**n, "m": m, "layout": "channels_last_3d", "kind": kind}

@@ -7,8 +7,8 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -26,7 +26,7 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.axis_chart import AxisChart, AxisPanel, chart_rows, crossover_sentences
+from pairbench.report.axis_chart import AxisChart, AxisPanel
 from pairbench.report.operator_charts import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
 from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, SeriesChart, series_chart
@@ -59,7 +59,6 @@ _METADATA: dict[str, dict[str, None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 """What matplotlib would write of itself and the time, by the kind of file."""
-TABLE_STYLE = "table { border-collapse: collapse; } th, td { padding: 0.2em 0.8em; text-align: right; } th { border-bottom: 1px solid #444; }"
 _BOX = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.8}
 
 
@@ -68,11 +67,17 @@ def to_bytes(figure: Figure, suffix: str) -> bytes:
     if suffix not in _METADATA:
         raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(_METADATA)}")
     buffer = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A glyph that matplotlib's font lacks is a box in a PNG, and itself in an SVG.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with mpl.rc_context(STYLE), _any_glyph():
         figure.savefig(buffer, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
     return buffer.getvalue()
+
+
+@contextmanager
+def _any_glyph() -> Iterator[None]:
+    """Let glyphs pass that matplotlib's font lacks: each is a box in a PNG, and itself in an SVG."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def color_of(implementation: str, variants: Sequence[str]) -> str:
@@ -415,9 +420,10 @@ def draw_axis(chart: AxisChart, *, paper: bool = False) -> ShownFigure:
 
 def _thin(figure: Figure, axes: Axes, *, words: bool) -> None:
     """Turn words below an axis that run into one another; of sizes name the last, and from the first on all that have room."""
-    figure.draw_without_rendering()
-    labels = axes.get_xticklabels()
-    ends = [(box.x0, box.x1 + _APART) for box in (label.get_window_extent() for label in labels)]
+    with _any_glyph():
+        figure.draw_without_rendering()
+        labels = axes.get_xticklabels()
+        ends = [(box.x0, box.x1 + _APART) for box in (label.get_window_extent() for label in labels)]
     free, kept = -math.inf, []
     for number, (left, right) in enumerate(ends):
         last = number == len(ends) - 1
@@ -432,35 +438,6 @@ def _thin(figure: Figure, axes: Axes, *, words: bool) -> None:
     else:
         texts = [label.get_text() if number in kept else "" for number, label in enumerate(labels)]
         axes.set_xticks(axes.get_xticks(), texts)
-
-
-def axis_bytes(chart: AxisChart, suffix: str, *, paper: bool = False) -> bytes:
-    """Return a chart as a file of one of `axis.SUFFIXES`."""
-    if suffix != ".html":
-        return to_bytes(draw_axis(chart, paper=paper), suffix)
-    rows = chart_rows(chart)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(_cell(row.get(name)))}</td>' for name in names)}</tr>\n" for row in rows
-    )
-    sentences = "".join(f"<p>{escape(sentence)}.</p>\n" for sentence in crossover_sentences(chart))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(chart.title)}</title>\n'
-        f"<style>body {{ font: 14px sans-serif; margin: 2em; }} {TABLE_STYLE}</style>\n</head>\n<body>\n"
-        f"{svg_element(chart)}\n{sentences}<p>{escape(chart.y)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n"
-        f"<tbody>\n{body}</tbody>\n</table>\n</body>\n</html>\n"
-    ).encode()
-
-
-def svg_element(chart: AxisChart) -> str:
-    """Return a chart as an element for a page, without the head of a file."""
-    text = to_bytes(draw_axis(chart), ".svg").decode()
-    return text[text.index("<svg") :]
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else units.significant(value) if isinstance(value, float) else str(value)
 
 
 def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequence[str]) -> None:
@@ -487,7 +464,7 @@ def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequen
     if chart.log_y:
         axes.set_yscale("log")
         heights = [point.y for shown in chart.panels for line in shown.lines for point in line.points]
-        _log_ticks(axes.yaxis, (1, 2, 5) if max(heights) / min(heights) < 200 else (1,))
+        _log_ticks(axes.yaxis, (1, 2, 5) if max(heights) < 200 * min(heights) else (1,))
     elif chart.quantity != "speedup":
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.12g}")
