@@ -12,6 +12,7 @@
   function start(data) {
     const parts = Object.fromEntries(PARTS.map((name) => [name, operator[name](data, node(name))]));
     const speedup = node('speedup') && operator.speedup(data, node('speedup'), pick);
+    operator.heat(data);
     if (node('scaling')) {
       operator.scaling(data, node('scaling'));
     }
@@ -70,7 +71,9 @@
         here.map((one) => [one.id, short(data.implementations[one.implementation], 60)]),
         chosen.id,
       );
-      document.getElementById('chosen').textContent = short(data.cases[chosen.case].key, 160);
+      // A key may break after a comma, and not within its numbers.
+      const parts = short(data.cases[chosen.case].key, 160).split(/(?<=,)(?=\S)/);
+      document.getElementById('chosen').replaceChildren(...parts.flatMap((part) => [part, element('wbr', {})]));
     }
 
     function pressed(name) {

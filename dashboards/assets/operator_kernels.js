@@ -8,6 +8,9 @@
   const ROW = 34;
   // Longest over shortest call from which bars of time would hide the short ones.
   const FAR = 12;
+  // Pixels of a number and a time within a bar, and of the chart that are no bars.
+  const TOLD = 96;
+  const ASIDE = 140;
 
   const total = (series) => series.kernels.reduce((sum, [, , ns]) => sum + (ns || 0), 0);
 
@@ -36,7 +39,8 @@
 
     const shade = (rank) => (rank < COLOURED ? charts.colour(rank + 1) : charts.colour(0));
 
-    function trace(kernel, rank, found, share, scale) {
+    // A part of a bar says its place in the table, and how long it takes where there is room: a number alone would read as a count.
+    function trace(kernel, rank, found, share, scale, widest) {
       const of = found.map((one) => one.kernels.filter(([place]) => place === kernel));
       const time = of.map((parts) => parts.reduce((sum, [, , ns]) => sum + (ns || 0), 0));
       const count = of.map((parts) => parts.reduce((sum, [, number]) => sum + number, 0));
@@ -45,7 +49,11 @@
         orientation: 'h',
         x: time.map((ns, at) => (ns ? (share ? (100 * ns) / total(found[at]) : ns / scale) : null)),
         y: found.map((_, at) => at),
-        text: time.map((ns) => (ns ? String(rank + 1) : '')),
+        text: time.map((ns, at) => {
+          const part = ns / total(found[at]);
+          const room = widest * (share ? part : ns / scale);
+          return ns ? `#${rank + 1}${room > TOLD ? ` ${share ? units.percent(part) : units.duration(ns)}` : ''}` : '';
+        }),
         textposition: 'inside',
         insidetextanchor: 'middle',
         textangle: 0,
@@ -57,7 +65,7 @@
         },
         hovertext: time.map((ns, at) =>
           charts.lines(
-            `<b>${rank + 1}: ${charts.text(data.kernels[kernel].name, 60)}</b>`,
+            `<b>#${rank + 1}: ${charts.text(data.kernels[kernel].name, 60)}</b>`,
             charts.text(data.implementations[found[at].implementation], 40),
             `${units.count(count[at])} a call, ${units.duration(ns)} together, ${units.percent(ns / total(found[at]))}`,
           ),
@@ -66,15 +74,16 @@
       };
     }
 
-    function made({ narrow }) {
+    function made({ narrow, width }) {
       const found = shown();
       const share = shared();
       // Beside the longest bar its time has to fit.
       const room = narrow ? 1.45 : 1.22;
       const most = Math.max(...found.map(total));
       const [scale, unit] = charts.unit(most);
+      const widest = (width - ASIDE) / room / (share ? 1 : most / scale);
       return {
-        traces: ranked().map((kernel, rank) => trace(kernel, rank, found, share, scale)),
+        traces: ranked().map((kernel, rank) => trace(kernel, rank, found, share, scale, widest)),
         layout: {
           barmode: 'stack',
           bargap: 0.3,
@@ -148,7 +157,7 @@
                 'span',
                 {},
                 element('span', { class: 'swatch', style: `background:${shade(rank)}`, 'aria-hidden': 'true' }),
-                `${rank + 1}`,
+                `#${rank + 1}`,
               ),
               element('bdi', { title: whole }, name),
               units.count(count),
@@ -177,7 +186,7 @@
       says,
       table: () => ({
         caption: 'Kernels of a call by implementation, the longest first',
-        heads: ['Implementation', 'Number', 'Kernel', 'Times a call', 'Time together', 'Share'],
+        heads: ['Implementation', 'Part of the bar', 'Kernel', 'Times a call', 'Time together', 'Share'],
         rows: rows(),
       }),
       shown: () => shown().length > 0,

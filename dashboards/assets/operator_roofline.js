@@ -81,8 +81,11 @@
         ),
       );
     if (one.name !== 'copy') {
-      // At the end that is further from the points; at the left one below the roof where the slope goes on above it.
-      const left = near([x[0] + WORDS / 2 / scale[0], y[0]]) > near([x[1] - WORDS / 2 / scale[0], y[1]]) + 1;
+      // At the end that is further from the points; at the left one below the roof where the slope goes on above it, and only where it
+      // ends within the chart.
+      const left =
+        (ends.x[1] - x[0]) * scale[0] > WORDS + 20 &&
+        near([x[0] + WORDS / 2 / scale[0], y[0]]) > near([x[1] - WORDS / 2 / scale[0], y[1]]) + 1;
       const side = left ? { x: x[0], xanchor: 'left', xshift: 4 } : { x: x[1], xanchor: 'right', xshift: -4 };
       return { ...label, ...side, y: y[0], yanchor: left && one.y[0] < highest ? 'top' : 'bottom' };
     }

@@ -5,6 +5,8 @@
   const { charts, element, units } = window.pairbench;
   // Crossovers with a label in the chart; the sentence above it has all.
   const LABELS = 3;
+  // Pixels of the chart beside its axis.
+  const ASIDE = 100;
   const form = document.getElementById('scale');
 
   // The axes that are numbers and take several values.
@@ -37,6 +39,28 @@
     const strict = grouped((value) => value);
     const ratio = (value, here) => Number((value / here).toPrecision(6));
     return strict.length ? strict : grouped((value, here) => (typeof value === 'number' ? `${ratio(value, here)} ${axis}` : value));
+  }
+
+  // The measured sizes as ticks, in one notation as in report/figures.py; the last is named, and from the first on all that have room.
+  function ticks(values, width) {
+    const sizes = [...new Set(values)].sort((one, other) => one - other);
+    const last = sizes[sizes.length - 1];
+    const binary = last >= 1e5 && sizes.every((size) => size < 2 ** 10 || size % 2 ** 10 === 0);
+    const word = (size) => {
+      const [scale, name] = [[2 ** 30, 'Gi'], [2 ** 20, 'Mi'], [2 ** 10, 'Ki']].find(([unit]) => binary && size % unit === 0) || [1, ''];
+      return `${size / scale}${name}`;
+    };
+    const pixel = (size) => (Math.log(size / sizes[0]) / Math.log(last / sizes[0])) * (width - ASIDE);
+    const half = (size) => word(size).length * 3.6 + 3;
+    let free = -Infinity;
+    const texts = sizes.map((size) => {
+      if (size !== last && (pixel(size) - half(size) < free || pixel(size) + half(size) > pixel(last) - half(last))) {
+        return '';
+      }
+      free = pixel(size) + half(size);
+      return word(size);
+    });
+    return { tickvals: sizes, ticktext: texts, tickangle: 0 };
   }
 
   // Where a line of speedups goes through 1, between two points on logarithmic axes.
@@ -111,7 +135,7 @@
         if (speedups.x.length) {
           traces.push(speedups);
           crossings(speedups.x.map((x, at) => [x, speedups.y[at]])).forEach((x) => {
-            const words = `${name} crosses 1x at ${axis} ≈ ${x.toPrecision(2)}`;
+            const words = `${name} crosses 1x at ${axis} ≈ ${Number(x.toPrecision(2))}`;
             told.push(words);
             if (annotations.length >= LABELS) {
               return;
@@ -129,7 +153,7 @@
           });
         }
       }
-      says.textContent = `${several[0].latency} and speedup against ${axis}, with ${key || 'nothing else'} held. ${
+      says.textContent = `${several[0].latency} and speedup on ${data.device} against ${axis}, with ${key || 'nothing else'} held. ${
         told.length ? `${told.join('; ')}.` : 'No variant crosses its baseline between two of these points.'
       }`;
       const { below, legend } = charts.legend(traces.filter((one) => one.showlegend).map((one) => one.name), width);
@@ -143,7 +167,7 @@
         layout: {
           height: 420 + below,
           margin: { l: 8, r: 20, t: 24, b: 44 + below },
-          xaxis: { type: 'log', title: { text: charts.text(axis, 40) }, anchor: 'y2', tickformat: '~s' },
+          xaxis: { type: 'log', title: { text: charts.text(axis, 40) }, anchor: 'y2', ...ticks(traces.flatMap((one) => one.x), width) },
           yaxis: { domain: [0.47, 1], type: 'log', tickformat: '~g', range: charts.range(values('y'), true) },
           yaxis2: { domain: [0, 0.38], type: 'log', tickformat: '~g', dtick: charts.steps(charts.range([...values('y2'), 1], true)), range: charts.range([...values('y2'), 1], true) },
           shapes: [{ type: 'line', xref: 'paper', x0: 0, x1: 1, yref: 'y2', y0: 1, y1: 1, line: { color: window.pairbench.colour('--strong-line'), dash: 'dash', width: 1.5 } }],

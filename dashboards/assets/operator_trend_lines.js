@@ -59,17 +59,17 @@
     };
   }
 
-  // What is counted holds until it takes another value.
+  // What is counted holds until it takes another value, or a run has none.
   function counted(name, y, axis, texts, links) {
     return {
       type: 'scatter',
-      mode: 'lines',
+      mode: 'lines+markers',
       name,
       x: y.map((_, at) => at),
       y,
       yaxis: axis,
       line: { color: charts.colour(5), width: 2, shape: 'hv' },
-      connectgaps: true,
+      marker: { color: charts.colour(5), size: 3 },
       hovertext: texts,
       hoverinfo: 'text',
       customdata: links,

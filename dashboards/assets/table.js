@@ -57,6 +57,23 @@
   function labelAll() {
     document.querySelectorAll('table.cards').forEach(labelled);
   }
+  // How much of a wide table lies beyond the right end of its box.
+  for (const box of document.querySelectorAll('.scroll:has(> table > thead)')) {
+    const note = element('p', { class: 'note beyond', hidden: true });
+    const heads = box.querySelector('table').tHead.rows;
+    const tell = () => {
+      const { right } = box.getBoundingClientRect();
+      const left = [...heads[heads.length - 1].cells].filter((cell) => cell.getBoundingClientRect().right > right + 1).length;
+      note.textContent = `${left} more column${left === 1 ? '' : 's'} to the right: the table scrolls sideways`;
+      note.hidden = !left;
+    };
+    box.before(note);
+    box.addEventListener('scroll', tell, { passive: true });
+    const watch = new ResizeObserver(tell);
+    watch.observe(box);
+    watch.observe(box.querySelector('table'));
+  }
+
   narrow.addEventListener('change', labelAll);
   labelAll();
 

@@ -33,8 +33,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_table_and_a_picture(quick: Pairbench, store: Path, tmp_path: Path) -> None:
-    for name in ("a.svg", "a.png", "a.HTML"):
-        done = quick("plot", "norm", "--x", "n", "--store", str(store), "--output", str(tmp_path / name))
+    for name, *style in (("a.svg",), ("a.png",), ("a.HTML",), ("a.pdf", "--style", "paper")):
+        done = quick("plot", "norm", "--x", "n", "--store", str(store), "--output", str(tmp_path / name), *style)
         assert done.returncode == 0, done.stderr
         assert "drew" in done.stderr and (tmp_path / name).stat().st_size > 1000
     assert "fused overtakes the baseline at n of about" in done.stdout
@@ -57,7 +57,9 @@ def test_of_each_series_the_newest_run(quick: Pairbench, store: Path) -> None:
         (["nothing"], "'nothing' selects nothing that was measured in store"),
         (["norm", "--device-name", "B200"], "selects nothing"),
         (["norm", "--x", "m"], "x='m' is no axis of these cases, expected one of n"),
-        (["norm", "--output", "a.gif"], "ends in '.gif', expected .png, .svg or .html"),
+        (["norm", "--output", "a.gif"], "ends in '.gif', expected .png, .svg, .pdf or .html"),
+        (["norm", "--style", "paper"], "--style paper draws a file and no --output names one"),
+        (["norm", "--style", "paper", "--output", "a.png"], "ends in '.png', expected .svg or .pdf"),
         (["norm", "--output", "nowhere/a.svg"], "cannot be written"),
     ],
 )

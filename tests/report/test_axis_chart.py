@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 
 from pairbench.errors import SelectionError
 from pairbench.model.record import Record
+from pairbench.report import units
 from pairbench.report.axis_chart import axis_chart, chart_rows, crossover_sentences
-from pairbench.report.figures import axis_bytes, draw_axis
+from pairbench.report.axis_files import axis_bytes
+from pairbench.report.figures import PAPER_WIDTH, draw_axis
 from pairbench.report.rows import html_table
-from tests.builders import ended, make_run
+from tests.builders import DEVICE, ended, make_run
 
 
 def records(*cases: Mapping[str, Any]) -> list[Record]:
@@ -43,7 +46,9 @@ def test_where_a_variant_and_its_baseline_cross() -> None:
     (crossing,) = chart.panels[0].crossovers
     assert crossing.name == "fused" and crossing.faster_above
     assert crossing.x == pytest.approx(1000, rel=0.15)  # straight in logarithms, which the curves are not
-    assert crossover_sentences(chart) == [f"fused overtakes the baseline at n of about {crossing.x:.3g}"]
+    assert crossover_sentences(chart) == [
+        f"fused overtakes the baseline at n of about {units.significant(crossing.x, 3)}"
+    ]
     assert not axis_chart(records(*SIZES[2:]), "n").panels[0].crossovers
 
 
@@ -65,6 +70,65 @@ def test_cases_that_differ_in_another_axis_are_not_of_one_line() -> None:
     }
     with pytest.raises(SelectionError, match="no two of these cases differ in 'n' alone"):
         axis_chart(records(*cases[:2]), "n")
+
+
+def test_device_dtype_and_mode_are_named_once() -> None:
+    cases = [{"n": n, "dtype": dtype} for n in (256, 512) for dtype in ("float32", "bfloat16")]
+    rows = [replace(one, dtype=json.loads(str(one.axes))["dtype"]) for one in records(*cases)]
+    chart = axis_chart(rows, "n")
+    assert chart.title == f"norm ({DEVICE}, eager)"
+    assert [panel.title for panel in chart.panels] == ["dtype=float32", "dtype=bfloat16"]
+    alone = axis_chart([one for one in rows if one.dtype == "float32"], "n")
+    assert (alone.title, alone.panels[0].title) == (f"norm ({DEVICE}, float32, eager)", "")
+    both = axis_chart([replace(one, mode=mode) for one in rows for mode in ("eager", "graph")], "n")
+    assert both.title == f"norm ({DEVICE})" and both.names[:2] == ("baseline (eager)", "baseline (graph)")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ((256, 4096, 16384), ["256", "4096", "16384"]),
+        ((64, 4096, 2**20), ["64", "4Ki", "1Mi"]),
+        ((64, 4096, 10**6), ["64", "4096", "1000000"]),
+        ((2**10, 2**19 - 2**10, 2**19), ["1Ki", "", "512Ki"]),
+    ],
+)
+def test_ticks_are_the_sizes_in_one_notation(sizes: tuple[int, ...], shown: list[str]) -> None:
+    figure = draw_axis(axis_chart(records(*({"n": n} for n in sizes)), "n"))
+    axes = figure.axes[0]
+    assert [*axes.get_xticks()] == [*sizes]
+    assert [label.get_text() for label in axes.get_xticklabels()] == shown
+
+
+def test_every_panel_has_its_labels() -> None:
+    figure = draw_axis(axis_chart(records(*({"n": n, "m": m} for n in (1, 2) for m in range(4))), "n"))
+    for axes in figure.axes[:4]:
+        assert axes.get_xlabel() == "n" and all(label.get_visible() for label in axes.get_xticklabels())
+
+
+@pytest.mark.parametrize("name", ["fused", "a_variant_with_a_long_name", "\u6e2c\u5b9a"])
+def test_a_paper_has_a_column_of_small_letters_and_no_label_is_cut(name: str) -> None:
+    cases = [
+        {"n": 2**n, "m": m, "layout": "channels_last_3d", "kind": kind}
+        for n in range(4, 21)
+        for m in (1, 2**20)
+        for kind in ("causal_chunked", "plain")
+    ]
+    rows = [
+        replace(one, implementation=name if one.role == "variant" else one.implementation) for one in records(*cases)
+    ]
+    chart = axis_chart(rows, "n")
+    figure = draw_axis(chart, paper=True)
+    assert figure.get_figwidth() == PAPER_WIDTH
+    texts = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    assert {text.get_fontsize() for text in texts} == {8}
+    figure.draw_without_rendering()
+    for box in (text.get_window_extent() for text in texts):
+        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1
+    pdf, svg = (axis_bytes(chart, suffix, paper=True) for suffix in (".pdf", ".svg"))
+    assert pdf.startswith(b"%PDF") and b"/FontFile2" in pdf and pdf == axis_bytes(chart, ".pdf", paper=True)
+    assert f"/MediaBox [ 0 0 {72 * PAPER_WIDTH:g}".encode() in pdf
+    assert b"<text" in svg and name.encode() in svg
 
 
 def test_speedup_and_rates() -> None:

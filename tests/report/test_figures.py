@@ -89,8 +89,8 @@ def test_the_picture_shows_what_the_chart_has(trend: Trend) -> None:
 
 
 def test_another_suffix_is_refused(trend: Trend) -> None:
-    with pytest.raises(ValueError, match=r"'.pdf' is unknown, expected one of .svg, .png"):
-        to_bytes(trend_figure(trend), ".pdf")
+    with pytest.raises(ValueError, match=r"'.gif' is unknown, expected one of .svg, .png, .pdf"):
+        to_bytes(trend_figure(trend), ".gif")
 
 
 def test_a_long_history_has_few_labels() -> None:
@@ -200,8 +200,9 @@ def test_the_chart_is_plain_values(trend: Trend) -> None:
     assert {len(line) for line in lines} == {40}
     assert [place for place, value in enumerate(found.p50) if math.isnan(value)] == [3, 4]
     assert found.p50[0] == pytest.approx(100, rel=0.01) and found.control[0] == pytest.approx(200, rel=0.01)
-    assert [(step.start, step.stop) for step in found.levels] == [(0, 9), (10, 19), (20, 29), (30, 39)]
-    assert [round(step.value / 100, 2) for step in found.levels] == [1.0, 1.05, 1.05, 1.05]
+    assert [(step.start, step.stop) for step in found.levels] == [(0, 2), (5, 9), (10, 19), (20, 29), (30, 39)]
+    assert [round(step.value / 100, 2) for step in found.levels] == [1.0, 1.0, 1.05, 1.05, 1.05]
+    assert [(step.start, step.stop) for step in found.speedup_levels][:2] == [(0, 2), (5, 9)], "none where it failed"
     marks = {(mark.at, mark.kind): mark.label for mark in found.marks}
     assert marks[10, "code"].endswith("% code") and marks[20, "era"] == "driver 580.1 -> 580.2"
     assert (30, "definition") in marks and marks[3, "gap"] == "failed"

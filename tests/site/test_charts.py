@@ -1,6 +1,7 @@
 """The charts: what a point says under the pointer, where a click leads, and what can be toggled."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -136,6 +137,32 @@ def test_shares_of_the_call(look: Opener) -> None:
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
     assert layout(node, "xaxis.title.text") != title
+
+
+def test_a_bar_says_the_time_of_its_kernel(look: Opener) -> None:
+    bars = chart(look(OPERATOR), "kernels").locator(".bartext")
+    expect(bars.first).to_have_text(re.compile(r"^#\d \d+(\.\d+)? us$"))
+
+
+@pytest.mark.parametrize("width", [375, 1440])
+def test_labels_of_roofs_are_whole(browse: Callable[..., Opener], eventful: Site, width: int) -> None:
+    page = browse(eventful, viewport={"width": width, "height": 900})(OPERATOR)
+    page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    node = chart(page, "roofline")
+    around = node.bounding_box()
+    assert around is not None
+    for label in node.locator(".annotation-text-g text").all():
+        box = label.bounding_box()
+        assert box is not None
+        assert around["x"] <= box["x"] and box["x"] + box["width"] <= around["x"] + around["width"]
+
+
+def test_dots_of_small_lines_are_round(browse: Callable[..., Opener], eventful: Site) -> None:
+    page = browse(eventful)(EVENTFUL["overview"])
+    style = page.locator(".spark .dot").first.evaluate(
+        "node => [getComputedStyle(node).vectorEffect, getComputedStyle(node).strokeLinecap]"
+    )
+    assert style == ["non-scaling-stroke", "round"], "a stroke is not stretched with its picture"
 
 
 def test_a_series_can_be_put_away_in_the_legend(look: Opener) -> None:

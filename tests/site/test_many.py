@@ -54,7 +54,7 @@ def test_wins_losses_and_families(see: Opener) -> None:
     expect(rows).to_have_count(len(planted.FAMILIES))
     strips = rows.locator(".strip.mini svg")
     expect(strips).to_have_count(len(planted.FAMILIES))
-    expect(strips.first.locator("ellipse")).to_have_count(30)
+    expect(strips.first.locator("path.dot")).to_have_count(30)
     optimizer = rows.filter(has_text="optimizer")
     expect(optimizer).to_contain_text(re.compile(r"far from the others: operator_007\s+6,?\d\d\dx"))
     rows.first.get_by_role("link").first.click()

@@ -1,5 +1,6 @@
 """On a phone and on a desk: nothing makes a page wider than its window. The pictures are kept for people to look at."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,17 @@ def test_a_phone_shows_the_first_numbers_of_the_heat_map(browse: Callable[..., O
     for cell in table.locator("tbody tr").first.locator("td").all()[:2]:
         box = cell.bounding_box()
         assert box is not None and box["x"] + box["width"] <= 375
+
+
+def test_a_table_says_how_many_columns_are_out_of_sight(browse: Callable[..., Opener], eventful: Site) -> None:
+    page = browse(eventful, viewport={"width": 375, "height": 900})(EVENTFUL["breakdown"])
+    box = page.locator(".scroll:has(> table > thead)").first
+    note = page.locator(".beyond:visible").first
+    expect(note).to_have_text(re.compile(r"^[1-9]\d* more columns? to the right"))
+    for one in page.locator(".scroll").all():
+        one.evaluate("node => node.scrollTo(node.scrollWidth, 0)")
+    expect(page.locator(".beyond:visible")).to_have_count(0)
+    assert box.evaluate("node => node.previousElementSibling.className") == "note beyond"
 
 
 @pytest.mark.parametrize("kind", EVENTFUL)

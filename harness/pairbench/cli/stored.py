@@ -1,6 +1,7 @@
 """The verbs that read a store: `show`, `compare`, `trend`, `plot`, `accept`, `results` and `dashboard`."""
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -161,7 +162,16 @@ def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
         raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
 
 
-@verb("stored_select x y log target run_id stored_implementation stored_device stored_tier stored_mode store output")
+class Style(StrEnum):
+    """What a chart is drawn for."""
+
+    SCREEN = "screen"
+    PAPER = "paper"
+
+
+@verb(
+    "stored_select x y log target style run_id stored_implementation stored_device stored_tier stored_mode store output"
+)
 def plot(
     given: Given,
     x: Annotated[
@@ -180,8 +190,17 @@ def plot(
         bool | None, Option("--log/--linear", help="Scale of both axes. Default: by how far values spread.")
     ] = None,
     target: Annotated[
-        Path | None, Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg or .html file, too.")
+        Path | None,
+        Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg, .pdf or .html file, too."),
     ] = None,
+    style: Annotated[
+        Style,
+        Option(
+            "--style",
+            metavar="STYLE",
+            help="screen, or paper: a .pdf or .svg one column (3.3 in) wide, with letters of 8 pt.",
+        ),
+    ] = Style.SCREEN,
     run_id: Annotated[
         str | None,
         Option(
@@ -193,7 +212,8 @@ def plot(
 ) -> None:
     """Draw stored results along an axis of the cases: a line an implementation, with 95 % intervals, and where each crosses the baseline.
 
-    Prints the same values as a table. Cases that differ in other axes have panels of their own.
+    Prints the same values as a table. Cases that differ in other axes have panels of their own. The title names what all lines
+    share: device model, dtype and mode.
 
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
@@ -201,7 +221,10 @@ def plot(
     from pairbench.report.render import to_json
     from pairbench.workflow.lookup import stored_points
 
-    _check_picture(target, SUFFIXES)
+    paper = style == Style.PAPER
+    if paper and target is None:
+        raise UsageError("--style paper draws a file and no --output names one; add --output FILE.pdf")
+    _check_picture(target, (".svg", ".pdf") if paper else SUFFIXES)
     reading = stored_points(given.config, given.wanted, run=run_id)
     chart = axis_chart(reading.value, x, y, log=log)
     rows, crossovers = chart_rows(chart), crossover_sentences(chart)
@@ -213,9 +236,9 @@ def plot(
             put(sentence)
     remark(*reading.problems)
     if target is not None:
-        from pairbench.report.figures import axis_bytes
+        from pairbench.report.axis_files import axis_bytes
 
-        write(target, axis_bytes(chart, target.suffix.lower()))
+        write(target, axis_bytes(chart, target.suffix.lower(), paper=paper))
         remark(f"drew {target}")
 
 

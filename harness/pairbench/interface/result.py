@@ -168,8 +168,8 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the table, and the chart where there is an axis to draw along."""
         from pairbench.report.axis_chart import axis_chart, crossover_sentences
+        from pairbench.report.axis_files import svg_element
         from pairbench.report.blocks import html_text
-        from pairbench.report.figures import svg_element
         from pairbench.report.rows import html_table
 
         table = html_table(self.records, ["interrupted: this is what was finished"] if self.interrupted else [])

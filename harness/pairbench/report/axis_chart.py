@@ -11,12 +11,13 @@ from pairbench.model.latency import LATENCIES, Latency, interval_of, p50_of, res
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
-from pairbench.report.labels import labels_of
+from pairbench.report import units
+from pairbench.report.labels import labels_of, shared_names
 from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
 from pairbench.stats import Interval
 
-SUFFIXES = (".png", ".svg", ".html")  # kinds of files that a chart can be drawn into
+SUFFIXES = (".png", ".svg", ".pdf", ".html")  # kinds of files that a chart can be drawn into
 MOST_PANELS = 12  # panels that a chart may have; more cannot be read, and need a selection
 _LOG_FROM = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic where nobody says
 
@@ -57,7 +58,7 @@ class Crossover:
 class AxisPanel:
     """The cases of one operator on one device that differ in the axis alone."""
 
-    title: str
+    title: str  # what tells it from the other panels; empty for one alone
     lines: tuple[AxisLine, ...]
     crossovers: tuple[Crossover, ...]
 
@@ -163,7 +164,7 @@ def axis_chart(
     names = [line.name for panel in panels for line in panel.lines]
     result = result_of(measured[0]).name
     return AxisChart(
-        title=shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100),
+        title=_title(measured),
         x=x,
         y=_WORDS.get(quantity, _WORDS[f"{result}_p50_us"]),
         quantity=quantity,
@@ -182,6 +183,13 @@ _LACKING = {
     "tflops": "the operator declares no cost= with operations",
     "speedup": "no variant was measured beside its baseline",
 }
+
+
+def _title(measured: Sequence[Record]) -> str:
+    """Return the operators, with the device model, dtype and mode that all lines share; panels and lines name what differs."""
+    operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100)
+    shared = shared_names((record.device_name, record.dtype, record.mode) for record in measured)
+    return f"{operators} ({', '.join(shared)})" if shared else operators
 
 
 def _axes(record: Record) -> Axes:
@@ -245,7 +253,7 @@ def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict
     panels: dict[str, list[Record]] = {}
     for record, key in zip(records, keys, strict=True):
         named = ", ".join(key[place] for place in varying)
-        panels.setdefault(named or record.device_name, []).append(record)
+        panels.setdefault(named, []).append(record)
     return panels
 
 
@@ -301,7 +309,7 @@ def _wide(values: Sequence[float]) -> bool:
 def crossover_sentences(chart: AxisChart) -> list[str]:
     """Return a sentence for each place where a variant and its baseline cross."""
     return [
-        f"{one.name} {'overtakes' if one.faster_above else 'falls behind'} the baseline at {chart.x} of about {one.x:.3g}"
+        f"{one.name} {'overtakes' if one.faster_above else 'falls behind'} the baseline at {chart.x} of about {units.significant(one.x, 3)}"
         + (f" ({panel.title})" if len(chart.panels) > 1 else "")
         for panel in chart.panels
         for one in panel.crossovers

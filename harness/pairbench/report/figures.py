@@ -5,9 +5,10 @@ Figure objects without pyplot: no state is shared, nothing needs a display, and 
 
 import io
 import math
+import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -18,13 +19,14 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.axis_chart import AxisChart, AxisPanel, chart_rows, crossover_sentences
+from pairbench.report.axis_chart import AxisChart, AxisPanel
 from pairbench.report.operator_charts import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
 from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, SeriesChart, series_chart
@@ -41,6 +43,7 @@ STYLE = {
     "font.size": 9,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6,
+    "pdf.fonttype": 42,  # TrueType: text stays text
     "svg.fonttype": "none",
     "svg.hashsalt": "pairbench",
     # Names come from anywhere; a dollar in one starts no formula.
@@ -49,22 +52,32 @@ STYLE = {
 COLORS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 """Shapes of points. Their number has no common divisor with that of the colours, so 42 implementations differ."""
-SUFFIXES = (".svg", ".png")
-TABLE_STYLE = "table { border-collapse: collapse; } th, td { padding: 0.2em 0.8em; text-align: right; } th { border-bottom: 1px solid #444; }"
+SUFFIXES = (".svg", ".png")  # kinds of files of the site's pictures
+_METADATA: dict[str, dict[str, None]] = {
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""What matplotlib would write of itself and the time, by the kind of file."""
 _BOX = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.8}
 
 
 def to_bytes(figure: Figure, suffix: str) -> bytes:
-    """Return a picture as SVG or PNG, one of `SUFFIXES`; equal pictures are equal bytes."""
-    if suffix not in SUFFIXES:
-        raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(SUFFIXES)}")
+    """Return a picture as SVG, PNG or PDF; equal pictures are equal bytes."""
+    if suffix not in _METADATA:
+        raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(_METADATA)}")
     buffer = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A glyph that matplotlib's font lacks is a box in a PNG, and itself in an SVG.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        metadata = {"Date": None, "Creator": None} if suffix == ".svg" else {"Software": None}
-        figure.savefig(buffer, format=suffix[1:], dpi=150, metadata=metadata)
+    with mpl.rc_context(STYLE), _any_glyph():
+        figure.savefig(buffer, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
     return buffer.getvalue()
+
+
+@contextmanager
+def _any_glyph() -> Iterator[None]:
+    """Let glyphs pass that matplotlib's font lacks: each is a box in a PNG, and itself in an SVG."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def color_of(implementation: str, variants: Sequence[str]) -> str:
@@ -84,12 +97,18 @@ class ShownFigure(Figure):
         return to_bytes(self, ".png")
 
 
-def _open(width: float, height: float, title: str) -> ShownFigure:
-    """Return an empty figure, sizes in inches; to be called, like all that draws on it, within `STYLE`."""
+def _open(width: float, height: float, title: str, size: float = 0) -> ShownFigure:
+    """Return an empty figure, sizes in inches and of letters in points; to be called, like all that draws on it, within `STYLE`."""
     figure = ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11 if len(title) <= 85 else 8.5, fontweight="bold")
+    size = size or (11 if len(title) <= 85 else 8.5)
+    figure.suptitle(_wrapped(title, width, size), x=0.01, ha="left", fontsize=size, fontweight="bold")
     return figure
+
+
+def _wrapped(text: str, width: float, size: float) -> str:
+    """Return text in lines that fit a width in inches: bold letters of a size in points are about two thirds as wide."""
+    return textwrap.fill(text, max(int(width * 110 / size), 1))
 
 
 def _caption(axes: Axes, text: str) -> None:
@@ -108,7 +127,7 @@ def _key(label: str, color: str, **style: Any) -> Line2D:
 def _log_ticks(axis: Axis, subs: Sequence[float]) -> None:
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_major_formatter(lambda value, _: f"{value:.12g}")
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
@@ -358,69 +377,70 @@ def _trend_keys(values: SeriesChart) -> list[Line2D]:
     return keys
 
 
-_TICKS = 10  # values of the axis up to which each is named
+_APART = 4.0  # pixels between two labels of an axis
+PAPER_WIDTH = 3.3  # width of a column of a paper in inches
+_PAPER = 8  # size of its letters in points
 
 
-def draw_axis(chart: AxisChart) -> ShownFigure:
-    """Return implementations along an axis of the cases."""
-    columns = min(len(chart.panels), 3)
+def draw_axis(chart: AxisChart, *, paper: bool = False) -> ShownFigure:
+    """Return implementations along an axis of the cases; for a paper one column wide, all letters of one size."""
+    columns = 1 if paper else min(len(chart.panels), 3)
     rows = math.ceil(len(chart.panels) / columns)
+    width = PAPER_WIDTH if paper else max(3.9 * columns, 5.6)
     variants = [name for name in chart.names if name != BASELINE]
-    with mpl.rc_context(STYLE):
-        figure = _open(max(3.9 * columns, 5.6), 3.0 * rows + 0.8, chart.title)
+    with mpl.rc_context({**STYLE, **({"font.size": _PAPER} if paper else {})}):
+        size, high, more = (_PAPER, 2.1, 0.7) if paper else (0, 3.0, 0.8)
+        figure = _open(width, high * rows + more, chart.title, size)
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         panels = list(grid.flat)
         for axes, panel in zip(panels, chart.panels, strict=False):
             _axis_panel(axes, panel, chart, variants)
+            _caption(axes, _wrapped(panel.title, width / columns - 0.6, 9))
+            axes.set_xlabel(shorten(chart.x, 40))
+            axes.tick_params(labelbottom=True)
         for axes in panels[len(chart.panels) :]:
             axes.set_axis_off()
         for row in grid:
-            row[0].set_ylabel(chart.y)
-        for number in range(len(chart.panels)):
-            if number + columns >= len(chart.panels):  # nothing below it
-                panels[number].set_xlabel(chart.x)
-                panels[number].tick_params(labelbottom=True)
+            row[0].set_ylabel(_wrapped(chart.y, high - 0.6, 9))
         keys = [
             _key(shorten(name, 30), color_of(name, variants), marker=marker_of(name, variants), ms=4)
             for name in chart.names
         ]
         if any(panel.crossovers for panel in chart.panels) and not chart.words:
             keys.append(_key("crossover with the baseline", GREY, ls=":", lw=0.9))
-        _legend(figure, keys)
+        # A key's line takes as much room as about eight letters.
+        longest = max(len(str(key.get_label())) for key in keys) + 8
+        _legend(figure, keys, max(min(4, int(15 * width / longest)), 1))
+        if paper:
+            for text in figure.findobj(Text):
+                text.set_fontsize(_PAPER)
+        _thin(figure, panels[len(chart.panels) - 1], words=bool(chart.words))
     return figure
 
 
-def axis_bytes(chart: AxisChart, suffix: str) -> bytes:
-    """Return a chart as a file of one of `axis.SUFFIXES`."""
-    if suffix != ".html":
-        return to_bytes(draw_axis(chart), suffix)
-    rows = chart_rows(chart)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(_cell(row.get(name)))}</td>' for name in names)}</tr>\n" for row in rows
-    )
-    sentences = "".join(f"<p>{escape(sentence)}.</p>\n" for sentence in crossover_sentences(chart))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(chart.title)}</title>\n'
-        f"<style>body {{ font: 14px sans-serif; margin: 2em; }} {TABLE_STYLE}</style>\n</head>\n<body>\n"
-        f"{svg_element(chart)}\n{sentences}<p>{escape(chart.y)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n"
-        f"<tbody>\n{body}</tbody>\n</table>\n</body>\n</html>\n"
-    ).encode()
-
-
-def svg_element(chart: AxisChart) -> str:
-    """Return a chart as an element for a page, without the head of a file."""
-    text = to_bytes(draw_axis(chart), ".svg").decode()
-    return text[text.index("<svg") :]
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else units.significant(value) if isinstance(value, float) else str(value)
+def _thin(figure: Figure, axes: Axes, *, words: bool) -> None:
+    """Turn words below an axis that run into one another; of sizes name the last, and from the first on all that have room."""
+    with _any_glyph():
+        figure.draw_without_rendering()
+        labels = axes.get_xticklabels()
+        ends = [(box.x0, box.x1 + _APART) for box in (label.get_window_extent() for label in labels)]
+    free, kept = -math.inf, []
+    for number, (left, right) in enumerate(ends):
+        last = number == len(ends) - 1
+        if last or (left > free and right < ends[-1][0]):
+            kept.append(number)
+            free = right
+    if len(kept) == len(labels):
+        return
+    if words:
+        for panel in figure.axes:
+            panel.tick_params(axis="x", labelrotation=30)
+    else:
+        texts = [label.get_text() if number in kept else "" for number, label in enumerate(labels)]
+        axes.set_xticks(axes.get_xticks(), texts)
 
 
 def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequence[str]) -> None:
-    _caption(axes, panel.title)
     for line in panel.lines:
         color = color_of(line.name, variants)
         if chart.quantity == "speedup" and line.implementation == BASELINE:
@@ -440,13 +460,14 @@ def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequen
         x, color = crossover.x, color_of(crossover.name, variants)
         axes.axvline(x, color=color, lw=0.9, ls=":", zorder=2, gid="crossover")
         axes.plot([x], [crossover.y], marker="o", ms=9, mfc="none", mec=color, ls="none", zorder=4)
-        _note(axes, f"{x:.3g}", (x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)
+        _note(axes, units.significant(x, 3), (x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)
     if chart.log_y:
         axes.set_yscale("log")
-        _log_ticks(axes.yaxis, (1, 2, 5))
+        heights = [point.y for shown in chart.panels for line in shown.lines for point in line.points]
+        _log_ticks(axes.yaxis, (1, 2, 5) if max(heights) < 200 * min(heights) else (1,))
     elif chart.quantity != "speedup":
         axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.12g}")
     if chart.words:
         axes.set_xticks(range(len(chart.words)), [shorten(word, 20) for word in chart.words])
         axes.set_xlim(-0.5, len(chart.words) - 0.5)
@@ -454,17 +475,16 @@ def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequen
     places = sorted({point.x for panel in chart.panels for line in panel.lines for point in line.points})
     if chart.log_x:
         axes.set_xscale("log", base=2)
-    if len(places) <= _TICKS:
-        axes.set_xticks(places, [_short(place) for place in places])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.tick_params(axis="x", labelsize=8, labelrotation=30 if len(places) > 5 else 0)
-    else:
-        axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.set_xticks(places, _sizes(places))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _short(value: float) -> str:
-    """Return a number as people write sizes: 65536 as 64Ki."""
-    for unit, name in ((2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")):
-        if value >= unit and value % unit == 0:
-            return f"{value / unit:g}{name}"
-    return f"{value:g}"
+def _sizes(places: Sequence[float]) -> list[str]:
+    """Return sizes in one notation: of 100,000 and more, where all from 1024 on are multiples of it, as 64Ki; else as they are."""
+    if max(places) < 1e5 or any(place % 2**10 for place in places if place >= 2**10):
+        return [f"{place:.15g}" for place in places]
+    units = ((2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"), (1, ""))
+    return [
+        next((f"{place / unit:.15g}{name}" for unit, name in units if place % unit == 0), f"{place:.15g}")
+        for place in places
+    ]

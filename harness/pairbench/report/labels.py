@@ -36,6 +36,11 @@ def listed(names: list[str], shown: int = 8) -> str:
     return ", ".join(names[:shown]) + more
 
 
+def shared_names(rows: Iterable[tuple[str | None, ...]]) -> list[str]:
+    """Return of each column the name that all rows share, where they do."""
+    return [next(iter(names)) or "" for names in map(set, zip(*rows, strict=True)) if len(names) == 1 and any(names)]
+
+
 WIDTH = 60  # number of letters that a label may have
 _FITS = 44
 """Number of letters up to which a label has all axes that differ; longer ones leave out what other axes imply."""

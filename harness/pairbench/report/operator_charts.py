@@ -13,7 +13,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.labels import case_labels
+from pairbench.report.labels import case_labels, shared_names
 from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
 
@@ -79,7 +79,7 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         points.append(_speedup_point(index, one, group, row))
     values = [point.speedup for point in points if point.speedup > 0]
     losing = sum(point.state == "slower" for point in points)
-    parts = [series[0].series.device_name] if series else []
+    parts = _shared(series)
     parts += [AXES[DEVICE.name]] if any(one.texts.get("latency") == DEVICE.name for one in series) else []
     parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
     return SpeedupChart(
@@ -94,6 +94,10 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         left_out=len(pairs) - len(shown),
         log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
     )
+
+
+def _shared(series: Sequence[SeriesFacts]) -> list[str]:
+    return shared_names((one.series.device_name, one.dtype, one.series.mode) for one in series)
 
 
 def state_of(speedup: float, low: float, high: float) -> str:
@@ -208,7 +212,7 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
             fraction=roof_fraction(one, ceilings),
         )
         points.append(point)
-    parts = [series[0].series.device_name] if series else []
+    parts = _shared(series)
     parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
     parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
     roofs, x, y = _roofs(points, ceilings)

@@ -4,6 +4,7 @@ The page has the newest run's verdict first, then moves and changes, then the ne
 marks over the order of runs.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -243,6 +244,7 @@ def series_chart(trend: Trend) -> SeriesChart:
         for end in ("estimate", "low", "high")
     )
     p95 = _scaled([point.p95_ns for point in points], scale)
+    speedup = tuple(point.speedup or math.nan for point in points)
     control = _scaled([point.control_ns for point in points], scale)
     values = [value for line in (p50, p95) for value in line if value > 0]
     ticks = []
@@ -262,11 +264,13 @@ def series_chart(trend: Trend) -> SeriesChart:
         p95=p95,
         control=control,
         control_name=shorten(trend.control or "", 30),
-        speedup=tuple(point.speedup or math.nan for point in points),
+        speedup=speedup,
         speedup_low=_scaled([_speedup_end(point, "_low") for point in points], 1.0),
         speedup_high=_scaled([_speedup_end(point, "_high") for point in points], 1.0),
-        levels=_steps(trend.levels, [level.p50_ns / scale for level in trend.levels], "rise"),
-        speedup_levels=_steps(trend.levels, [level.speedup or math.nan for level in trend.levels], "speedup_rise"),
+        levels=_steps(trend.levels, [level.p50_ns / scale for level in trend.levels], "rise", p50),
+        speedup_levels=_steps(
+            trend.levels, [level.speedup or math.nan for level in trend.levels], "speedup_rise", speedup
+        ),
         counts=_count_lines(trend),
         marks=tuple(_chart_marks(trend)),
         ticks=tuple(ticks),
@@ -274,11 +278,21 @@ def series_chart(trend: Trend) -> SeriesChart:
     )
 
 
-def _steps(levels: Sequence[Level], middles: Sequence[float], rise: str) -> tuple[LevelStep, ...]:
-    halves = [getattr(level, rise) ** 0.5 for level in levels]
-    steps = zip(levels, middles, halves, strict=True)
-    known = ((level, middle, half) for level, middle, half in steps if not math.isnan(middle))
-    return tuple(LevelStep(level.start, level.stop, middle / half, middle * half) for level, middle, half in known)
+def _steps(
+    levels: Sequence[Level], middles: Sequence[float], rise: str, values: Sequence[float]
+) -> tuple[LevelStep, ...]:
+    """Return the levels in parts: each ends before a run without a value, and goes on behind it."""
+    steps = []
+    for level, middle in zip(levels, middles, strict=True):
+        known = [at for at in range(level.start, level.stop + 1) if not math.isnan(values[at] + middle)]
+        for _, part in itertools.groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
+            first, *_, last = [at for _, at in part] * 2
+            start, stop = (
+                middle * getattr(level, rise) ** ((at - level.start) / max(level.stop - level.start, 1) - 0.5)
+                for at in (first, last)
+            )
+            steps.append(LevelStep(first, last, start, stop))
+    return tuple(steps)
 
 
 def _speedup_end(point: SeriesPoint, end: str) -> float | None:

@@ -202,6 +202,10 @@ def operator(
         ),
         beside=beside_result(operator.series),
         choices=choices(rows),
+        shared={
+            "dtype": list({one.dtype for one in operator.series}),
+            "Mode": list({one.series.mode for one in operator.series}),
+        },
         limited=limited(rows),
         LIMITS=LIMITS,
         speedup=speedups,

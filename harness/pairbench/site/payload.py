@@ -212,7 +212,7 @@ _KERNEL = 60
 _NAME = 500  # number of letters of a name in a tooltip
 _NUMBERS = (
     *("p50_ns", "p95_ns", "call_p50_ns", "device_p50_ns", "host_p50_ns"),
-    *("kernels_per_call", "launches_per_call"),
+    *("kernels_per_call", "launches_per_call", "peak_bytes"),
     *("p50_ns_low", "p50_ns_high", "speedup", "speedup_low", "speedup_high"),
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from pairbench import __version__
 from pairbench.model.site import STATES, SiteFacts
@@ -24,6 +24,7 @@ from pairbench.site.paths import File
 from pairbench.stats import Interval
 
 _TITLE = 500  # number of letters of a long name in its tooltip
+_COMMA = re.compile(r",(?=\S)")
 _SHAPES = {
     **dict.fromkeys(("mismatched", "timeout", "oom"), "failed"),
     **dict.fromkeys(("slower", "worse"), "regression"),
@@ -44,14 +45,16 @@ def short(text: object, width: int = 60) -> str:
 def cut(text: object, width: int = 48) -> Markup:
     """Return a name cut to the width, with more of it where one points at it, and isolated from the text around it.
 
+    The key of a case may break after a comma, so that no browser breaks its numbers.
     Plain ASCII runs in one direction, and thousands of isolated names make a page slow, so it stands as it is.
     """
     whole = str(text)
     shown = short(whole, width)
+    parted = Markup(",<wbr>").join(_COMMA.split(shown))
     tag = "span" if shown.replace("…", "").isascii() else "bdi"
     if shown != whole:
-        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), shown)
-    return Markup("<bdi>{}</bdi>").format(shown) if tag == "bdi" else escape(shown)
+        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), parted)
+    return Markup("<bdi>{}</bdi>").format(parted) if tag == "bdi" else parted
 
 
 def moment(text: str | None) -> Markup:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pairbench.site.paths import File
 
-VOID = {"meta", "link", "input", "br", "img", "hr", "line", "ellipse", "polyline", "use", "path", "circle", "rect"}
+VOID = {"meta", "link", "input", "br", "img", "hr", "line", "wbr", "polyline", "use", "path", "circle", "rect"}
 
 
 @dataclass

@@ -284,6 +284,7 @@ def test_a_line_of_speedups() -> None:
 
 def test_words() -> None:
     assert templates.cut("a<b", 10) == "a&lt;b"
+    assert templates.cut("op[n=10,m=<2>]", 20) == "op[n=10,<wbr>m=&lt;2&gt;]"
     assert templates.cut("\u202eabc\u05d0") == '<bdi title="abc\u05d0">abc\u05d0</bdi>'
     assert templates.cut("x" * 20, 9) == f'<span title="{"x" * 20}">xxxxx…xxx</span>'
     assert ">2026-11-20 15:39<" in templates.moment("2026-11-20T16:39:33.5+01:00")
