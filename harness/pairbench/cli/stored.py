@@ -1,4 +1,4 @@
-"""The verbs that read a store: `show`, `compare`, `trend`, `plot`, `accept`, `results` and `dashboard`."""
+"""The verbs that read a store: `show`, `compare`, `trend`, `plot`, `accept`, `triage`, `results` and `dashboard`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +249,44 @@ def accept(
         rows.append({**row, "run": one.run_id, "file": path})
     put_rows("accepted", rows, given.output)
     remark(*stored.problems)
+
+
+@verb("ids state url until note ended store output")
+def triage(
+    given: Given,
+    ids: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[ID]...",
+            help="Events, by the ids that the site and this command show; an earlier id, and an event's address on the site, do as well.",
+        ),
+    ] = None,
+    state: Annotated[str | None, Option(help="new, investigating, filed, expected or not-ours.")] = None,
+    url: Annotated[str | None, Option(metavar="URL", help="The issue, with --state filed.")] = None,
+    until: Annotated[
+        str | None,
+        Option(metavar="DATE", help="The last day on which it is expected, with --state expected; new again after it."),
+    ] = None,
+    note: Annotated[str, Option(help="What others have to know of it; shown beside the state.")] = "",
+    ended: Annotated[bool, Option("--all", help="List events that are no longer open, too.")] = False,
+) -> None:
+    """Set the state of events, or list the open ones with ids and states. New ones lead on the site, others fold below them.
+
+    Stored as small files in the store's folder `triage`, like those of `accept`; the last one of an event counts.
+
+    Example: pairbench triage 3f0c2a9be417 --state filed --url https://example.org/team/operators/issues/12
+    """
+    from pairbench.site.triage import events_with_states, set_states
+
+    if not ids and (state or url or until or note):
+        raise UsageError("no ID: say which events; `pairbench triage` lists them")
+    with collector_at_rest():
+        if ids:
+            found = set_states(given.config, ids, state=state, url=url, until=until, note=note)
+        else:
+            found = events_with_states(given.config, ended=ended)
+    put_rows("events", found.rows(), given.output)
+    remark(*found.problems)
 
 
 @verb("select catalogue tiers store output target pages strict")

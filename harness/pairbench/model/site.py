@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 
 from pairbench.model.comparison import Attribution, Change, GateOutcome
 from pairbench.model.record import KernelCount, Series
+from pairbench.model.text import is_address, is_day
 from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")
 """States of a series, and of whatever holds several, the worst first."""
 LIVES = ("still there", "accepted", "recovered", "superseded", "noted")
 """What became of an event, what asks for attention first."""
+TRIAGE = ("new", "investigating", "filed", "expected", "not-ours")
+"""The states of an event that a person sets; `new` where nobody has."""
 ATTENTION = tuple(map(GateOutcome, ("failed", "regression", "undecided", "improvement", "new")))
 """Outcomes that an event can have, the worst first."""
 
@@ -96,6 +99,10 @@ class SeriesStatus:
     reason: str = ""
     confirmed: bool | None = None
     accepted: str | None = None
+    lasting: "Moved | None" = None
+    """The worst open move of the series, where that is why it is in this state, and not the newest run alone."""
+    since: str | None = None
+    """When the first run with that move began."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +151,36 @@ class Moved:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Triage:
+    """The state of an event that a person set; ValueError for a state that is unknown, or without what it needs."""
+
+    event: str
+    """The key that the event had then, which may be among its aliases now."""
+    state: str
+    url: str | None
+    """Address of the issue of a `filed` event; None for all others."""
+    until: str | None
+    """The last day on which an `expected` event is expected, like `2026-12-24`; None for all others."""
+    note: str
+    at: str
+
+    def __post_init__(self) -> None:
+        if self.state not in TRIAGE:
+            raise ValueError(f"state {self.state!r} is unknown, expected one of {', '.join(TRIAGE)}")
+        for name, value, state in (("url", self.url, "filed"), ("until", self.until, "expected")):
+            if value is None and self.state == state:
+                raise ValueError(f"state {state!r} needs {name}")
+            if value is not None and self.state != state:
+                raise ValueError(f"{name} {value!r} goes with state {state!r} alone, and the state is {self.state!r}")
+        if self.url is not None and not is_address(self.url):
+            raise ValueError(
+                f"url {self.url!r} is no address, expected one like https://example.org/team/operators/issues/12"
+            )
+        if self.until is not None and not is_day(self.until):
+            raise ValueError(f"until {self.until!r} is no day, expected one like 2026-12-24")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """A change of some series of one device model between two runs."""
 
@@ -177,6 +214,8 @@ class Event:
     """The median of their changes; None for all else."""
     aliases: tuple[str, ...] = ()
     """Keys that the event may have had on other device models, or while fewer runs were known."""
+    triage: Triage | None = None
+    """What a person said of it last; None where nobody did, and of its parts on other device models."""
 
     @property
     def end(self) -> RunHead:
@@ -210,6 +249,16 @@ class Event:
     def open(self) -> bool:
         """Whether any of it is still there, and was not accepted."""
         return self.standing == LIVES[0]
+
+    @property
+    def state(self) -> str:
+        """What a person says of it, one of TRIAGE."""
+        return self.triage.state if self.triage is not None else TRIAGE[0]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is open, and nobody has said what it is."""
+        return self.open and self.state == TRIAGE[0]
 
     @property
     def worst(self) -> GateOutcome:
