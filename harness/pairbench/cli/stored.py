@@ -254,19 +254,10 @@ def accept(
 @verb("ids state url until note ended store output")
 def triage(
     given: Given,
-    ids: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[ID]...",
-            help="Events, by the ids that the site and this command show; an earlier id, and an event's address on the site, do as well.",
-        ),
-    ] = None,
+    ids: Annotated[list[str] | None, Argument(metavar="[ID]...", help="Events: ids, or addresses on the site.")] = None,
     state: Annotated[str | None, Option(help="new, investigating, filed, expected or not-ours.")] = None,
     url: Annotated[str | None, Option(metavar="URL", help="The issue, with --state filed.")] = None,
-    until: Annotated[
-        str | None,
-        Option(metavar="DATE", help="The last day on which it is expected, with --state expected; new again after it."),
-    ] = None,
+    until: Annotated[str | None, Option(metavar="DATE", help="The last day, with --state expected.")] = None,
     note: Annotated[str, Option(help="What others have to know of it; shown beside the state.")] = "",
     ended: Annotated[bool, Option("--all", help="List events that are no longer open, too.")] = False,
 ) -> None:
@@ -276,17 +267,17 @@ def triage(
 
     Example: pairbench triage 3f0c2a9be417 --state filed --url https://example.org/team/operators/issues/12
     """
-    from pairbench.site.triage import events_with_states, set_states
+    from pairbench.site.triage import set_states, stored_events, table_rows
 
     if not ids and (state or url or until or note):
         raise UsageError("no ID: say which events; `pairbench triage` lists them")
     with collector_at_rest():
         if ids:
-            found = set_states(given.config, ids, state=state, url=url, until=until, note=note)
+            events, problems = set_states(given.config, ids, state=state, url=url, until=until, note=note)
         else:
-            found = events_with_states(given.config, ended=ended)
-    put_rows("events", found.rows(), given.output)
-    remark(*found.problems)
+            events, problems = stored_events(given.config, ended=ended)
+    put_rows("events", table_rows(events), given.output)
+    remark(*problems)
 
 
 @verb("select catalogue tiers store output target pages strict")

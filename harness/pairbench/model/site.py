@@ -4,14 +4,16 @@ Latencies are in nanoseconds, ratios are baseline over variant (speedup) or afte
 ISO 8601 in UTC. None means that there is no such value.
 """
 
+import contextlib
+import datetime as dt
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pairbench.model.comparison import Attribution, Change, GateOutcome
 from pairbench.model.record import KernelCount, Series
-from pairbench.model.text import is_address, is_day
 from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")
@@ -20,6 +22,7 @@ LIVES = ("still there", "accepted", "recovered", "superseded", "noted")
 """What became of an event, what asks for attention first."""
 TRIAGE = ("new", "investigating", "filed", "expected", "not-ours")
 """The states of an event that a person sets; `new` where nobody has."""
+_ADDRESS = re.compile(r"https?://[\w.:\[\]-]+([/?#][!#-&(-;=?-\[\]-~]*)?", re.ASCII)  # on the web, without credentials
 ATTENTION = tuple(map(GateOutcome, ("failed", "regression", "undecided", "improvement", "new")))
 """Outcomes that an event can have, the worst first."""
 
@@ -172,12 +175,16 @@ class Triage:
                 raise ValueError(f"state {state!r} needs {name}")
             if value is not None and self.state != state:
                 raise ValueError(f"{name} {value!r} goes with state {state!r} alone, and the state is {self.state!r}")
-        if self.url is not None and not is_address(self.url):
-            raise ValueError(
-                f"url {self.url!r} is no address, expected one like https://example.org/team/operators/issues/12"
-            )
-        if self.until is not None and not is_day(self.until):
+        if self.url is not None and not _ADDRESS.fullmatch(self.url):
+            raise ValueError(f"url {self.url!r} is no address, expected one like https://example.org/issues/12")
+        if self.until is not None and not _is_day(self.until):
             raise ValueError(f"until {self.until!r} is no day, expected one like 2026-12-24")
+
+
+def _is_day(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return dt.date.fromisoformat(text).isoformat() == text
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Text for terminals, logs and pages: escape sequences and commands to CI runners are escaped, and credentials in URLs replaced."""
 
-import datetime as dt
 import re
 
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -41,19 +40,3 @@ def redacted(text: str) -> str:
     """Return text whose URLs have no user with a password, no key of an object store and no secret parameter."""
     text = _AUTHORITY.sub(lambda found: f"{found[1] or found[2] or found[3]}{HIDDEN}", text)
     return _SECRET.sub(r"\1***", text)
-
-
-_WEB = re.compile(r"""https?://[^\s/?#@'"<>\\]+([/?#][^\s'"<>\\]*)?""")
-
-
-def is_address(text: str) -> bool:
-    """Return whether text is an address on the web, without credentials, in printable ASCII."""
-    return text.isascii() and text.isprintable() and _WEB.fullmatch(text) is not None
-
-
-def is_day(text: str) -> bool:
-    """Return whether text is a day like `2026-12-24`."""
-    try:
-        return dt.date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False

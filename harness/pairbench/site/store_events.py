@@ -172,14 +172,13 @@ def new_operator(
     )
 
 
-def by_id(events: Iterable[Event]) -> Mapping[str, Sequence[Event]]:
+def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
     """Return the events that each id means: its own where it is a key, else those that may have had it."""
     found: defaultdict[str, list[Event]] = defaultdict(list)
-    own = {event.key: [event] for event in events}
-    for event in (event for several in own.values() for event in several):
+    for event in events:
         for key in event.aliases:
             found[key].append(event)
-    return {**found, **own}
+    return {**found, **{event.key: [event] for event in events}}
 
 
 def with_states(events: Sequence[Event], stored: Iterable[Triage], today: dt.date) -> tuple[Event, ...]:
@@ -192,13 +191,8 @@ def with_states(events: Sequence[Event], stored: Iterable[Triage], today: dt.dat
         named = meant.get(one.event, ())
         if len(named) == 1:
             said[named[0].key] = one
-    return tuple(
-        replace(event, triage=_as_of(said[event.key], today)) if event.key in said else event for event in events
-    )
-
-
-def _as_of(one: Triage, today: dt.date) -> Triage:
-    if one.until is None or one.until >= today.isoformat():
-        return one
-    past = f"expected until {one.until}, which has passed"
-    return replace(one, state=TRIAGE[0], until=None, note=": ".join(filter(None, (past, one.note))))
+    for key, one in said.items():
+        if one.until is not None and one.until < today.isoformat():
+            past = f"expected until {one.until}, which has passed"
+            said[key] = replace(one, state=TRIAGE[0], until=None, note=": ".join(filter(None, (past, one.note))))
+    return tuple(replace(event, triage=said.get(event.key)) for event in events)

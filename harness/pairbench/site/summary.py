@@ -65,14 +65,13 @@ def with_open(status: SeriesStatus, lasting: Moved, since: str) -> SeriesStatus:
 
 
 def worst_series(series: Iterable[SeriesFacts]) -> SeriesFacts | None:
-    """Return the series in the worst state with the largest open move; None where none has an open move, fails or is a regression."""
+    """Return the series in the worst state with the largest open move; None where none has an open move."""
 
     def rank(one: SeriesFacts) -> tuple[int, float]:
-        size = one.gate_status.lasting.size if one.gate_status.lasting else None
-        return STATES.index(one.gate_status.state), -(math.inf if size is None else abs(size - 1))
+        size = one.gate_status.lasting and one.gate_status.lasting.size
+        return STATES.index(one.gate_status.state), -abs(size - 1) if size else -math.inf
 
-    wrong = (one for one in series if one.gate_status.lasting or one.gate_status.state in STATES[:2])
-    return min(wrong, key=rank, default=None)
+    return min((one for one in series if one.gate_status.lasting), key=rank, default=None)
 
 
 def worst(states: Sequence[str]) -> str:
