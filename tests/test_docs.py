@@ -41,6 +41,7 @@ def test_verbs_come_in_the_order_of_use() -> None:
         "backfill",
         "plot",
         "accept",
+        "triage",
         "dashboard",
     ]
     contract += ["results", "calibrate", "breakdown", "diverge"]

@@ -19,8 +19,11 @@
     const roofline = node('roofline') && operator.roofline(data, node('roofline'), pick);
     let chosen = null;
 
-    // What a reader wants to see first: the variant with the largest speedup, else whatever has a history.
+    // What a reader wants to see first: the worst series with an open event, else the variant with the largest speedup, else whatever has a history.
     function first() {
+      if (data.worst !== null) {
+        return data.series[data.worst];
+      }
       const best = [...data.speedup.points]
         .filter((point) => point[3] !== null)
         .sort((one, other) => other[3] - one[3])[0];

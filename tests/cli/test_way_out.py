@@ -67,6 +67,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("compare", URL),
         ("trend", "nothing"),
         ("accept", "*fused*", "--reason", "x"),
+        ("triage", "0123456789ab", "--state", "new"),
         ("export", "csv"),
         ("dashboard", "-o", "site"),
     ],

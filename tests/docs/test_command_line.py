@@ -44,7 +44,8 @@ WHEREVER = {
     "--tf32": {*MEASURE, "breakdown", "diverge"},
     "--timeout": {*MEASURE, "breakdown", "diverge"},
     # What is verified, or where two modules part, is not stored.
-    "--store": {"doctor", *MEASURE, *READ, "dashboard", "results", "breakdown", "import", "export"} - {"verify"},
+    "--store": {"doctor", *MEASURE, *READ, "triage", "dashboard", "results", "breakdown", "import", "export"}
+    - {"verify"},
     # These two write files of other forms.
     "--format": {*commands()} - {"dashboard", "export"} - {name for name in commands() if " " in name},
 }

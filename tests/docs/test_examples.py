@@ -45,6 +45,8 @@ def beyond(words: list[str]) -> str | None:
         return "minutes, for the catalogue or its results"
     if verb == "calibrate":
         return "five runs, which take as long as all else"
+    if verb == "triage" and len(words) > 2:
+        return "an event"
     return "files of another tool" if verb == "import" else None
 
 

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from pairbench.model.comparison import Acceptance, Calibration, Floor
 from pairbench.model.record import Series
-from pairbench.store.documents import write_acceptance, write_breakdown, write_calibration
+from pairbench.model.site import Triage
+from pairbench.store.documents import write_acceptance, write_breakdown, write_calibration, write_triage
 from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import write_run
 from tests.breakdowns_made import kept
@@ -31,7 +32,7 @@ Damage = Callable[[Path], object]
 
 
 def make_store(store: Path) -> None:
-    """Write the sound store: five runs with samples, a calibration, an acceptance and a breakdown."""
+    """Write the sound store: five runs with samples, a calibration, an acceptance, the state of an event and a breakdown."""
     for number in range(RUNS):
         records = whole(make_run(number, slower={"fused": 1.2} if number == RUNS - 1 else {}))
         write_run(
@@ -43,6 +44,7 @@ def make_store(store: Path) -> None:
             samples=[one for record in records for one in _samples(record)],
         )
     write_acceptance(store, ACCEPTANCE)
+    write_triage(store, TRIAGE)
     write_calibration(store, CALIBRATION)
     write_breakdown(store, kept())
 
@@ -56,6 +58,14 @@ ACCEPTANCE = Acceptance(
     run_id=run_id_of(2),
     at="2024-01-02T03:04:05+00:00",
     reason="slower on purpose",
+)
+TRIAGE = Triage(
+    event="0123456789ab",
+    state="filed",
+    url="https://example.org/issues/1",
+    until=None,
+    note="0.01 s",
+    at="2024-01-02T03:04:05.678+00:00",
 )
 CALIBRATION = Calibration(
     calibration_id="20240101T000000-bbbb",
@@ -385,7 +395,7 @@ _DOCUMENT: dict[str, Callable[[Path], object]] = {
 }
 DOCUMENTS = {
     f"{folder}: {name}": _document(folder, change)
-    for folder in ("accepted", "calibrations", "breakdowns")
+    for folder in ("accepted", "triage", "calibrations", "breakdowns")
     for name, change in _DOCUMENT.items()
 }
 

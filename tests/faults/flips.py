@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.model.record import COLUMNS
-from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations
+from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
 from pairbench.store.reader import WholeStore, latency_samples, read_frame, read_run, read_samples, read_series, runs
 from pairbench.store.run_index import RunIndex
 from tests.builders import CASES
@@ -122,6 +122,7 @@ _READERS: dict[str, Any] = {
     "compare": _of_index,
     "a frame": _of_frame,
     "accepted": lambda store: _value(read_acceptances(store)),
+    "triage": lambda store: _value(read_triages(store)),
     "calibrations": lambda store: _value(read_calibrations(store)),
     "breakdowns": lambda store: _value(read_breakdowns(store)),
 }

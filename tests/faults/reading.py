@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "trend, as JSON": ("trend", SERIES, "--format", "json"),
     "trend, as a figure": ("trend", SERIES, "--output", "trend.svg"),
     "accept": ("accept", SERIES, "--reason", "on purpose"),
+    "triage": ("triage",),
     "dashboard": ("dashboard", "--output", "site"),
     "export for pytest-benchmark": ("export", "pytest-benchmark", "latest"),
     "export as CSV": ("export", "csv", f"last:{RUNS}"),

@@ -260,3 +260,26 @@ def test_every_page_explains_its_words(see: Opener, path: str) -> None:
     page.get_by_text("What the words mean").click()
     for word in ("undecided", "series", "tier", "tolerance left"):
         expect(page.locator("#words dt").filter(has_text=re.compile(f"^{word}$"))).to_be_visible()
+
+
+def test_an_operator_shows_what_is_wrong_and_not_its_best_variant(see: Opener) -> None:
+    """And a figure of the newest run says that it is one."""
+    page = see()
+    row = page.locator("table.operators > tbody[data-item]").filter(has_text="conv")
+    since = re.compile(r"fused \+(4\.[5-9]|5\.[0-5])\d*% since 2024-01-21 on NVIDIA H200")
+    expect(row.locator("tr.wrong")).to_have_text(since)
+    expect(row.locator(".spark title").first).to_have_text(re.compile("^Latency in the .* runs around it"))
+    expect(page.locator("table.operators tr.wrong")).to_have_count(2)
+    page = see(paths.operator_page(H200, "suites/norm.py", "conv"))
+    worst = page.locator("p.worst")
+    expect(worst).to_have_text(
+        re.compile(r"regression fused tokens=\d+ \+.*, code since 2024-01-21 \(newest run .*%\); 1 more")
+    )
+    chosen = page.locator('table[data-table="numbers"] tr[data-chosen] a')
+    expect(chosen).to_have_attribute("href", str(worst.get_by_role("link").get_attribute("href")))
+    marked = page.locator("table.heat td.moved")
+    expect(marked).to_have_count(2)
+    expect(marked.first).to_have_attribute("title", re.compile(r"; regression, \+.*% since 2024-01-21$"))
+    cells = page.locator('table[data-table="numbers"] td').filter(has=page.locator(".state-regression"))
+    expect(cells.first).to_contain_text(re.compile(r"\+\d\.\d+%, code since 2024-01-21\s*newest run [+-]\d"))
+    assert see(paths.operator_page(H200, "suites/norm.py", "silu")).locator("p.worst, td.moved").count() == 0

@@ -15,13 +15,15 @@ from pairbench.store.documents import (
     read_acceptances,
     read_breakdowns,
     read_calibrations,
+    read_triages,
     write_acceptance,
     write_breakdown,
     write_calibration,
+    write_triage,
 )
 from pairbench.store.location import StoreLocation
 from tests.breakdowns_made import kept
-from tests.faults.damaged import ACCEPTANCE, CALIBRATION, SERIES
+from tests.faults.damaged import ACCEPTANCE, CALIBRATION, SERIES, TRIAGE
 
 
 def test_an_acceptance_comes_back_and_can_be_reviewed(tmp_path: Path) -> None:
@@ -42,6 +44,18 @@ def test_the_newest_acceptance_of_a_series_holds(tmp_path: Path) -> None:
         write_acceptance(tmp_path, one)
     assert read_acceptances(tmp_path).value == {SERIES: later, other.series: other}
     assert len(list((tmp_path / "accepted").iterdir())) == 3
+
+
+def test_states_of_events_come_back_the_oldest_first(tmp_path: Path) -> None:
+    later = replace(TRIAGE, state="new", url=None, at="2024-01-02T03:04:05.679+00:00")
+    for one in (later, TRIAGE):
+        path = write_triage(tmp_path, one)
+    assert Path(path).parent == tmp_path / "triage" and Path(path).name.startswith("20240102T030405-")
+    assert read_triages(tmp_path) == ((TRIAGE, later), ())
+    assert read_triages(tmp_path / "nowhere") == ((), ())
+    Path(path).write_text(Path(path).read_text().replace('"filed"', '"banana"'))
+    (problem,) = read_triages(tmp_path).problems
+    assert "state 'banana' is unknown" in problem
 
 
 def test_a_calibration_comes_back(tmp_path: Path) -> None:

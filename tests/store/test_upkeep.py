@@ -65,7 +65,7 @@ def test_each_kind_of_file_that_is_damaged_is_named(store: Path) -> None:
         for path in sound
         if not path.name.startswith("_") and path.suffix in (".parquet", ".json")
     }
-    assert {"records", "samples", "accepted", "breakdowns", "calibrations"} == {folder for folder, _ in kinds}
+    assert {"records", "samples", "accepted", "triage", "breakdowns", "calibrations"} == {folder for folder, _ in kinds}
     assert ("records", True) in kinds
     for path in kinds.values():
         content = bytearray(sound[path])

@@ -22,7 +22,7 @@ from pairbench.cli.inspect import breakdown, diverge
 from pairbench.cli.measure import calibrate, doctor, list_, run, try_, verify
 from pairbench.cli.say import printed, put, say
 from pairbench.cli.store import store_verbs
-from pairbench.cli.stored import accept, compare, dashboard, plot, results, show, trend
+from pairbench.cli.stored import accept, compare, dashboard, plot, results, show, trend, triage
 from pairbench.errors import InterruptedRunError, PairbenchError
 from pairbench.workflow.setup import ends_on_signals
 
@@ -54,8 +54,8 @@ def _root(
 
 
 for verb in (  # in the order of use
-    *(doctor, list_, verify, try_, run, show, compare, ab, bisect, trend, backfill, plot, accept, dashboard, results),
-    *(calibrate, breakdown, diverge, import_, export, recipe),
+    *(doctor, list_, verify, try_, run, show, compare, ab, bisect, trend, backfill, plot, accept, triage, dashboard),
+    *(results, calibrate, breakdown, diverge, import_, export, recipe),
 ):
     # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")

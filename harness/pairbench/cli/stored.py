@@ -1,4 +1,4 @@
-"""The verbs that read a store: `show`, `compare`, `trend`, `plot`, `accept`, `results` and `dashboard`."""
+"""The verbs that read a store: `show`, `compare`, `trend`, `plot`, `accept`, `triage`, `results` and `dashboard`."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -272,6 +272,35 @@ def accept(
         rows.append({**row, "run": one.run_id, "file": path})
     put_rows("accepted", rows, given.output)
     remark(*stored.problems)
+
+
+@verb("ids state url until note ended store output")
+def triage(
+    given: Given,
+    ids: Annotated[list[str] | None, Argument(metavar="[ID]...", help="Events: ids, or addresses on the site.")] = None,
+    state: Annotated[str | None, Option(help="new, investigating, filed, expected or not-ours.")] = None,
+    url: Annotated[str | None, Option(metavar="URL", help="The issue, with --state filed.")] = None,
+    until: Annotated[str | None, Option(metavar="DATE", help="The last day, with --state expected.")] = None,
+    note: Annotated[str, Option(help="What others have to know of it; shown beside the state.")] = "",
+    ended: Annotated[bool, Option("--all", help="List events that are no longer open, too.")] = False,
+) -> None:
+    """Set the state of events, or list the open ones with ids and states. New ones lead on the site, others fold below them.
+
+    Stored as small files in the store's folder `triage`, like those of `accept`; the last one of an event counts.
+
+    Example: pairbench triage 3f0c2a9be417 --state filed --url https://example.org/team/operators/issues/12
+    """
+    from pairbench.site.triage import set_states, stored_events, table_rows
+
+    if not ids and (state or url or until or note):
+        raise UsageError("no ID: say which events; `pairbench triage` lists them")
+    with collector_at_rest():
+        if ids:
+            events, problems = set_states(given.config, ids, state=state, url=url, until=until, note=note)
+        else:
+            events, problems = stored_events(given.config, ended=ended)
+    put_rows("events", table_rows(events), given.output)
+    remark(*problems)
 
 
 @verb("select catalogue tiers store output target pages strict")

@@ -4,7 +4,10 @@ Latencies are in nanoseconds, ratios are baseline over variant (speedup) or afte
 ISO 8601 in UTC. None means that there is no such value.
 """
 
+import contextlib
+import datetime as dt
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +20,9 @@ STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged"
 """States of a series, and of whatever holds several, the worst first."""
 LIVES = ("still there", "accepted", "recovered", "superseded", "noted")
 """What became of an event, what asks for attention first."""
+TRIAGE = ("new", "investigating", "filed", "expected", "not-ours")
+"""The states of an event that a person sets; `new` where nobody has."""
+_ADDRESS = re.compile(r"https?://[\w.:\[\]-]+([/?#][!#-&(-;=?-\[\]-~]*)?", re.ASCII)  # on the web, without credentials
 ATTENTION = tuple(map(GateOutcome, ("failed", "regression", "undecided", "improvement", "new")))
 """Outcomes that an event can have, the worst first."""
 
@@ -96,6 +102,10 @@ class SeriesStatus:
     reason: str = ""
     confirmed: bool | None = None
     accepted: str | None = None
+    lasting: "Moved | None" = None
+    """The worst open move of the series, where that is why it is in this state, and not the newest run alone."""
+    since: str | None = None
+    """When the first run with that move began."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +154,40 @@ class Moved:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Triage:
+    """The state of an event that a person set; ValueError for a state that is unknown, or without what it needs."""
+
+    event: str
+    """The key that the event had then, which may be among its aliases now."""
+    state: str
+    url: str | None
+    """Address of the issue of a `filed` event; None for all others."""
+    until: str | None
+    """The last day on which an `expected` event is expected, like `2026-12-24`; None for all others."""
+    note: str
+    at: str
+
+    def __post_init__(self) -> None:
+        if self.state not in TRIAGE:
+            raise ValueError(f"state {self.state!r} is unknown, expected one of {', '.join(TRIAGE)}")
+        for name, value, state in (("url", self.url, "filed"), ("until", self.until, "expected")):
+            if value is None and self.state == state:
+                raise ValueError(f"state {state!r} needs {name}")
+            if value is not None and self.state != state:
+                raise ValueError(f"{name} {value!r} goes with state {state!r} alone, and the state is {self.state!r}")
+        if self.url is not None and not _ADDRESS.fullmatch(self.url):
+            raise ValueError(f"url {self.url!r} is no address, expected one like https://example.org/issues/12")
+        if self.until is not None and not _is_day(self.until):
+            raise ValueError(f"until {self.until!r} is no day, expected one like 2026-12-24")
+
+
+def _is_day(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return dt.date.fromisoformat(text).isoformat() == text
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """A change of some series of one device model between two runs."""
 
@@ -177,6 +221,8 @@ class Event:
     """The median of their changes; None for all else."""
     aliases: tuple[str, ...] = ()
     """Keys that the event may have had on other device models, or while fewer runs were known."""
+    triage: Triage | None = None
+    """What a person said of it last; None where nobody did, and of its parts on other device models."""
 
     @property
     def end(self) -> RunHead:
@@ -210,6 +256,16 @@ class Event:
     def open(self) -> bool:
         """Whether any of it is still there, and was not accepted."""
         return self.standing == LIVES[0]
+
+    @property
+    def state(self) -> str:
+        """What a person says of it, one of TRIAGE."""
+        return self.triage.state if self.triage is not None else TRIAGE[0]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is open, and nobody has said what it is."""
+        return self.open and self.state == TRIAGE[0]
 
     @property
     def worst(self) -> GateOutcome:

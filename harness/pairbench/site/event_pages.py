@@ -115,7 +115,8 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
         "regressions.html.j2",
         paths.REGRESSIONS,
         facts,
-        open=[one for one in rows if one.event.open],
+        open=[one for one in rows if one.event.is_new],
+        known=[one for one in rows if one.event.open and not one.event.is_new],
         ended=[one for one in rows if not one.event.open and not one.event.accepted],
         accepted=[one for one in rows if one.event.accepted],
         means=LIFE_MEANS,
@@ -152,7 +153,7 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
     inside = {name for end in ends for name in windows.get(end, ())}
     runs = [head for head in (event.before, event.end) if head]
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
-    words += owners
+    words += [*owners, event.key, event.state, event.triage.note if event.triage else ""]
     if event.blames:
         words += filter(None, (event.after.subject, event.after.author))
         words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
@@ -167,6 +168,7 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
         compare=compare,
         ab=ab,
         bisect=bisect,
+        triage=shlex.join(["pairbench", "triage", event.key, "--state", "investigating", *facts.options]),
         issue=_issue(event, owners, compare, bisect or ab),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
     )

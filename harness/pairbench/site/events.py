@@ -372,13 +372,13 @@ def joined(events: Iterable[Event]) -> tuple[Event, ...]:
     return _newest_first(whole)
 
 
-def lasting(events: Iterable[SeriesEvent]) -> dict[Series, Moved]:
-    """Return the worst move of each series that lasts and was not accepted."""
-    worst: dict[Series, Moved] = {}
+def lasting(events: Iterable[SeriesEvent]) -> dict[Series, SeriesEvent]:
+    """Return the worst event of each series that lasts and was not accepted."""
+    worst: dict[Series, SeriesEvent] = {}
     for event in events:
         if event.moved.life == LIVES[0] and event.kind not in TOLD_TOGETHER:
-            known = worst.get(event.moved.series, event.moved)
-            worst[event.moved.series] = min(event.moved, known, key=lambda moved: ATTENTION.index(moved.outcome))
+            known = worst.get(event.moved.series, event)
+            worst[event.moved.series] = min(event, known, key=lambda one: ATTENTION.index(one.moved.outcome))
     return worst
 
 

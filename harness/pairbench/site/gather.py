@@ -4,6 +4,7 @@ Runs are judged as `pairbench compare` does, the newest first, as far as that ta
 """
 
 import contextlib
+import datetime as dt
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +24,6 @@ from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.model.site import (
     About,
     Event,
-    Moved,
     OverviewRow,
     RunHead,
     RunVerdicts,
@@ -43,9 +43,9 @@ from pairbench.site.events import (
     with_kernels,
 )
 from pairbench.site.paths import OperatorFacts, RunFacts
-from pairbench.site.store_events import EnvironmentShifts, new_operator
+from pairbench.site.store_events import EnvironmentShifts, new_operator, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
-from pairbench.store.documents import read_breakdowns
+from pairbench.store.documents import read_breakdowns, read_triages
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
 from pairbench.suite.text import about
@@ -158,7 +158,9 @@ class SiteReading:
         breakdowns = read_breakdowns(self._store)
         self.breakdowns = breakdowns.value
         _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
-        told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems, *breakdowns.problems)
+        self._triages = read_triages(self._store)
+        several = (acceptances, calibrations, breakdowns, self._triages)
+        told = (*self._whole.problems, *problems, *(problem for reading in several for problem in reading.problems))
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
         self.facts = SiteFacts(
             store=shown_store(config),
@@ -219,6 +221,7 @@ class SiteReading:
                 elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
             )
         events = self._explained(joined([*events_of(happened, self._heads), *together, *shifts.events(self._heads)]))
+        events = with_states(events, self._triages.value, dt.datetime.now(dt.UTC).date())
         self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
 
     def runs(self) -> Iterator[RunFacts]:
@@ -260,11 +263,13 @@ class SiteReading:
         return self._newest.get(trend.series, trend.points[-1].record)
 
     def _facts_of(
-        self, trend: Trend, samples: Callable[[str], Mapping[Series, LatencySamples]], worst: Moved | None
+        self, trend: Trend, samples: Callable[[str], Mapping[Series, LatencySamples]], worst: SeriesEvent | None
     ) -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
-        gate_status = with_open(gate_status_of(record.status, record.reason, next(own, None), trend.newest), worst)
+        gate_status = gate_status_of(record.status, record.reason, next(own, None), trend.newest)
+        if worst is not None and (head := self._heads.get((worst.after, trend.series.device_name))):
+            gate_status = with_open(gate_status, worst.moved, head.started_at)
         # Raw samples of the latency that is the record's result, unless they have been pruned.
         sampled = samples(record.run_id).get(trend.series, {})
         return series_facts(record, trend.series, gate_status, samples=sampled.get(sampled_as(record, sampled)))

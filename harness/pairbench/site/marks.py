@@ -98,6 +98,7 @@ def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
     return SimpleNamespace(
         variants=variants,
         rows=tuple(rows),
+        moved=any(cell and cell.moved.lasting for row in rows for cell in row.cells),
         modes=len({row.mode for row in rows}) > 1,
         tiers=len({row.tier for row in rows}) > 1,
     )
@@ -123,6 +124,7 @@ def _cell(one: SeriesFacts) -> SimpleNamespace:
         shade=0 if state == "none" else _shade(speedup),
         state=state,
         host_bound=bound,
+        moved=one.gate_status,
         id=series_anchor(one.series),
         title=f"{title}; host-bound" if bound else title,
     )

@@ -29,11 +29,11 @@ from pairbench.report.operator_charts import (
 )
 from pairbench.report.render import shorten
 from pairbench.site import paths
-from pairbench.site.event_pages import headline
+from pairbench.site.event_pages import changes, headline
 from pairbench.site.marks import heat_map
 from pairbench.site.paths import File, OperatorFacts
 from pairbench.site.payload import beside_result, implementations, operator_payload, script, series_anchor
-from pairbench.site.summary import operator_verdict
+from pairbench.site.summary import operator_verdict, worst_series
 from pairbench.site.templates import render
 
 LIMITS = {
@@ -175,7 +175,7 @@ def operator(
     name = str(PurePosixPath(data).with_suffix(""))
     speedups = speedup_chart(operator.series)
     roofline = roofline_chart(operator.series, operator.ceilings)
-    rows = implementation_rows(operator)
+    rows, worst = implementation_rows(operator), worst_series(operator.series)
     yield render(
         environment,
         "operator.html.j2",
@@ -186,6 +186,9 @@ def operator(
         name=name,
         newest=newest(facts, operator),
         summaries=operator.rows,
+        worst=next((row for row in rows if row.facts is worst), None),
+        wrong=sum(1 for one in operator.series if one.gate_status.lasting),
+        changes=changes,
         verdict=operator_verdict(operator.rows, operator.series),
         heat=heat_map(operator.series),
         no_change=no_change(operator),

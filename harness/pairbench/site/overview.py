@@ -1,16 +1,28 @@
 """The overview and the pages of runs: the store's content, the state of every operator, each run, and two of them side by side."""
 
+import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 
 from jinja2 import Environment
 
-from pairbench.model.site import ATTENTION, STATES, OverviewRow, RunHead, RunVerdicts, SeriesFacts, SiteFacts
+from pairbench.model.site import (
+    ATTENTION,
+    LIVES,
+    STATES,
+    Event,
+    OverviewRow,
+    RunHead,
+    RunVerdicts,
+    SeriesFacts,
+    SiteFacts,
+)
 from pairbench.site import paths
-from pairbench.site.event_pages import WINDOWS, event_rows, headline
-from pairbench.site.marks import spark, strip
+from pairbench.site.event_pages import WINDOWS, changes, event_rows, headline
+from pairbench.site.events import TOLD_TOGETHER
+from pairbench.site.marks import event_spark, spark, strip
 from pairbench.site.night import newest_night
 from pairbench.site.paths import File, RunFacts
 from pairbench.site.payload import beside_result, grouped, run_payload, script, series_anchor
@@ -25,7 +37,7 @@ _MOST = 12  # number of device models that have a column at all; groups of other
 
 def overview(env: Environment, facts: SiteFacts) -> File:
     opened = sorted((event for event in facts.events if event.open), key=lambda event: ATTENTION.index(event.worst))
-    rows = facts.rows
+    rows, new = facts.rows, [event for event in opened if event.is_new]
     choices = {
         "family": sorted({family_of(row.suite) for row in rows}),
         "device": sorted({row.device_name for row in rows}),
@@ -39,7 +51,9 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         "index.html.j2",
         paths.OVERVIEW,
         facts,
-        attention=_attention(event_rows(opened, facts)),
+        attention=_attention(event_rows(new, facts)),
+        known=event_rows((event for event in opened if not event.is_new), facts),
+        wrongs=_wrongs(opened),
         closed=len(facts.events) - len(opened),
         windows=WINDOWS,
         night=newest_night(facts),
@@ -53,11 +67,27 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         strip=strip,
         is_self_test=is_self_test,
         devices=sorted({run.device_name for run in facts.runs}),
-        events=event_rows(opened[:_EVENTS], facts),
+        events=event_rows(new[:_EVENTS], facts),
         measured=any(row.statuses.get("measured") for row in facts.rows),
         ranks={state: rank for rank, state in enumerate(STATES)},
         spark=spark,
+        event_spark=event_spark,
     )
+
+
+def _wrongs(opened: Iterable[Event]) -> dict[tuple[str, str, str], SimpleNamespace]:
+    """Return the largest open move for the worse by suite, operator and state, those of new events first."""
+    found: dict[tuple[str, str, str], SimpleNamespace] = {}
+    parts = [(whole, part) for whole in opened for part in whole.everywhere if part.kind not in TOLD_TOGETHER]
+    for whole, part, moved in [(*pair, moved) for pair in parts for moved in pair[1].moved]:
+        if moved.life != LIVES[0] or moved.outcome not in ATTENTION[:3]:
+            continue
+        key = moved.series.suite, moved.series.operator, str(moved.outcome)
+        rank = not whole.is_new, -math.inf if moved.size is None else -abs(moved.size - 1)
+        if key not in found or rank < found[key].rank:
+            told = {"changes": changes(moved, part.kind), "since": part.after.started_at[:10]}
+            found[key] = SimpleNamespace(rank=rank, event=whole, moved=moved, **told)
+    return found
 
 
 def _attention(opened: Sequence[SimpleNamespace]) -> dict[str, dict[str, int]]:

@@ -24,6 +24,7 @@ from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, series_chart
 from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.summary import worst_series
 from pairbench.site.templates import commit_url
 
 _DEEPEST = 6  # number of levels that get fields of their own; what lies deeper stays JSON
@@ -228,7 +229,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     labels = case_labels(operator.series)
     cases = list(labels)
     axes = {one.series.case: one.axes for one in operator.series}
-    names = implementations(operator.series)
+    names, worst = implementations(operator.series), worst_series(operator.series)
     series = [
         {
             **_series(one, kernels),
@@ -246,6 +247,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
             {"key": shorten(case, _NAME), "label": label, "axes": _axes(axes[case])} for case, label in labels.items()
         ],
         "series": series,
+        "worst": operator.series.index(worst) if worst else None,
         "speedup": _speedup(operator),
         "roofline": _roofline(operator),
         # Last, for they are known only now.

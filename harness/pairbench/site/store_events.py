@@ -1,12 +1,13 @@
-"""Events of many series at once: a change of the environment of a device model, and a new operator.
+"""Events of many series at once, a change of the environment of a device model and a new operator, and the states that people set.
 
-Nobody is to blame for them, and after some runs they are noted and no longer open.
+Nobody is to blame for the former, and after some runs they are noted and no longer open.
 """
 
+import datetime as dt
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from statistics import median
@@ -16,7 +17,7 @@ from pairbench.analyze.history.points import lines_of
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy
 from pairbench.model.record import Series
-from pairbench.model.site import Event, Moved, RunHead
+from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
 from pairbench.site.beside import RunKey
 from pairbench.site.events import Heads, id_of
 
@@ -169,3 +170,29 @@ def new_operator(
         outcome=GateOutcome.NEW,
         life=life,
     )
+
+
+def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
+    """Return the events that each id means: its own where it is a key, else those that may have had it."""
+    found: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        for key in event.aliases:
+            found[key].append(event)
+    return {**found, **{event.key: [event] for event in events}}
+
+
+def with_states(events: Sequence[Event], stored: Iterable[Triage], today: dt.date) -> tuple[Event, ...]:
+    """Return events with what was said of each last; an event is new again the day after the last on which it was expected.
+
+    What is stored, oldest first, counts for the event that its id means now, and for none where that may be several.
+    """
+    meant, said = by_id(events), dict[str, Triage]()
+    for one in stored:
+        named = meant.get(one.event, ())
+        if len(named) == 1:
+            said[named[0].key] = one
+    for key, one in said.items():
+        if one.until is not None and one.until < today.isoformat():
+            past = f"expected until {one.until}, which has passed"
+            said[key] = replace(one, state=TRIAGE[0], until=None, note=": ".join(filter(None, (past, one.note))))
+    return tuple(replace(event, triage=said.get(event.key)) for event in events)

@@ -50,17 +50,28 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
     )
 
 
-def with_open(status: SeriesStatus, lasting: Moved | None) -> SeriesStatus:
-    """Return the status of a series with its worst move that lasts taken into account.
+def with_open(status: SeriesStatus, lasting: Moved, since: str) -> SeriesStatus:
+    """Return the status of a series with its worst move that lasts, since a moment, taken into account.
 
     A gain of earlier runs is no news; a loss stays until it is mended or accepted.
     """
-    if lasting is None or lasting.outcome is GateOutcome.IMPROVEMENT or status.state == "skipped":
+    own = _STATES[lasting.outcome]
+    skip = lasting.outcome is GateOutcome.IMPROVEMENT or status.state == "skipped"
+    if skip or worst([status.state, own]) != own:
         return status
-    state = worst([status.state, _STATES[lasting.outcome]])
-    if state == status.state:
-        return status
-    return replace(status, state=state, attribution=lasting.attribution, reason=f"still there: {lasting.reason}")
+    if own != status.state:
+        status = replace(status, state=own, attribution=lasting.attribution, reason=f"still there: {lasting.reason}")
+    return replace(status, lasting=lasting, since=since)
+
+
+def worst_series(series: Iterable[SeriesFacts]) -> SeriesFacts | None:
+    """Return the series in the worst state with the largest open move; None where none has an open move."""
+
+    def rank(one: SeriesFacts) -> tuple[int, float]:
+        size = one.gate_status.lasting and one.gate_status.lasting.size
+        return STATES.index(one.gate_status.state), -abs(size - 1) if size else -math.inf
+
+    return min((one for one in series if one.gate_status.lasting), key=rank, default=None)
 
 
 def worst(states: Sequence[str]) -> str:

@@ -119,6 +119,7 @@ MEANINGS = {
     "unchanged": "proven to be the same, or on the level that it had before",
     "skipped": "left out on purpose, with a reason",
     "accepted": "worse on purpose: somebody accepted this level with `pairbench accept`",
+    "known": "open, and somebody said what it is with `pairbench triage`: investigating, filed, expected until a day, or not ours",
     "recovered": "a later run is as good as those before the event",
     "superseded": "something else took its place, such as a new definition, or of a gain its loss",
     "series": "one implementation of one case in one mode on one device model, over runs",

@@ -4,6 +4,7 @@
     <store>/records/device=<slug>/month=YYYY-MM/<newest run_id>.compact-<hash>.parquet     many runs' records; see below
     <store>/samples/device=<slug>/month=YYYY-MM/<run_id>.parquet     raw samples; may be deleted by age
     <store>/accepted/<time>-<hash>.json                              a level that was accepted on purpose
+    <store>/triage/<time>-<hash>.json                                the state of an event that a person set
     <store>/calibrations/device=<slug>/<calibration_id>.json         the result of comparing a device with itself
 
 While a run is under way each finished batch is published as a part, `<run_id>.part-000003.parquet`, which any reader

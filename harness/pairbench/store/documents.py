@@ -1,4 +1,4 @@
-"""Small JSON files beside the runs: accepted levels, breakdowns and calibrations. Each is written once and never changed.
+"""Small JSON files beside the runs: accepted levels, states of events, breakdowns and calibrations. Each is written once and never changed.
 
 They are made to be read in a diff: sorted, indented, with a line break at the end. Merging two stores is copying files, as for runs.
 """
@@ -21,6 +21,7 @@ from pairbench.model.comparison import Acceptance, Calibration
 from pairbench.model.environment import device_slug
 from pairbench.model.plain import plain
 from pairbench.model.record import Series
+from pairbench.model.site import Triage
 from pairbench.store.location import Store, StoreLocation
 from pairbench.store.opened import BROKEN, LARGEST_DOCUMENT, problem_of, read_content
 from pairbench.store.reading import Reading, renamed_series
@@ -120,6 +121,7 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
 
 
 _ACCEPTANCES = ("accepted", "acceptance 1")
+_TRIAGES = ("triage", "triage 1")
 _BREAKDOWNS = ("breakdowns", "breakdown 1")
 _CALIBRATIONS = ("calibrations", "calibration 1")
 
@@ -127,9 +129,13 @@ _CALIBRATIONS = ("calibrations", "calibration 1")
 def write_acceptance(store: Store, acceptance: Acceptance) -> str:
     """Store a level that was accepted on purpose, as `accepted/<time>-<hash>.json`, and return the path."""
     folder, kind = _ACCEPTANCES
-    digest = hashlib.sha256(repr((acceptance.series, acceptance.run_id, acceptance.reason)).encode()).hexdigest()
-    time = re.sub(r"[-:]|\..*|\+.*", "", acceptance.at)
-    return write_document(StoreLocation.of(store), f"{folder}/{time}-{digest[:10]}.json", kind, acceptance)
+    name = _name_of(acceptance.at, acceptance.series, acceptance.run_id, acceptance.reason)
+    return write_document(StoreLocation.of(store), f"{folder}/{name}", kind, acceptance)
+
+
+def _name_of(at: str, *said: object) -> str:
+    time = re.sub(r"[-:]|\..*|\+.*", "", at)
+    return f"{time}-{hashlib.sha256(repr(said).encode()).hexdigest()[:10]}.json"
 
 
 def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
@@ -139,6 +145,18 @@ def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
     by_age = sorted(stored, key=lambda acceptance: acceptance.at)
     renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in by_age)
     return Reading({acceptance.series: acceptance for acceptance in renamed}, problems)
+
+
+def write_triage(store: Store, triage: Triage) -> str:
+    """Store the state of an event, as `triage/<time>-<hash>.json`, and return the path."""
+    folder, kind = _TRIAGES
+    return write_document(StoreLocation.of(store), f"{folder}/{_name_of(triage.at, triage)}", kind, triage)
+
+
+def read_triages(store: Store) -> Reading[tuple[Triage, ...]]:
+    """Return all states that events were given, oldest first; none where there is no such store."""
+    stored, problems = read_documents(StoreLocation.of(store), *_TRIAGES, Triage)
+    return Reading(tuple(sorted(stored, key=lambda one: one.at)), problems)
 
 
 def write_breakdown(store: Store, kept: KeptBreakdown) -> str:

@@ -28,7 +28,7 @@ from pairbench.store.files import (
     write_whole,
 )
 
-FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
+FOLDERS = ("records", "samples", "accepted", "triage", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")

@@ -20,7 +20,7 @@ from pairbench.store.compacted import (
     publish_runs,
     write_index,
 )
-from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations
+from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
 from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, doubled, problem_of
 from pairbench.store.reading import SINCE
@@ -288,6 +288,7 @@ def check(place: StoreLocation) -> Checked:
     damaged = {finding.path for finding in findings if finding.what == DAMAGED}
     for folder, problems in (
         ("accepted", read_acceptances(place).problems),
+        ("triage", read_triages(place).problems),
         ("breakdowns", read_breakdowns(place).problems),
         ("calibrations", read_calibrations(place).problems),
     ):

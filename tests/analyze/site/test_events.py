@@ -186,7 +186,7 @@ def test_another_launch_is_an_event_however_many_runs_follow(after: int) -> None
     assert (event.life, event.ended, event.open) == ("still there", None, True)
     assert [(one.metric, one.before, one.after) for one in event.moved[0].counts] == [("launches_per_call", 1, 3)]
     assert event.moved[0].change is None and event.moved[0].attribution is Attribution.CODE
-    assert {one.outcome for one in lasting(moves(runs)).values()} == {GateOutcome.REGRESSION}
+    assert {one.moved.outcome for one in lasting(moves(runs)).values()} == {GateOutcome.REGRESSION}
 
 
 def test_a_count_and_the_latency_that_goes_with_it_are_one_event() -> None:

@@ -110,7 +110,7 @@ KEYS = {
     "rows": """badge cases device_name dtype host_bound href latency launches_after launches_before least losing margin mode
         most newest_run operator spark speedup state statuses suite tier variant""",
     "events": """accepted after aliases before commits device_name direction elsewhere ended era href key kind last life
-        median moved of outcome""",
+        median moved of outcome triage""",
 }
 
 
