@@ -6,6 +6,7 @@ Runs are judged as `pairbench compare` does, the newest first, as far as that ta
 import contextlib
 import datetime as dt
 import functools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +47,7 @@ from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.store_events import EnvironmentShifts, new_operator, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.store.documents import read_breakdowns, read_triages
-from pairbench.store.location import StoreLocation
+from pairbench.store.location import Held, StoreLocation
 from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
 from pairbench.suite.text import about
 from pairbench.workflow.comparer import Comparer
@@ -134,7 +135,7 @@ class SiteReading:
     ) -> None:
         """Read the store."""
         self._config = config
-        self._store = store_of(config)
+        self._store = replace(store_of(config), tables=Held(math.inf))
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._heads: dict[tuple[str, str], RunHead] = {}
         newest: dict[Series, str] = {}
@@ -149,7 +150,7 @@ class SiteReading:
         for series in newest:
             self._devices[series.suite, series.operator].add(series.device_name)
         self._newest, problems = _newest_records(self._store, newest)
-        comparer = Comparer.open(config)
+        comparer = Comparer.open(config, store=self._store)
         judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
         self._changes = compared(judge, self._heads.values(), newest)
         beside, self.verdicts = judged(judge, self._heads.values(), measured)

@@ -6,7 +6,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -80,26 +80,34 @@ class RunFile:
 
 
 class Held:
-    """A cache of files that were read in the last minute: each costs an object store two requests, and a command reads some several times."""
+    """A cache of what was read in the last minute: each file costs an object store two requests, and a command reads some several times."""
 
-    def __init__(self) -> None:
-        self._contents: dict[str, tuple[float, pa.Buffer]] = {}
+    def __init__(self, seconds: float = _HELD_S) -> None:
+        self._contents: dict[Hashable, tuple[float, Any, int]] = {}
+        self._seconds = seconds
+        self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, path: str) -> pa.Buffer | None:
+    def get(self, key: Hashable) -> Any:
         with self._lock:
-            at, content = self._contents.get(path, (0.0, None))
-            return content if content is not None and time.monotonic() - at < _HELD_S else None
+            at, content, _ = self._contents.get(key, (0.0, None, 0))
+            if content is None or time.monotonic() - at >= self._seconds:
+                return None
+            self._contents[key] = self._contents.pop(key)  # used last, evicted last
+            return content
 
-    def put(self, path: str, content: pa.Buffer | None) -> None:
-        """Keep a content, and evict the oldest where all are too large together; without one, forget what is kept."""
+    def put(self, key: Hashable, content: Any, size: int | None = None) -> None:
+        """Keep a content, of so many bytes if it does not say so itself, and evict the oldest where all are too large together.
+
+        Without a content, forget what is kept.
+        """
         with self._lock:
-            self._contents.pop(path, None)
+            self._size -= self._contents.pop(key, (0.0, None, 0))[2]
             if content is not None:
-                self._contents[path] = (time.monotonic(), content)
-            size = sum(held.size for _, held in self._contents.values())
-            while size > _HELD_BYTES:
-                size -= self._contents.pop(next(iter(self._contents)))[1].size
+                self._contents[key] = (time.monotonic(), content, content.size if size is None else size)
+                self._size += self._contents[key][2]
+            while self._size > _HELD_BYTES:
+                self._size -= self._contents.pop(next(iter(self._contents)))[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +121,8 @@ class StoreLocation:
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
     held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
+    tables: Held | None = field(default=None, hash=False, compare=False, repr=False)
+    """Columns of files as they were first read, for a command that compares many runs and may look at the store as it was then."""
 
     @classmethod
     def of(cls, store: "Store", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":

@@ -9,7 +9,7 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -229,7 +229,8 @@ def _scan(
         table = with_derived(table, place, file, names, samples=samples)
         return renamed_table(table.select(names), place.moved)
 
-    return read_each(place, dataset, files, rows, threads=threads)
+    key = (*names, None, *((name, *values) for name, values in wanted.items()), None, samples)
+    return read_each(place, dataset, files, rows, threads=threads, key=key)
 
 
 def _schema(dataset: str, names: Iterable[str]) -> pa.Schema:
@@ -257,7 +258,7 @@ class WholeStore:
         self, store: Store, columns: Collection[str], *, last: int | None = None, samples: bool = False
     ) -> None:
         """Read some columns of all runs, or of the `last` newest; `samples` derives the columns that old files lack from all raw samples."""
-        place = StoreLocation.of(store)
+        place = replace(StoreLocation.of(store), tables=None)  # read once, so there is nothing to keep
         _check_columns("records", columns)
         self._names = [name for name in fields_of("records") if name in {*columns, *OPERATOR, *RUN}]
         files = dataset_files(place, "records")
@@ -329,7 +330,8 @@ def read_distinct(
     def distinct(file: OpenedFile) -> list[dict[str, Any]]:
         return NarrowFile(file).distinct(columns, place.moved)
 
-    return read_each(place, "records", list(files), distinct, threads=_NARROW_THREADS)
+    key = ("distinct", *columns)
+    return read_each(place, "records", list(files), distinct, threads=_NARROW_THREADS, key=key)
 
 
 def _records(

@@ -9,11 +9,11 @@ not derived: its samples were taken in another way, behind a flush.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +66,7 @@ def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
 
 _THREADS, _THREADS_REMOTE = 4, 32
 """Files of an object store are waited for side by side."""
+_ROW = 500  # about the bytes of a row of a few columns as a dict
 _LISTINGS = 10
 """Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
 
@@ -122,8 +123,12 @@ def read_each(
     read: Callable[[OpenedFile], Value],
     *,
     threads: int = _THREADS,
+    key: Hashable = None,
 ) -> Reading[dict[RunFile, Value]]:
-    """Call `read` with each file, and return the results with a sentence for each file that cannot be read."""
+    """Call `read` with each file, and return the results with a sentence for each file that cannot be read.
+
+    With a key, which says all that the result depends on beside the file, tables may come out of the location's cache.
+    """
     # A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
     # beside its sound one file has the same rows, and is left out. `threads` is for a local store.
     problems = list(files.problems) if isinstance(files, Files) else []
@@ -132,7 +137,7 @@ def read_each(
     newer: set[int] = set()
     for attempt in range(_LISTINGS + 1):
         with ThreadPoolExecutor(threads if place.is_local else _THREADS_REMOTE) as pool:
-            tried = list(pool.map(lambda file: _attempt(place, dataset, file, read, newer), pending))
+            tried = list(pool.map(lambda file: _attempt(place, dataset, file, read, newer, key), pending))
         gone = [file for file, result in zip(pending, tried, strict=True) if result is None]
         results |= {file: result for file, result in zip(pending, tried, strict=True) if result is not None}
         if not gone:
@@ -175,17 +180,30 @@ def _joined(files: Iterable[RunFile]) -> list[RunFile]:
 
 
 def _attempt(
-    place: StoreLocation, dataset: str, file: RunFile, read: Callable[[OpenedFile], Value], newer: set[int]
+    place: StoreLocation,
+    dataset: str,
+    file: RunFile,
+    read: Callable[[OpenedFile], Value],
+    newer: set[int],
+    key: Hashable,
 ) -> Value | str | None:
     """Return the result of `read`, a sentence where the file cannot be read, or None where it is gone; add unknown versions to `newer`."""
     problem = ""
+    if kept := place.tables and key and place.tables.get((dataset, file, key)):
+        return cast(Value, kept[0])
     # A part of an object store may seem damaged: another round replaces it, and its size may be that of the earlier one.
     for _ in range(4 if file.is_part and not place.is_local else 1):
         try:
             opened = open_file(place, file, dataset)
             if opened.version > SCHEMA_VERSION:
                 newer.add(opened.version)
-            return read(opened)
+            result = read(opened)
+            if place.tables and key and opened.version <= SCHEMA_VERSION:  # of a newer one each reading has to tell
+                rows: Any = result
+                place.tables.put(
+                    (dataset, file, key), (result,), rows.nbytes if isinstance(rows, pa.Table) else _ROW * len(rows)
+                )
+            return result
         except FileNotFoundError:
             return None
         except BROKEN as error:

@@ -22,6 +22,7 @@ from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Compari
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted
 from pairbench.store.documents import read_acceptances, read_calibrations
+from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
@@ -245,8 +246,16 @@ class Comparer:
     """Whether times on a CPU are judged only where a calibration found it quiet; hosted CI machines are not."""
 
     @classmethod
-    def open(cls, config: Config, *, policy: Policy = DEFAULT, quiet_only: bool = False) -> "Comparer":
-        store = store_of(config)
+    def open(
+        cls,
+        config: Config,
+        *,
+        policy: Policy = DEFAULT,
+        quiet_only: bool = False,
+        store: StoreLocation | None = None,
+    ) -> "Comparer":
+        """Open the store of a configuration, by its location where that is known already."""
+        store = store or store_of(config)
         return cls(
             index=RunIndex.of_store(store),
             repository=Repository(config.root),
