@@ -82,7 +82,7 @@ class RunFile:
 class Held:
     """A cache of what was read in the last minute: each file costs an object store two requests, and a command reads some several times."""
 
-    def __init__(self, seconds: float = _HELD_S) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
         self._contents: dict[Hashable, tuple[float, Any, int]] = {}
         self._seconds = seconds
         self._size = 0
@@ -91,7 +91,7 @@ class Held:
     def get(self, key: Hashable) -> Any:
         with self._lock:
             at, content, _ = self._contents.get(key, (0.0, None, 0))
-            if content is None or time.monotonic() - at >= self._seconds:
+            if content is None or time.monotonic() - at >= (_HELD_S if self._seconds is None else self._seconds):
                 return None
             self._contents[key] = self._contents.pop(key)  # used last, evicted last
             return content

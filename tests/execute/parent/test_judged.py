@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.judged import judged_results
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.protocol import (
@@ -250,7 +251,12 @@ def test_a_case_that_ends_while_it_is_judged_leaves_no_judge_in_the_middle() -> 
     assert judge.closed
 
 
-def test_a_baseline_that_looks_slowed_is_timed_alone_once_more() -> None:
+@pytest.mark.parametrize("foreign_cores", [0.0, 4096.0])
+def test_a_baseline_that_looks_slowed_is_timed_alone_once_more_but_not_on_a_busy_host(
+    foreign_cores: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = iter([None])  # the time is too short at first
+    monkeypatch.setattr(LoadMeter, "foreign_cores", lambda self: next(read, foreign_cores))
     asked = list[Any]()
     judge = timing_judge(asked=asked)
     slow = taken(True, (1e6, 1.0) * 9)
@@ -270,4 +276,5 @@ def test_a_baseline_that_looks_slowed_is_timed_alone_once_more() -> None:
         slow, taken(False), TOLD, TimedRound(**{**vars(ROUND), "entries": tuple(samples), "throttled": (False,) * 9})
     )
     (found,) = results(worker, judge, TIME)
-    assert len(found.alone_ns) == 18 and [type(job) for job in asked] == [TimeAlone, JudgeTimed, TimeAlone]
+    again = [] if foreign_cores else [TimeAlone]
+    assert len(found.alone_ns) == 18 * len(again) and [type(job) for job in asked] == [TimeAlone, JudgeTimed, *again]

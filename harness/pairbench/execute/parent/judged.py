@@ -6,6 +6,7 @@ A worker's own words on what is right count for nothing: it sends its outputs, a
 import contextlib
 import dataclasses
 import secrets
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from pairbench.model.outcome import ImpostorResult, Status, TimedRound, Verifica
 _SEED_BITS = 60
 _CONTROLLED = 0.1
 """Chance that the baseline is timed alone in a round after the first one too."""
+_LOAD_S = 0.15
+"""Seconds in which the load of the host can be told."""
 _SEEDS = {0, 1}
 """Places of the seeds on which an entry must have been judged to be right."""
 
@@ -159,15 +162,18 @@ class _Timing:
         ]
         if not beside or not timed.alone_ns or not is_slowed(timed.alone_ns, beside[0].call_ns):
             return timed
-        if self._is_disturbed():
+        if self._is_disturbed(within_s=_LOAD_S):
             return dataclasses.replace(timed, alone_ns=())
         answers = self._judge.request(protocol.TimeAlone(**self._fields, takes=True), self._worker.outputs)
         again = [value for answer in answers if isinstance(answer, protocol.Alone) for value in answer.call_ns]
         return dataclasses.replace(timed, alone_ns=(*timed.alone_ns, *again))
 
-    def _is_disturbed(self) -> bool:
-        """Return whether other work has kept the host busy at some time since the case began."""
-        self._disturbed |= bool(HostLoad(cores=count_cores(), before=self._meter.foreign_cores()).disturbs("cpu"))
+    def _is_disturbed(self, *, within_s: float = 0.0) -> bool:
+        """Return whether other work has kept the host busy at some time since the case began; where that time is too short to tell, wait `within_s` seconds at most."""
+        until = time.monotonic() + within_s
+        while (cores := self._meter.foreign_cores()) is None and time.monotonic() < until:
+            time.sleep(_LOAD_S / 5)
+        self._disturbed |= bool(HostLoad(cores=count_cores(), before=cores).disturbs("cpu"))
         return self._disturbed
 
     def _judge_timed(self, told: protocol.TimedCase, answers: Iterator[Any]) -> Iterator[Any]:
