@@ -16,7 +16,7 @@ CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 
 
 def timed_round(*entries: Entry, index: int = 0, blocks: int = 1, **changes: Any) -> TimedRound:
-    """Return a round of entries whose calls took 1 ns in each block."""
+    """Return a timed round of some entries, each with one call of 1 ns in each block."""
     samples: dict[str, Any] = {
         "position": (0,) * blocks,
         "at_ns": (0,) * blocks,

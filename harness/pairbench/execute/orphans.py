@@ -55,7 +55,7 @@ class _Process(NamedTuple):
 
 
 def mark() -> str:
-    """Return the mark of what this process starts: its namespace, id and start."""
+    """Return the text that marks all processes started by this one: its PID namespace, process id and start time."""
     return f"{_namespace()}:{os.getpid()}:{_began(os.getpid())}"
 
 

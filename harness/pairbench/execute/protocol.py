@@ -81,7 +81,7 @@ class CaseJob:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyCase(CaseJob):
-    """Asks for a `Verification` of each entry, then an `ImpostorResult` of each impostor; the heartbeat numbers declared impostors after the entries."""
+    """Asks for a `Verification` of each entry, then an `ImpostorResult` of each impostor. In the heartbeat, declared impostors have the indices after those of the entries."""
 
     automatic_impostors: bool
     declared_impostors: tuple[str, ...]

@@ -270,15 +270,16 @@ class Moves:
     """How far the median latencies of several series moved, current over reference: 1.02 is 2 % slower."""
 
     series: int
-    """Number of the series; `known` is the number of those with a change of the median, and without any the rest is None."""
+    """Number of series."""
     known: int
+    """Number of these whose medians were compared; the other fields are of these, and None if there are none."""
     geometric_mean: float | None
     smallest: float | None
     largest: float | None
 
 
 def moves_of(changes: Iterable[Change]) -> dict[str, Moves]:
-    """Return how far regressions, improvements, and `all` series whose median was compared moved; what has none is left out."""
+    """Return how far the medians moved of each group that has series: `regression`, `improvement`, and `all` series whose medians were compared."""
     groups: dict[str, list[float | None]] = {"regression": [], "improvement": [], "all": []}
     for change in changes:
         moved = change.p50.change.estimate if change.p50 and change.p50.change else math.nan

@@ -19,14 +19,11 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
-from pairbench.report import units
-from pairbench.report.axis_chart import AxisChart, AxisPanel
 from pairbench.report.operator_charts import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
 from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, SeriesChart, series_chart
@@ -67,13 +64,13 @@ def to_bytes(figure: Figure, suffix: str) -> bytes:
     if suffix not in _METADATA:
         raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(_METADATA)}")
     buffer = io.BytesIO()
-    with mpl.rc_context(STYLE), _any_glyph():
+    with mpl.rc_context(STYLE), any_glyph():
         figure.savefig(buffer, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
     return buffer.getvalue()
 
 
 @contextmanager
-def _any_glyph() -> Iterator[None]:
+def any_glyph() -> Iterator[None]:
     """Let glyphs pass that matplotlib's font lacks: each is a box in a PNG, and itself in an SVG."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
@@ -97,40 +94,40 @@ class ShownFigure(Figure):
         return to_bytes(self, ".png")
 
 
-def _open(width: float, height: float, title: str, size: float = 0) -> ShownFigure:
+def open_figure(width: float, height: float, title: str, size: float = 0) -> ShownFigure:
     """Return an empty figure, sizes in inches and of letters in points; to be called, like all that draws on it, within `STYLE`."""
     figure = ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     size = size or (11 if len(title) <= 85 else 8.5)
-    figure.suptitle(_wrapped(title, width, size), x=0.01, ha="left", fontsize=size, fontweight="bold")
+    figure.suptitle(wrapped(title, width, size), x=0.01, ha="left", fontsize=size, fontweight="bold")
     return figure
 
 
-def _wrapped(text: str, width: float, size: float) -> str:
+def wrapped(text: str, width: float, size: float) -> str:
     """Return text in lines that fit a width in inches: bold letters of a size in points are about two thirds as wide."""
     return textwrap.fill(text, max(int(width * 110 / size), 1))
 
 
-def _caption(axes: Axes, text: str) -> None:
+def add_caption(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=9, color="#444444")
 
 
-def _note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
+def add_note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
     """Write small text at an offset in points from a place."""
     axes.annotate(text, at, xytext=offset, textcoords="offset points", **{"fontsize": 8, **style})
 
 
-def _key(label: str, color: str, **style: Any) -> Line2D:
+def make_key(label: str, color: str, **style: Any) -> Line2D:
     return Line2D([], [], color=color, label=label, **style)
 
 
-def _log_ticks(axis: Axis, subs: Sequence[float]) -> None:
+def set_log_ticks(axis: Axis, subs: Sequence[float]) -> None:
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:.12g}")
 
 
-def _legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
+def add_legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
@@ -146,13 +143,13 @@ def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]
         return {"color": color, "marker": marker_of(name, variants), "mfc": mfc, "ms": 5}
 
     with mpl.rc_context(STYLE):
-        figure = _open(9, 5.6, chart.title)
+        figure = open_figure(9, 5.6, chart.title)
         axes = figure.subplots()
-        _caption(axes, chart.subtitle)
+        add_caption(axes, chart.subtitle)
         axes.grid(visible=True, axis="both")
         axes.set(xscale="log", yscale="log", xlim=chart.x, ylim=chart.y)
         for axis, (low, high) in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-            _log_ticks(axis, (1,) if high / low > 50 else (1, 2, 5))
+            set_log_ticks(axis, (1,) if high / low > 50 else (1, 2, 5))
         for roof in chart.roofs:
             _roof(axes, roof)
         # The implementations of one case stand one above the other, joined by a line.
@@ -168,7 +165,7 @@ def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]
         axes.set_ylabel("achieved (TFLOP/s)")
         drawn = {point.implementation for point in chart.points}
         names = [name for name in chart.implementations if name in drawn]
-        _legend(figure, [_key(shorten(name, 24), lw=0, **style(name)) for name in names], 5)
+        add_legend(figure, [make_key(shorten(name, 24), lw=0, **style(name)) for name in names], 5)
     return figure
 
 
@@ -176,7 +173,7 @@ def _roof(axes: Axes, roof: Roof) -> None:
     slope = roof.name == "copy"
     axes.plot(roof.x, roof.y, color="#333333", lw=1.4, ls="-" if slope else "--", zorder=1, gid="roof")
     if not slope:
-        _note(axes, roof.label, (roof.x[1], roof.y[1]), (-4, 3), ha="right", va="bottom", color="#333333")
+        add_note(axes, roof.label, (roof.x[1], roof.y[1]), (-4, 3), ha="right", va="bottom", color="#333333")
         return
     # Where the line begins, turned as it is on the picture, whatever the axes are.
     low, high = axes.get_ylim()
@@ -200,9 +197,9 @@ def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
     """Return the speedups of one operator's series on one device model."""
     chart = speedup_chart(series)
     with mpl.rc_context(STYLE):
-        figure = _open(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
+        figure = open_figure(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
         axes = figure.subplots()
-        _caption(axes, chart.subtitle)
+        add_caption(axes, chart.subtitle)
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
         _speedup_scale(axes, chart)
@@ -218,12 +215,14 @@ def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
         axes.tick_params(axis="x", labeltop=chart.rows > _MANY)
         drawn = {point.state for point in chart.points}
         handles = [
-            _key(words, GREY, marker=marker, mfc="white" if state == "open" else GREY, lw=0, ms=5)
+            make_key(words, GREY, marker=marker, mfc="white" if state == "open" else GREY, lw=0, ms=5)
             for state, (marker, words) in _STATES.items()
             if state in drawn
         ]
         names = chart.variants if chart.shared else ()
-        _legend(figure, handles + [_key(shorten(name, 24), color_of(name, chart.variants), lw=2) for name in names])
+        add_legend(
+            figure, handles + [make_key(shorten(name, 24), color_of(name, chart.variants), lw=2) for name in names]
+        )
     return figure
 
 
@@ -234,7 +233,7 @@ def _speedup_scale(axes: Axes, chart: SpeedupChart) -> None:
         axes.set_xscale("log")
         room = (most / least) ** 0.04
         axes.set_xlim(least / room, most * room)
-        _log_ticks(axes.xaxis, (1, 2, 5) if most / least < 200 else (1,))
+        set_log_ticks(axes.xaxis, (1, 2, 5) if most / least < 200 else (1,))
     else:
         room = max(0.06 * (most - least), 0.02)
         axes.set_xlim(max(least - room, 0.0), most + room)
@@ -246,7 +245,7 @@ def _speedup_point(axes: Axes, point: SpeedupPoint, chart: SpeedupChart) -> None
     if point.state == "none":
         if not chart.shared:  # in a row with others its note could belong to any of them
             coords = axes.get_yaxis_transform()
-            _note(axes, point.note, (0, point.row), (4, 0), xycoords=coords, va="center", color=RED)
+            add_note(axes, point.note, (0, point.row), (4, 0), xycoords=coords, va="center", color=RED)
         return
     color = color_of(point.variant, chart.variants)
     low, high = (end if end > 0 else point.speedup for end in (point.low, point.high))
@@ -264,7 +263,7 @@ def _speedup_names(axes: Axes, chart: SpeedupChart) -> None:
         axes.set_yticks([point.row for point in chart.points], [shorten(point.variant, 24) for point in chart.points])
         style = {"fontsize": 8.5, "fontweight": "bold", "color": "#222222", "bbox": _BOX, "zorder": 4, "va": "center"}
         for head, group in zip(chart.heads, chart.groups, strict=True):
-            _note(axes, group, (0, head), (4, -1), xycoords=axes.get_yaxis_transform(), **style)
+            add_note(axes, group, (0, head), (4, -1), xycoords=axes.get_yaxis_transform(), **style)
     axes.tick_params(axis="y", length=0, labelsize=8)
 
 
@@ -279,16 +278,16 @@ def trend_figure(trend: Trend) -> Figure:
     dot = 2.5 if len(values.p50) > 150 else 4.0
     runs = range(len(values.p50))
     with mpl.rc_context(STYLE):
-        figure = _open(10, 4.6 + 1.2 * (panels - 1), values.title)
+        figure = open_figure(10, 4.6 + 1.2 * (panels - 1), values.title)
         axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[3.2, 1, 1][:panels])[:, 0])
         top, bottom = axes[0], axes[-1]
-        _caption(top, values.subtitle)
+        add_caption(top, values.subtitle)
         top.plot(runs, values.p95, color=SKY, ls="none", marker="v", ms=dot * 0.7, gid="p95")
         _intervals(top, (values.p50, values.low, values.high), BLUE, dot, "p50")
         _steps(top, values.levels, NAVY)
         if values.log:
             top.set_yscale("log")
-            _log_ticks(top.yaxis, (1, 1.5, 2, 3, 5, 7))
+            set_log_ticks(top.yaxis, (1, 1.5, 2, 3, 5, 7))
             top.yaxis.set_major_formatter(ScalarFormatter())
         top.set_ylabel(f"{values.latency} ({values.unit})")
         if values.control_name:
@@ -307,7 +306,7 @@ def trend_figure(trend: Trend) -> Figure:
         bottom.set_xlim(-0.6, max(len(values.p50) - 0.4, 0.6))
         bottom.set_xlabel("run, oldest first")
         figure.align_ylabels(axes)
-        _legend(figure, _trend_keys(values))
+        add_legend(figure, _trend_keys(values))
     return figure
 
 
@@ -315,10 +314,10 @@ def _intervals(axes: Axes, line: tuple[Sequence[float], ...], color: str, dot: f
     """Draw estimates with their intervals; an end that is not known is drawn as none."""
     middle, low, high = map(np.array, line)
     style: dict[str, Any] = {"color": color, "fmt": "o", "ms": dot, "elinewidth": 0.8, "capsize": 0, "zorder": 3}
-    axes.errorbar(range(len(middle)), middle, yerr=_reach(middle, low, high), gid=gid, **style)
+    axes.errorbar(range(len(middle)), middle, yerr=reach(middle, low, high), gid=gid, **style)
 
 
-def _reach(middle: Any, low: Any, high: Any) -> Any:
+def reach(middle: Any, low: Any, high: Any) -> Any:
     return np.nan_to_num(np.maximum([middle - low, high - middle], 0.0))
 
 
@@ -359,132 +358,19 @@ def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:
     top.set_ylim(low, high * (high / low) ** part if values.log else high + (high - low) * part)
     text_style: dict[str, Any] = {"xycoords": top.get_xaxis_transform(), "va": "top", "color": "#222222", "bbox": _BOX}
     for at, label, row, left in rows:
-        _note(top, label, (at, 1), (-3 if left else 3, -3 - 11 * row), ha="right" if left else "left", **text_style)
+        add_note(top, label, (at, 1), (-3 if left else 3, -3 - 11 * row), ha="right" if left else "left", **text_style)
 
 
 def _trend_keys(values: SeriesChart) -> list[Line2D]:
-    keys = [_key("P50, 95 % interval", BLUE, marker="o", lw=0, ms=4), _key("level", NAVY, lw=1.6)]
+    keys = [make_key("P50, 95 % interval", BLUE, marker="o", lw=0, ms=4), make_key("level", NAVY, lw=1.6)]
     if not all(map(math.isnan, values.p95)):
-        keys.append(_key("P95", SKY, marker="v", lw=0, ms=3))
+        keys.append(make_key("P95", SKY, marker="v", lw=0, ms=3))
     known = {
-        "gap": _key("run without a value", RED, marker="x", lw=0, ms=5),
-        "era": _key("environment changed", GREY, ls=":", lw=1),
-        "definition": _key("new definition", "black", lw=1),
+        "gap": make_key("run without a value", RED, marker="x", lw=0, ms=5),
+        "era": make_key("environment changed", GREY, ls=":", lw=1),
+        "definition": make_key("new definition", "black", lw=1),
     }
     for kind in dict.fromkeys(mark.kind for mark in values.marks):
         cause = "only the control" if kind == "control" else kind
-        keys.append(known.get(kind) or _key(f"moved: {cause}", _MOVE[kind], ls="--", lw=1))
+        keys.append(known.get(kind) or make_key(f"moved: {cause}", _MOVE[kind], ls="--", lw=1))
     return keys
-
-
-_APART = 4.0  # pixels between two labels of an axis
-PAPER_WIDTH = 3.3  # width of a column of a paper in inches
-_PAPER = 8  # size of its letters in points
-
-
-def draw_axis(chart: AxisChart, *, paper: bool = False) -> ShownFigure:
-    """Return implementations along an axis of the cases; for a paper one column wide, all letters of one size."""
-    columns = 1 if paper else min(len(chart.panels), 3)
-    rows = math.ceil(len(chart.panels) / columns)
-    width = PAPER_WIDTH if paper else max(3.9 * columns, 5.6)
-    variants = [name for name in chart.names if name != BASELINE]
-    with mpl.rc_context({**STYLE, **({"font.size": _PAPER} if paper else {})}):
-        size, high, more = (_PAPER, 2.1, 0.7) if paper else (0, 3.0, 0.8)
-        figure = _open(width, high * rows + more, chart.title, size)
-        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-        panels = list(grid.flat)
-        for axes, panel in zip(panels, chart.panels, strict=False):
-            _axis_panel(axes, panel, chart, variants)
-            _caption(axes, _wrapped(panel.title, width / columns - 0.6, 9))
-            axes.set_xlabel(shorten(chart.x, 40))
-            axes.tick_params(labelbottom=True)
-        for axes in panels[len(chart.panels) :]:
-            axes.set_axis_off()
-        for row in grid:
-            row[0].set_ylabel(_wrapped(chart.y, high - 0.6, 9))
-        keys = [
-            _key(shorten(name, 30), color_of(name, variants), marker=marker_of(name, variants), ms=4)
-            for name in chart.names
-        ]
-        if any(panel.crossovers for panel in chart.panels) and not chart.words:
-            keys.append(_key("crossover with the baseline", GREY, ls=":", lw=0.9))
-        # A key's line takes as much room as about eight letters.
-        longest = max(len(str(key.get_label())) for key in keys) + 8
-        _legend(figure, keys, max(min(4, int(15 * width / longest)), 1))
-        if paper:
-            for text in figure.findobj(Text):
-                text.set_fontsize(_PAPER)
-        _thin(figure, panels[len(chart.panels) - 1], words=bool(chart.words))
-    return figure
-
-
-def _thin(figure: Figure, axes: Axes, *, words: bool) -> None:
-    """Turn words below an axis that run into one another; of sizes name the last, and from the first on all that have room."""
-    with _any_glyph():
-        figure.draw_without_rendering()
-        labels = axes.get_xticklabels()
-        ends = [(box.x0, box.x1 + _APART) for box in (label.get_window_extent() for label in labels)]
-    free, kept = -math.inf, []
-    for number, (left, right) in enumerate(ends):
-        last = number == len(ends) - 1
-        if last or (left > free and right < ends[-1][0]):
-            kept.append(number)
-            free = right
-    if len(kept) == len(labels):
-        return
-    if words:
-        for panel in figure.axes:
-            panel.tick_params(axis="x", labelrotation=30)
-    else:
-        texts = [label.get_text() if number in kept else "" for number, label in enumerate(labels)]
-        axes.set_xticks(axes.get_xticks(), texts)
-
-
-def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequence[str]) -> None:
-    for line in panel.lines:
-        color = color_of(line.name, variants)
-        if chart.quantity == "speedup" and line.implementation == BASELINE:
-            axes.axhline(1, color=color, lw=1.4, zorder=1)
-            continue
-        x, y, low, high = np.array([(point.x, point.y, point.low, point.high) for point in line.points]).T
-        style: dict[str, Any] = {
-            "color": color,
-            "marker": marker_of(line.name, variants),
-            "ms": 4,
-            "lw": 1.4,
-            "zorder": 3,
-        }
-        style |= {"ls": "none" if chart.words else "-", "elinewidth": 0.9, "capsize": 2, "gid": f"line-{line.name}"}
-        axes.errorbar(x, y, yerr=_reach(y, low, high), **style)
-    for crossover in panel.crossovers if not chart.words else ():
-        x, color = crossover.x, color_of(crossover.name, variants)
-        axes.axvline(x, color=color, lw=0.9, ls=":", zorder=2, gid="crossover")
-        axes.plot([x], [crossover.y], marker="o", ms=9, mfc="none", mec=color, ls="none", zorder=4)
-        _note(axes, units.significant(x, 3), (x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)
-    if chart.log_y:
-        axes.set_yscale("log")
-        heights = [point.y for shown in chart.panels for line in shown.lines for point in line.points]
-        _log_ticks(axes.yaxis, (1, 2, 5) if max(heights) < 200 * min(heights) else (1,))
-    elif chart.quantity != "speedup":
-        axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.12g}")
-    if chart.words:
-        axes.set_xticks(range(len(chart.words)), [shorten(word, 20) for word in chart.words])
-        axes.set_xlim(-0.5, len(chart.words) - 0.5)
-        return
-    places = sorted({point.x for panel in chart.panels for line in panel.lines for point in line.points})
-    if chart.log_x:
-        axes.set_xscale("log", base=2)
-    axes.set_xticks(places, _sizes(places))
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _sizes(places: Sequence[float]) -> list[str]:
-    """Return sizes in one notation: of 100,000 and more, where all from 1024 on are multiples of it, as 64Ki; else as they are."""
-    if max(places) < 1e5 or any(place % 2**10 for place in places if place >= 2**10):
-        return [f"{place:.15g}" for place in places]
-    units = ((2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"), (1, ""))
-    return [
-        next((f"{place / unit:.15g}{name}" for unit, name in units if place % unit == 0), f"{place:.15g}")
-        for place in places
-    ]

@@ -240,7 +240,7 @@ def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:
 
 
 def intensity_of(one: SeriesFacts) -> float:
-    """Return the FLOP a byte that a case demands; NaN where its cost is not declared."""
+    """Return the arithmetic intensity of a case in FLOP per byte; NaN if its cost is not declared."""
     flops, moved = (one.numbers.get(name, math.nan) for name in ("flops", "bytes_moved"))
     return flops / moved if moved > 0 else math.nan
 

@@ -103,7 +103,7 @@ def head_of(kept: KeptBreakdown) -> BreakdownHead:
 
 
 def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ...]) -> Iterator[File]:
-    """Yield the list and the pages; nothing where none were kept, for then nothing points at them."""
+    """Yield the list of breakdowns and a page of each; nothing if none are stored."""
     if not kept:
         return
     yield render(env, "breakdowns.html.j2", paths.BREAKDOWNS, facts)

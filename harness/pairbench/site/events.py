@@ -76,7 +76,7 @@ def _only_returns(life: MoveLife, lives: Sequence[MoveLife], least: float) -> bo
     return abs(sum(_of(move, first) for move in between)) < least
 
 
-_CLEAR = 6  # standard deviations of a reference's runs beyond which a change of one run came after all of them
+_CLEAR = 6  # a change of this many standard deviations of the reference's runs came after all of them
 _RECENT = 2 * MIN_RUNS  # the number of runs for which a new level says the same as a worse newest run
 _NEAR = 3
 """The number of runs within which a move of the latency is put where a count of the same series took another value."""
@@ -293,7 +293,7 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
 
 
 def _last_before(trend: Trend, change: Change, before_ns: float | None, after_ns: float | None) -> str | None:
-    """Return the newest run of the reference where the change is too large for the spread of its runs, else the oldest: any of them may lie after a small change."""
+    """Return the last run that is surely before a change: the newest run of the reference if the change is far beyond the spread of its runs, else the oldest."""
     reference = [point for point in trend.points if point.record.run_id in change.reference_runs and point.p50]
     logs = [math.log(point.p50.estimate) for point in reference if point.p50]
     if (

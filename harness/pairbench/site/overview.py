@@ -53,7 +53,7 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         facts,
         attention=_attention(event_rows(new, facts)),
         known=event_rows((event for event in opened if not event.is_new), facts),
-        wrongs=_wrongs(opened),
+        worst_moves=_worst_moves(opened),
         closed=len(facts.events) - len(opened),
         windows=WINDOWS,
         night=newest_night(facts),
@@ -75,7 +75,7 @@ def overview(env: Environment, facts: SiteFacts) -> File:
     )
 
 
-def _wrongs(opened: Iterable[Event]) -> dict[tuple[str, str, str], SimpleNamespace]:
+def _worst_moves(opened: Iterable[Event]) -> dict[tuple[str, str, str], SimpleNamespace]:
     """Return the largest open move for the worse by suite, operator and state, those of new events first."""
     found: dict[tuple[str, str, str], SimpleNamespace] = {}
     parts = [(whole, part) for whole in opened for part in whole.everywhere if part.kind not in TOLD_TOGETHER]

@@ -173,7 +173,7 @@ def new_operator(
 
 
 def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
-    """Return the events that each id means: its own where it is a key, else those that may have had it."""
+    """Return the events of each id: the event with this key, else all events that have it among their aliases."""
     found: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         for key in event.aliases:
@@ -182,9 +182,9 @@ def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
 
 
 def with_states(events: Sequence[Event], stored: Iterable[Triage], today: dt.date) -> tuple[Event, ...]:
-    """Return events with what was said of each last; an event is new again the day after the last on which it was expected.
+    """Return events with their stored states (oldest first; the last one of an event counts). An `expected` event is new again after its day.
 
-    What is stored, oldest first, counts for the event that its id means now, and for none where that may be several.
+    A state whose id is an alias of several events now is ignored.
     """
     meant, said = by_id(events), dict[str, Triage]()
     for one in stored:

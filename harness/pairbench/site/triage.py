@@ -13,7 +13,7 @@ from pairbench.site.store_events import by_id
 from pairbench.store.documents import write_triage
 
 Found = tuple[tuple[Event, ...], tuple[str, ...]]
-"""Events, and a sentence for each file of the store that could not be read."""
+"""Events of a store, and a sentence for each of its files that cannot be read."""
 
 
 def table_rows(events: Iterable[Event]) -> list[dict[str, str]]:
@@ -49,7 +49,7 @@ def set_states(
         SelectionError: an id means no event of the store, or several.
     """
     if state is None:
-        raise UsageError(f"--state is missing: say what is to be stored of {ids[0]!r}, one of {', '.join(TRIAGE)}")
+        raise UsageError(f"--state is missing, expected one of {', '.join(TRIAGE)}")
     at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
     try:
         asked = Triage(event="", state=state, url=url, until=until, note=note.strip(), at=at)

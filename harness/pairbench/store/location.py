@@ -80,7 +80,7 @@ class RunFile:
 
 
 class Held:
-    """A cache of what was read in the last minute: each file costs an object store two requests, and a command reads some several times."""
+    """A cache of file contents or tables, each kept for some `seconds` (default: a minute): a command reads some files several times, and each read costs an object store two requests."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._contents: dict[Hashable, tuple[float, Any, int]] = {}
@@ -97,10 +97,7 @@ class Held:
             return content
 
     def put(self, key: Hashable, content: Any, size: int | None = None) -> None:
-        """Keep a content, of so many bytes if it does not say so itself, and evict the oldest where all are too large together.
-
-        Without a content, forget what is kept.
-        """
+        """Keep a value of `size` bytes (default: its own `size`) and evict the least recently used ones beyond the limit; None removes the key."""
         with self._lock:
             self._size -= self._contents.pop(key, (0.0, None, 0))[2]
             if content is not None:
@@ -122,7 +119,7 @@ class StoreLocation:
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
     held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
     tables: Held | None = field(default=None, hash=False, compare=False, repr=False)
-    """Columns of files as they were first read, for a command that compares many runs and may look at the store as it was then."""
+    """Cache of columns that were read from files, for a command that compares many runs; None for commands that read each file once or need its newest state."""
 
     @classmethod
     def of(cls, store: "Store", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":

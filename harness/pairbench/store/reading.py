@@ -127,7 +127,7 @@ def read_each(
 ) -> Reading[dict[RunFile, Value]]:
     """Call `read` with each file, and return the results with a sentence for each file that cannot be read.
 
-    With a key, which says all that the result depends on beside the file, tables may come out of the location's cache.
+    With a `key`, results are cached in the location's `tables`; it must contain all that a result depends on beside the file.
     """
     # A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
     # beside its sound one file has the same rows, and is left out. `threads` is for a local store.
@@ -242,7 +242,7 @@ def columns_needed(file: OpenedFile, names: Iterable[str]) -> tuple[str, ...]:
 def with_derived(
     table: pa.Table, place: StoreLocation, file: OpenedFile, names: Iterable[str], *, samples: bool = True
 ) -> pa.Table:
-    """Return some rows of an old file, with the columns that are needed, with the derived values of others; from raw samples only if asked."""
+    """Return rows of a file of an old version with derived values in the columns that it lacks; those from raw samples only if `samples`."""
     wanted = DERIVED.intersection(names)
     if not len(table) or not columns_needed(file, wanted):
         return table

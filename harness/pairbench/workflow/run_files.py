@@ -138,7 +138,7 @@ class RunFiles:
 
 
 def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
-    """Offer a store once more what it did not take; return what it still does not take, or None."""
+    """Write the results to the store again that it refused before; return those that it still refuses, or None."""
     if spool.why is None:
         return None
     lost = spool.close()

@@ -248,7 +248,14 @@ def test_a_variant_beside_a_baseline_that_is_refused_is_skipped(heartbeat: Heart
 
 
 @pytest.mark.parametrize(
-    "constant", [lambda x: torch.zeros(4), lambda x: x.shape, lambda x: (x > 1e9, 3), lambda x: "done"]
+    "constant",
+    [
+        lambda x: torch.zeros(4),
+        lambda x: x.shape,
+        lambda x: (x > 1e9, 3),
+        lambda x: "done",
+        lambda x: (12 + x.mean() / 100).bfloat16(),  # it rounds to one value, which passes
+    ],
 )
 def test_an_output_that_is_the_same_for_all_inputs_is_a_fault_unless_it_is_meant(
     constant: Callable[..., Any], heartbeat: Heartbeat
@@ -271,12 +278,6 @@ def test_an_output_that_is_the_same_for_all_inputs_is_a_fault_unless_it_is_meant
         {"inputs": lambda make, n: {"x": torch.ones(n)}},
         # So small that there is one answer.
         {"cases": {"edge": [{"n": 1}]}, "baseline": lambda x: x.softmax(-1), "variants": {"v": torch.ones_like}},
-        # A mean that rounds to the same value for all seeds.
-        {
-            "baseline": lambda x: (12 + x.double().mean() / 100).bfloat16(),
-            "oracle": lambda x: 12 + x.mean() / 100,
-            "variants": {"v": lambda x: (12 + x.mean() / 100).bfloat16()},
-        },
         # The same for two seeds by chance.
         {"baseline": lambda x: x[0] > 0, "variants": {"v": lambda x: x[0].sign() == 1}},
     ],

@@ -160,7 +160,7 @@ def of_latency(
     *,
     relative: bool = False,
 ) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of latency, which may be `relative` to the control already, and the sentence that says why."""
+    """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
     moved = control is not None and moved_along(change, control, policy)
     beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
     era = f"environment changed: {era_words(known.era)}" if known.era else ""

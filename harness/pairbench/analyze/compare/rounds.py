@@ -58,7 +58,7 @@ class Runs:
 
 
 class LogRounds(NamedTuple):
-    """The logarithms of the latencies of a run's rounds: their number, their mean, and the sum of the squared distances to it."""
+    """Statistics of the logarithms of the rounds' latencies of a run: their number, their mean, and the sum of squared deviations from it."""
 
     rounds: int
     mean: float

@@ -173,7 +173,7 @@ class _Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class _Finding:
-    """A judgement with its cause and its weight in the outcome."""
+    """A judgement of one metric, its likely cause, and whether a second run confirmed it or its level was accepted."""
 
     judgement: Judgement
     attribution: Attribution | None = None

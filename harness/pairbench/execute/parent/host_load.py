@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
-_SHORTEST_S = 0.1
+SHORTEST_S = 0.1
 """Ticks are 10 ms; over a shorter time they say nothing."""
 
 
@@ -29,7 +29,7 @@ class LoadMeter:
     def foreign_cores(self) -> float | None:
         """Return the processors that others kept busy on average since the last call, or None where nothing is known."""
         now, last = read_usage(self._root), self._last
-        if now is None or last is None or now.at_s - last.at_s < _SHORTEST_S:
+        if now is None or last is None or now.at_s - last.at_s < SHORTEST_S:
             return None
         self._last = now
         return max(0.0, (now.busy_s - last.busy_s) - (now.own_s - last.own_s)) / (now.at_s - last.at_s)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pairbench.execute import protocol
 from pairbench.execute.parent.clock import OutsideClock
-from pairbench.execute.parent.host_load import LoadMeter, count_cores
+from pairbench.execute.parent.host_load import SHORTEST_S, LoadMeter, count_cores
 from pairbench.execute.parent.pool import WorkerProcess, Workers
 from pairbench.model.environment import HostLoad
 from pairbench.model.outcome import ImpostorResult, Status, TimedRound, Verification, is_slowed
@@ -20,8 +20,6 @@ from pairbench.model.outcome import ImpostorResult, Status, TimedRound, Verifica
 _SEED_BITS = 60
 _CONTROLLED = 0.1
 """Chance that the baseline is timed alone in a round after the first one too."""
-_LOAD_S = 0.15
-"""Seconds in which the load of the host can be told."""
 _SEEDS = {0, 1}
 """Places of the seeds on which an entry must have been judged to be right."""
 
@@ -156,23 +154,24 @@ class _Timing:
                     yield answer
 
     def _controlled(self, timed: TimedRound) -> TimedRound:
-        """Return a round; where its baseline looks slowed, time the baseline alone once more, for the machine may have become slower, or not at all on a busy host."""
+        """Return a round; if its baseline looks slowed, with latencies of the baseline alone once more, as the machine may have become slower, or with none on a busy host."""
         beside = [
             samples for samples in timed.entries if samples.entry.role == "baseline" and samples.entry.mode == "eager"
         ]
         if not beside or not timed.alone_ns or not is_slowed(timed.alone_ns, beside[0].call_ns):
             return timed
-        if self._is_disturbed(within_s=_LOAD_S):
+        if self._is_disturbed(waits=True):
             return dataclasses.replace(timed, alone_ns=())
         answers = self._judge.request(protocol.TimeAlone(**self._fields, takes=True), self._worker.outputs)
         again = [value for answer in answers if isinstance(answer, protocol.Alone) for value in answer.call_ns]
         return dataclasses.replace(timed, alone_ns=(*timed.alone_ns, *again))
 
-    def _is_disturbed(self, *, within_s: float = 0.0) -> bool:
-        """Return whether other work has kept the host busy at some time since the case began; where that time is too short to tell, wait `within_s` seconds at most."""
-        until = time.monotonic() + within_s
-        while (cores := self._meter.foreign_cores()) is None and time.monotonic() < until:
-            time.sleep(_LOAD_S / 5)
+    def _is_disturbed(self, *, waits: bool = False) -> bool:
+        """Return whether other work has kept the host busy since the case began; if that time is too short to tell, False, or the answer after a short wait."""
+        cores = self._meter.foreign_cores()
+        if cores is None and waits:
+            time.sleep(SHORTEST_S)
+            cores = self._meter.foreign_cores()
         self._disturbed |= bool(HostLoad(cores=count_cores(), before=cores).disturbs("cpu"))
         return self._disturbed
 

@@ -211,7 +211,11 @@ def _references(
 def _held_or_sparing(
     operator: Operator, case: Case, device: torch.device, *, beside: bool
 ) -> tuple[tuple[Expected, ...], str | None]:
-    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; no reference where others `beside` leave no room."""
+    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None.
+
+    Raises:
+        SuiteFaultError: memory is short, and other workers run beside this one.
+    """
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]
     short = is_short(first[0], device)

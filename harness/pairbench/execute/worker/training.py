@@ -104,7 +104,7 @@ class Training:
         return self.once or bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
 
     def ready(self, build: Callable[[], Any] | None = None) -> None:
-        """Restore the call's state, and build the graph where it is stale, with `build` in a replay."""
+        """Restore the call's state, and build the autograd graph again if it is stale; a replay gives its own function `build` to do so."""
         self.reset()
         if self.stale:
             (build or self.build)()

@@ -126,7 +126,7 @@ class Values:
         self.put(0)
 
     def change(self, spent_s: float, *, due: bool = False) -> bool:
-        """Put the next set in place, if that is `due` or the changes so far took no more than their part of the time since the last call, and return whether it was."""
+        """Put the next set of values in place if it is `due`, or if changes so far took no more than their part of the time, and return whether it did. `spent_s` is the time since the last call."""
         if len(self.sets) == 1:
             return False
         self._debt_s = max(0.0, self._debt_s - _PART * spent_s)

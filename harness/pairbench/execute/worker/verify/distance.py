@@ -144,6 +144,7 @@ def _widened(piece: torch.Tensor) -> torch.Tensor:
 
 
 Own = Callable[[], Beyond]
+"""Returns the count of the baseline's own elements that are beyond the limit to the truth."""
 
 
 def find_beyond(
@@ -157,7 +158,7 @@ def find_beyond(
 ) -> Beyond:
     """Count the elements beyond the limit to the baseline, and the strays among them: few, and within the limit to the truth, or beyond it no further and no more often than the baseline's.
 
-    `own` gives the baseline's elements that are beyond the limit to the truth. `elements` is the size of the output where the tensors hold only a part of it.
+    `own` returns the count of the baseline's elements beyond the limit to the truth, if it is known. `elements` is the size of the output if the tensors are a part of it.
     """
     if truth is None or not _strays_possible(value, truth):
         return tally(value, expected, None, allowed)

@@ -53,8 +53,8 @@ class Known:
     def __init__(self, inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
         self.resolve = functools.cache(resolve_tolerance)
         self.distance = functools.cache(distance)
+        # The baseline's elements that are beyond the limit to the oracle.
         self.own = functools.cache(lambda expected, truth, allowed: tally(expected, truth, None, allowed))
-        """The baseline's elements that are beyond their limit to the oracle's."""
         self._made = inputs
 
     @functools.cached_property
@@ -68,11 +68,6 @@ class Known:
         floats = [tensor for tensor in tensors(self.inputs) if tensor.is_floating_point() and tensor.numel()]
         return max((float(tensor.detach().abs().max()) for tensor in floats), default=0.0)
 
-    @property
-    def rounded_zero(self) -> float:
-        """The largest magnitude up to which a value of the oracle counts as 0: so much rounding leaves in float64."""
-        return _ZERO * torch.finfo(torch.float64).eps * self._terms
-
     def left_by_rounding(self, expected: torch.Tensor, truth: torch.Tensor | None, tolerance: Tolerance) -> float:
         """Return how far an output may be off that rounding alone or mostly leaves: its exact values are 0, or less than a declared `atol`. 0.0 for all others."""
         if truth is None or tolerance == EXACT or not expected.is_floating_point() or truth.shape != expected.shape:
@@ -83,7 +78,8 @@ class Known:
             return 0.0
         if tolerance.atol and tolerance.has_atol:
             return tolerance.atol if apart.max_reference <= tolerance.atol else 0.0
-        return _ROUNDINGS * spacing * self._terms if apart.max_reference <= self.rounded_zero else 0.0
+        is_zero = apart.max_reference <= _ZERO * torch.finfo(torch.float64).eps * self._terms
+        return _ROUNDINGS * spacing * self._terms if is_zero else 0.0
 
     def with_ties(self, value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
         """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names; unchanged where one is out of range, or repeats as none of the baseline's does."""
@@ -113,7 +109,7 @@ class Known:
 
 
 _ROUNDINGS, _ZERO = 16, 4096
-"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 of it that may be left in the oracle's."""
+"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
 def _axis_of(indices: torch.Tensor, pointed: torch.Tensor, along: int | None = None) -> int | None:
@@ -224,7 +220,7 @@ def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str
 def right_but_strays(
     outputs: Any, baseline: Any, oracle: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known
 ) -> bool:
-    """Return whether outputs are right by the baseline's, but for strays that are right by the oracle's, without its rule on the whole; False says nothing."""
+    """Return whether each element is within the tolerance to the baseline, or a stray that the oracle shows to be right; False says nothing. The oracle rule is left out."""
     pairs, truths = _paired(outputs, baseline), _paired(oracle, baseline)
     return (
         pairs is not None
