@@ -35,20 +35,8 @@ class _Values:
         self.sets = range(count)
 
 
-class _NoWatch:
-    """Finds nothing: the process in which variants run looks itself."""
-
-    def changed(self) -> None:
-        return None
-
-    def changed_flags(self) -> None:
-        return None
-
-
 class Elsewhere:
     """See above. Attributes are those of `timing.ready.Ready`."""
-
-    watch = _NoWatch()
 
     def __init__(self, job: TimeAlone, operator: Operator, device: torch.device, line: Any) -> None:
         self.job = job

@@ -26,7 +26,7 @@ from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.judge.plain import as_judged, read
 from pairbench.execute.worker.judge.sent import sums
 from pairbench.execute.worker.stages import begin_case, expected_of
-from pairbench.execute.worker.timing.recheck import judge_timed
+from pairbench.execute.worker.timing.recheck import is_thorough, judge_calls
 from pairbench.execute.worker.timing.timers import HostTimer
 from pairbench.execute.worker.verify.case import Expected, strays_note
 from pairbench.execute.worker.verify.judge import OutputVerdict, worst
@@ -139,7 +139,8 @@ class Judge:
             raise RuntimeError("no case is held")
         self._timed.take(job)
         with no_collection(collect=False):
-            yield from judge_timed(self._timed, job.timed.measuring_s, self._heartbeat)
+            thorough = is_thorough(self._timed)
+            yield from judge_calls(self._timed, job.timed.measuring_s, self._heartbeat, thorough=thorough)
 
     def _case(self) -> _Held:
         if self._held is None:

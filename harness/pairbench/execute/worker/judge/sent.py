@@ -11,13 +11,12 @@ from pairbench.execute import protocol
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import attributed, guarded
 from pairbench.execute.worker.input_trees import copy_inputs, parts
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import clear, export, write
 from pairbench.execute.worker.timing.new_values import call_again, call_in_pairs, compares
 from pairbench.execute.worker.timing.ready import Ready
-from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.judge import OutputVerdict
 from pairbench.model.tolerance import Tolerance
 
@@ -70,15 +69,14 @@ def outside_references(
 def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: protocol.ParentLine) -> float:
     """Answer the judge's questions about a timed case, and return the seconds that this took, with those spent on values before."""
     began = trusted.perf_counter()
-    if why := ready.watch.changed() or replaced() or left_running():
+    if why := ready.watch.changed_input():  # the rest was looked at when the last round ended
         raise UnnamedError(why)
     asked = _Asked(ready, _file(line))
     request = line.ask(_told(ready, measuring_s))
     while request.kind != "end":
-        answer = guarded(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
+        guard = guarded if request.kind in ("again", "pairs") else attributed  # the others call nothing
+        answer = guard(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
         request = line.ask(protocol.Answer(ended=answer) if isinstance(answer, protocol.Ended) else answer)
-    if why := ready.watch.changed_flags() or replaced() or left_running():
-        raise UnnamedError(why, "while they were judged, ")
     clear(_file(line))
     return ready.values.spent_s + trusted.perf_counter() - began
 

@@ -169,38 +169,46 @@ _MORE = 0.005
 """Part of the time of timing in which more than one of the kept outputs of an entry is judged."""
 
 
-def judge_timed(ready: Case, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
-    """Judge outputs of timed calls, then the very calls that were timed on new values; return the seconds that this and earlier changes of values took.
+def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
+    """Judge timed calls and replays in the process that timed them; return the seconds that this and earlier changes of values took.
 
-    Expected outputs are computed now: while calls were timed, they were not in the process to be found. A judge outside computes them all itself. An UnnamedError says
-    that something shared was replaced meanwhile, so that no time can be believed.
+    An UnnamedError says that something shared was replaced while calls were timed, so that no time can be believed.
     """
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise UnnamedError(why)
-    later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
-    chance = secrets.SystemRandom().random
-    thorough = not ready.job.round or ready.job.thorough or chance() < later
     ended = set[Entry]()
-    if thorough or not ready.job.sparing or chance() < _SPARING_KEPT:
-        ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
-    entries = [
-        timed
-        for timed in ready.timed
-        if timed.entry not in ended and (thorough or _began_on_new_values(timed) or _may_remember(ready, timed))
-    ]
-    if entries:
-        for end in _recheck(ready, heartbeat, entries):
-            ended.update([end.entry] if end.entry else [])
-            yield end
-        if why := ready.watch.changed_flags() or replaced() or left_running():
-            raise UnnamedError(why, "while they were judged, ")
-    if isinstance(ready, Elsewhere):  # a GPU's replays are judged where they are
-        return trusted.perf_counter() - began
+    thorough = is_thorough(ready)
+    for end in judge_calls(ready, measuring_s, heartbeat, thorough=thorough):
+        ended.update([end.entry] if end.entry else [])
+        yield end
     replayed = [timed for timed in ready.timed if timed.entry in ready.replays and timed.entry not in ended]
     if replayed and (inputs := _values_for_replays(ready, thorough=thorough)):
         yield from _judge_replays(ready, heartbeat, replayed, inputs)
     return ready.values.spent_s + trusted.perf_counter() - began
+
+
+def is_thorough(case: Case) -> bool:
+    """Draw whether calls are made on new values in this round."""
+    later = _SPARING if case.job.sparing else _LATER_LONG if any(map(is_long, case.timed)) else _LATER
+    return not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
+
+
+def judge_calls(case: Case, measuring_s: float, heartbeat: Heartbeat, *, thorough: bool) -> Iterator[Ended]:
+    """Yield the ends of entries whose timed calls are wrong: by outputs kept of these, then by the very calls on new values.
+
+    Expected outputs are computed now: while calls were timed, they were not in the process to be found. A judge outside computes them all itself.
+    """
+    ended = set[Entry]()
+    if thorough or not case.job.sparing or secrets.SystemRandom().random() < _SPARING_KEPT:
+        ended = yield from _judge_kept(case, _MORE * measuring_s / len(case.timed), heartbeat, thorough=thorough)
+    entries = [
+        timed
+        for timed in case.timed
+        if timed.entry not in ended and (thorough or _began_on_new_values(timed) or _may_remember(case, timed))
+    ]
+    if entries:
+        yield from _recheck(case, heartbeat, entries)
 
 
 def _judge_kept(
@@ -277,7 +285,7 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
             again = list[tuple[Timed, Again]]()
             for timed in some:
                 step = functools.partial(call_again_on, ready, timed, new, known)
-                made = guarded(ready.job, timed.index, heartbeat, step)
+                made = _calling(ready)(ready.job, timed.index, heartbeat, step)
                 if isinstance(made, Ended):
                     yield made
                 else:
@@ -311,13 +319,17 @@ def _judge_again(
         # Entries may share what they remember: the first computes it, and the others find it, also in the first call on new values.
         suspicious = remembered or has_become_quick(timed) or is_suspicious(timed, made, ready.device.type)
         if verdict is None and known is not None and suspicious:
-            verdict = guarded(
-                ready.job, timed.index, heartbeat, functools.partial(remembers, ready, timed, made, known)
-            )
+            step = functools.partial(remembers, ready, timed, made, known)
+            verdict = _calling(ready)(ready.job, timed.index, heartbeat, step)
             remembered |= isinstance(verdict, str)
         if verdict is not None:
             yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
     return remembered
+
+
+def _calling(case: Case) -> Callable[..., Any]:
+    """Return the guard of a step that calls a variant: elsewhere the process in which the variant runs looks what it left behind."""
+    return attributed if isinstance(case, Elsewhere) else guarded
 
 
 def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
