@@ -255,15 +255,13 @@ def test_a_variant_beside_a_baseline_that_is_refused_is_skipped(heartbeat: Heart
         lambda x: (x > 1e9, 3),
         lambda x: "done",
         lambda x: (12 + x.mean() / 100).bfloat16(),  # it rounds to one value, which passes
-        lambda x: (12 + x.mean() / 10).bfloat16(),  # it varies by less than its tolerance
-        lambda x: (12 + x[:2] / 10).bfloat16(),
     ],
 )
 def test_an_output_that_is_the_same_for_all_inputs_is_a_fault_unless_it_is_meant(
     constant: Callable[..., Any], heartbeat: Heartbeat
 ) -> None:
     base, other = verified_of(scale(baseline=constant, variants={"v": constant}), heartbeat)
-    assert base[0] is Status.FAILED and "so anything passes that always returns it" in base[1]
+    assert base[0] is Status.FAILED and "the output is the same for all inputs, so anything passes" in base[1]
     assert other[0] is Status.SKIPPED
     meant = scale(baseline=constant, variants={"v": constant}, accepts_constant=True)
     assert [status for status, _ in verified_of(meant, heartbeat)] == [Status.VERIFIED] * 2

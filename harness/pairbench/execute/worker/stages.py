@@ -26,7 +26,7 @@ from pairbench.execute.worker.profile import launches, memory
 from pairbench.execute.worker.profile.memory import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.trusted import left_running
-from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
+from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import (
     Expected,
     Reference,
@@ -120,6 +120,9 @@ def expected_of(
         return ()
     tried = job.automatic_impostors and references[0].outputs is not None
     results = audit_automatic(operator, references[0]) if tried else []
+    if tried:
+        more = (build_inputs(operator, job.case, device, seed) for seed in _MORE_SEEDS)
+        results += audit_other_inputs(operator, job.case, references, more)
     yield from results
     if let_through := [result.impostor for result in results if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"

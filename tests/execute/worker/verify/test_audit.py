@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pairbench.execute.worker.verify import audit
-from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
+from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import ExpectedOutputs, make_expected
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.operator import Operator, Variant
@@ -101,6 +101,35 @@ def test_nan_outputs_are_spoilt_too() -> None:
 def references(operator: Operator) -> tuple[ExpectedOutputs, ExpectedOutputs]:
     first, second = ({"x": torch.full((4,), value) + torch.arange(4.0)} for value in (1.0, 5.0))
     return make_expected(operator, first), make_expected(operator, second)
+
+
+MEAN = Tolerance(rtol=0.016, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "changes", "passes"),
+    [
+        (lambda x: x * 2, {}, False),
+        (lambda x: 12 + x.mean() / 100, {}, False),
+        (lambda x: 12 + x.mean() / 100, {"tolerance": MEAN}, True),
+        (lambda x: (x, 12 + x.mean() / 100), {"tolerance": MEAN}, False),
+        (lambda x: 12 + x.mean() / 100, {"tolerance": MEAN, "accepts_constant": True}, None),
+        (lambda x: 1 - x.softmax(-1).sum(-1), {}, None),  # rounding alone is left of it
+        (lambda x: x.argmax(-1), {}, None),  # equal
+        (
+            lambda x: 12 + (x[0] - 1) / 100 + (x[0] - 7).relu(),
+            {"tolerance": MEAN},
+            False,
+        ),  # alike for two of the inputs
+    ],
+)
+def test_the_output_for_other_inputs_is_an_impostor(
+    baseline: Any, changes: dict[str, Any], passes: bool | None
+) -> None:
+    operator = declare(baseline, **changes)
+    more = [{"x": torch.full((4,), value) + torch.arange(4.0)} for value in (6.0, 9.0)]
+    found = list(audit_other_inputs(operator, operator.cases[0], references(operator), more))
+    assert [not one.rejected for one in found] == ([] if passes is None else [passes])
 
 
 def declared(impostor: Any, **changes: Any) -> ImpostorResult:

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -12,10 +13,10 @@ from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.input_trees import copy_inputs, refill
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_tree, leaves, same_bits
-from pairbench.execute.worker.verify.case import Expected, Reference
+from pairbench.execute.worker.verify.case import Expected, Reference, is_small
 from pairbench.execute.worker.verify.draws import by_output
-from pairbench.execute.worker.verify.judge import dtype_name, in_order_of, judge
-from pairbench.model.case import OUTPUT_GRADIENTS, gradient_of
+from pairbench.execute.worker.verify.judge import dtype_name, in_order_of, judge, same_outputs
+from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
@@ -48,6 +49,31 @@ def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorRes
         verdict = judge(wrong, {place: right[place] for place in wrong}, None, by, reference.known)
         results.append(_result(f"{name}{_where(list(groups), path)}", False, verdict.mismatch))
     return results
+
+
+def audit_other_inputs(
+    operator: Operator, case: Case, references: tuple[Expected, ...], more: Iterable[dict[str, Any]]
+) -> Iterator[ImpostorResult]:
+    """Judge the baseline's outputs for other inputs by the first reference, as of a variant that always returns the same; small ones, which may be alike by chance, for `more` inputs too."""
+    first, second = references
+    meant = operator.draws or operator.accepts_constant or case.tier == "edge"
+    if (
+        meant
+        or second.outputs is None
+        or any(same_outputs(getattr(first, name), getattr(second, name)) for name in ("inputs", "outputs"))
+    ):
+        return
+    by, outputs = operator.tolerance_for, list(leaves(first.outputs))
+    truths = [None] * len(outputs) if first.oracle is None else [leaf for _, leaf in in_order_of(outputs, first.oracle)]
+    if all(
+        isinstance(leaf, torch.Tensor) and first.known.left_by_rounding(leaf, truth, by(dtype_name(leaf), path))
+        for (path, leaf), truth in zip(outputs, truths, strict=True)
+    ):
+        return  # what rounding leaves is right for any inputs
+    made = (make_call(operator, operator.baseline, "eager", inputs).observe() for inputs in more)
+    others = itertools.chain([second.outputs], made if is_small(first.outputs) else ())
+    verdicts = (judge(wrong, first.outputs, None, by, first.known).mismatch for wrong in others)
+    yield _result("the output for other inputs", False, next(filter(None, verdicts), None))
 
 
 def _where(paths: list[str], path: str) -> str:
