@@ -8,7 +8,7 @@ import pytest
 from pairbench.model.environment import Device, Environment, HostLoad
 from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow import machine
-from pairbench.workflow.machine import probe_device
+from pairbench.workflow.devices import probe_device
 
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
 FOUND = {"copy_gbps": 3000.0}

@@ -9,7 +9,7 @@ import pytest
 from pairbench.analyze.compare.rounds import latency_of_run, latency_of_runs
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config, load_config
-from pairbench.features.ab.measure import compare_interleaved
+from pairbench.features.ab import compare_interleaved
 from pairbench.features.levels import accept_level
 from pairbench.model.comparison import Change, Comparison, Floor, Judgement, Side
 from pairbench.model.latency import CALL
@@ -19,7 +19,7 @@ from pairbench.report.render import Terminal
 from pairbench.store.documents import write_calibration
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.comparer import Comparer
-from pairbench.workflow.noise import newest_calibrations, past_floors, widest
+from pairbench.workflow.lookup import newest_calibrations, past_floors, widest
 from tests.builders import CASES, make_calibration, make_run, write_runs
 
 NOW = make_run(20)

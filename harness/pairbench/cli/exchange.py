@@ -45,14 +45,14 @@ def export(
 
     Example: pairbench export pytest-benchmark latest --output run.json && pytest-benchmark compare run.json
     """
-    from pairbench.features.exchange.export import benchmarks_of, csv_of, pick_runs
+    from pairbench.features.exchange.pytest_benchmark import benchmarks_of, csv_of, pick_runs
 
     if form is None:
         example = "`pairbench export csv latest --output run.csv`"
         raise UsageError(f"export takes a form: {' or '.join(Form)}, as in {example}")
-    runs = pick_runs(given.config, run)
-    remark(*runs.problems)
-    text, not_measured = (csv_of(runs.records), ()) if form is Form.CSV else benchmarks_of(runs)
+    picked, records, problems = pick_runs(given.config, run)
+    remark(*problems)
+    text, not_measured = (csv_of(records), ()) if form is Form.CSV else benchmarks_of(picked, records)
     if not_measured:
         remark(
             f"{len(not_measured)} without a latency, which pytest-benchmark has no place for: {', '.join(not_measured)}"
@@ -118,12 +118,10 @@ def import_(
 
     Example: pairbench import pytest-benchmark .benchmarks/*/*.json --implementation backend:torch
     """
-    from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
+    from pairbench.features.exchange.importing import NOT_IMPORTED, import_runs
 
-    wanted = WantedImport(
-        tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
-    )
-    rows: list[dict[str, Any]] = import_runs(given.config.store, wanted)
+    options = {"implementation": implementation, "when": when, "device_name": device_name}
+    rows: list[dict[str, Any]] = import_runs(given.config.store, tool, paths, **options)
     left_out, reasons = Counter[str](), defaultdict[str, list[str]](list)
     shown: list[dict[str, Any]] = []
     for row in rows:

@@ -72,17 +72,10 @@ def worker(
 
     Example: pairbench fleet worker tls://head:8786 --certificates certificates
     """
-    from pairbench.features.fleet.worker import WorkerChoice, run_worker
+    from pairbench.features.fleet.worker import run_worker
 
-    choice = WorkerChoice(
-        address=address,
-        certificates=certificates,
-        insecure=insecure,
-        devices=devices,
-        python=python or sys.executable,
-        ignores_load=ignore_load,
-    )
-    run_worker(given.config, choice, remark)
+    options = {"insecure": insecure, "ignores_load": ignore_load}
+    run_worker(given.config, address, devices, certificates, remark, python=python or sys.executable, **options)
 
 
 @fleet_verbs.command()
@@ -121,13 +114,12 @@ def run(
 
     Example: pairbench fleet run suites/linear --commit main --scheduler tls://head:8786 --certificates certificates --store s3://bucket/results
     """
-    from pairbench.features.fleet.command import Wanted, render_fleet, run_fleet, units_of
+    from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
 
-    commits, models = tuple(commit or ()), tuple(devices or ())
-    wanted = Wanted(commits=commits, devices=models, tier=given.tier, mode=given.mode, rounds=given.rounds)
+    options = {"tier": given.tier, "mode": given.mode, "rounds": given.rounds}
     done = run_fleet(
         given.config,
-        lambda: units_of(given.config, select or [], wanted),
+        lambda: units_of(given.config, select or [], commit or (), devices or (), **options),
         address=scheduler,
         certificates=certificates,
         insecure=insecure,

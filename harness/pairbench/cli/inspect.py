@@ -82,7 +82,7 @@ def diverge(
     """
     from pairbench.features.diverge import find_divergence, render_divergence
     from pairbench.model.divergence import NoDivergence
-    from pairbench.workflow.one_case import Wanted
+    from pairbench.workflow.devices import Wanted
 
     wanted = Wanted(operator=given.operator, case=given.case, device=given.device)
     whole = find_divergence(given.config, wanted, variant)

@@ -38,7 +38,7 @@ def doctor(given: Given) -> None:
 
     Example: pairbench doctor --device all
     """
-    from pairbench.workflow.machine import examine
+    from pairbench.workflow.devices import examine
 
     put_rows("doctor", examine(given.config, given.device), given.output)
 

@@ -105,8 +105,7 @@ _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", 
 class Given:
     """The values of a command's shared options."""
 
-    config: Config
-    """The settings: those of the command line, else those of `[tool.pairbench]`."""
+    config: Config  # the settings: those of the command line, else those of `[tool.pairbench]`
     select: list[str] = field(default_factory=list)
     operator: str = ""
     case: str | None = None
@@ -116,11 +115,9 @@ class Given:
     mode: tuple[str, ...] = ()
     rounds: int | None = None
     min_effect: float | None = None
-    store: str | None = None
-    """The store as the command line names it; None where it names none."""
+    store: str | None = None  # the store as the command line names it; None where it names none
     output: str = "table"
-    wanted: Wanted = ANY
-    """The stored series to take; any by default."""
+    wanted: Wanted = ANY  # the stored series to take; any by default
 
 
 def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], Callable[..., None]]:

@@ -12,7 +12,7 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, reached_paths
+from pairbench.features.ab import Arguments, LoadedSide, load_side, reached_paths
 from pairbench.model.commits import Filled, HistoryCommit, Skipped
 from pairbench.model.comparison import GateOutcome
 from pairbench.model.plain import plain

@@ -26,8 +26,7 @@ from pairbench.store.documents import write_acceptance, write_calibration
 from pairbench.store.location import StoreLocation
 from pairbench.store.spool import Spool
 from pairbench.workflow.lookup import matching
-from pairbench.workflow.record import record_run
-from pairbench.workflow.run_files import Kept, settle
+from pairbench.workflow.record import Kept, record_run, settle
 from pairbench.workflow.selectors import RunSelector
 from pairbench.workflow.setup import Request, stamp, store_of
 

@@ -302,8 +302,7 @@ def ab(
         >>> print(pairbench.ab("main", select="my_ops.py"))
     """
     refuse_in_worker("ab")
-    from pairbench.features.ab.arguments import read_arguments
-    from pairbench.features.ab.measure import compare_commits, keep, open_store
+    from pairbench.features.ab import compare_commits, keep, open_store, read_arguments
 
     config = configure(rounds=rounds, store=None if store is None else str(store), **settings)
     rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]

@@ -26,13 +26,12 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
-from pairbench.workflow.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
+from pairbench.workflow.lookup import accepted_levels, newest_calibrations, past_floors, quiet, widest
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
 from pairbench.workflow.selectors import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.setup import store_of
 
-LOOK_BACK = 50
-"""The most runs to search until each series has its reference; runs may hold different cases."""
+LOOK_BACK = 50  # The most runs to search until each series has its reference; runs may hold different cases
 
 RECORDS = 10_000
 """The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one."""
@@ -52,8 +51,7 @@ class ReferenceRuns:
     heads: tuple[IndexedRun, ...]
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
-    note: str | None = None
-    """Why there is no reference."""
+    note: str | None = None  # why there is no reference
 
 
 @dataclass(kw_only=True)
@@ -236,8 +234,7 @@ class ComparedRuns:
 class Comparer:
     """An opened store, in which any two sides can be compared."""
 
-    index: RunIndex
-    """The runs as of the opening; later runs need another comparer."""
+    index: RunIndex  # the runs as of the opening; later runs need another comparer
     repository: Repository
     acceptances: Reading[dict[Series, Acceptance]]
     calibrations: Reading[tuple[Calibration, ...]]

@@ -18,8 +18,7 @@ _NAMED = 5
 class Confirmed:
     """The result of comparing a run with earlier ones."""
 
-    judged: ComparedRuns
-    """The comparison after the suspects were measured again, by the run `again`."""
+    judged: ComparedRuns  # the comparison after the suspects were measured again, by the run `again`
     again: DoneRun | None = None
 
     @property

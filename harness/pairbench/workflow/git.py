@@ -184,16 +184,13 @@ _PREFIX = "pairbench-ab-"
 class Checkout:
     """The files of one commit."""
 
-    name: str
-    """The name of its folder; of a comparison, that of the side."""
-    asked: str
-    """The user's word for it, or `the working tree`."""
+    name: str  # the name of its folder; of a comparison, that of the side
+    asked: str  # the user's word for it, or `the working tree`
     commit: Commit
     root: Path
     stand_in: StandIn | None
     """Makes workers load this copy in place of the repository's checkout; None where the checkout itself is measured."""
-    submodules: tuple[str, ...] = ()
-    """The submodules' folders, which are empty in a worktree."""
+    submodules: tuple[str, ...] = ()  # the submodules' folders, which are empty in a worktree
 
 
 def repository_of(path: Path, why: str = "commits of it are measured") -> Path:

@@ -188,8 +188,7 @@ class LiveRun:
 
     run_id: str
     store: str
-    began: float
-    """Seconds since the epoch."""
+    began: float  # seconds since the epoch
     devices: tuple[DeviceNow, ...]
 
     @property

@@ -16,8 +16,7 @@ from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record, Series
 from pairbench.plan import Selection, names_implementation
 
-_NAMED = 40
-"""The most names of a line; JSON has all."""
+_NAMED = 40  # The most names of a line; JSON has all
 
 OperatorKey = tuple[str, str]
 
@@ -28,12 +27,9 @@ class Narrowed:
 
     ref: str
     sha: str
-    changed: dict[OperatorKey, str]
-    """The difference of each changed operator."""
-    whole: frozenset[OperatorKey]
-    """Operators with all of their cases."""
-    control: dict[OperatorKey, str]
-    """The measured case of each untouched operator."""
+    changed: dict[OperatorKey, str]  # the difference of each changed operator
+    whole: frozenset[OperatorKey]  # operators with all of their cases
+    control: dict[OperatorKey, str]  # the measured case of each untouched operator
     left_out: tuple[OperatorKey, ...]
     gone: tuple[tuple[str, str | None], ...] = ()
     """Suite and name of operators that are gone; no name for a whole suite."""
@@ -88,22 +84,18 @@ def _listed(names: Sequence[str]) -> str:
 
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 
-_KEY = "asked"
-"""The key in the stored environment; files of every release have it."""
+_KEY = "asked"  # The key in the stored environment; files of every release have it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requested:
     """The selection of one run on one device. It is stored in the observed part of its environment, which has no hash."""
 
-    select: tuple[tuple[str | None, str | None], ...]
-    """Suite and pattern of each selection; empty for everything."""
-    suites: frozenset[str]
-    """The suite files that were loaded, or should have been."""
+    select: tuple[tuple[str | None, str | None], ...]  # suite and pattern of each selection; empty for everything
+    suites: frozenset[str]  # the suite files that were loaded, or should have been
     tiers: frozenset[str]
     modes: frozenset[str]
-    implementations: frozenset[str] = frozenset()
-    """Names or globs, empty for all; baselines are taken anyway."""
+    implementations: frozenset[str] = frozenset()  # names or globs, empty for all; baselines are taken anyway
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether a series would have been measured if it still existed."""
@@ -148,8 +140,7 @@ class Scope:
     requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
     """Device, suite, mode and tier of everything in runs without a stored request."""
-    broken: frozenset[tuple[str, str]] = frozenset()
-    """Device and suite of suites that could not be loaded."""
+    broken: frozenset[tuple[str, str]] = frozenset()  # device and suite of suites that could not be loaded
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether one of the runs would hold the series if it still existed."""

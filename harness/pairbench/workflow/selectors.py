@@ -16,15 +16,13 @@ from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
 
 AUTO = "auto"
-WINDOW = 5
-"""The number of runs in a reference: more average out more noise, and reach further back."""
+WINDOW = 5  # The number of runs in a reference: more average out more noise, and reach further back
 WORDS = (
     "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
     "2026-11-01..2026-11-07, a parquet file, or another store"
 )
 
-_AHEAD = dt.timedelta(hours=1)
-"""The largest lead of a clock before a run counts as one from the future."""
+_AHEAD = dt.timedelta(hours=1)  # The largest lead of a clock before a run counts as one from the future
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
@@ -35,8 +33,7 @@ class Picked:
 
     asked: str
     index: RunIndex
-    heads: tuple[IndexedRun, ...]
-    """The runs, newest first, with those that confirm them."""
+    heads: tuple[IndexedRun, ...]  # the runs, newest first, with those that confirm them
 
     @property
     def side(self) -> Side:

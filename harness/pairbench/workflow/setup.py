@@ -197,8 +197,7 @@ class Chosen:
 
     survey: "Survey"
     selections: tuple[Selection, ...]
-    implementations: tuple[str, ...] = ()
-    """Names or globs, empty for all; the baseline is taken anyway."""
+    implementations: tuple[str, ...] = ()  # names or globs, empty for all; the baseline is taken anyway
     narrowed: Narrowed | None = None
 
     def operators(self) -> tuple["OperatorDescription", ...]:
@@ -268,8 +267,7 @@ class SelectedSuites:
     """The suites of SELECT arguments, before any is loaded."""
 
     suites: tuple[tuple[str, Path], ...]
-    selections: tuple[Selection, ...]
-    """The arguments with the suites' own names; empty for everything."""
+    selections: tuple[Selection, ...]  # the arguments with the suites' own names; empty for everything
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -16,6 +16,7 @@ import pytest
 
 from pairbench.errors import StoreError, UsageError
 from pairbench.features.exchange.asv import read_asv_file
+from pairbench.features.exchange.foreign import Axes, ForeignRun, ImportFailedError, Result, Timing, told_apart
 from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, order_interval, rows_of, split
 from pairbench.features.exchange.pytest_benchmark import (
     KEY,
@@ -25,7 +26,6 @@ from pairbench.features.exchange.pytest_benchmark import (
     read_benchmark_json,
     run_info_of,
 )
-from pairbench.features.exchange.values import Axes, ForeignRun, ImportFailedError, Result, Timing, told_apart
 from pairbench.store.reader import read_run, read_samples
 from tests.builders import ended, make_run
 from tests.faults.kill_at import killed_at, lines_of

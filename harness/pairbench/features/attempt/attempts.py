@@ -40,9 +40,8 @@ from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptCeilings, KeptValues, user_folder
 from pairbench.suite.load import refuse_syntax_errors
 from pairbench.suite.reached import forget, reached_files, sources_beside
-from pairbench.workflow.devices import plan_for
+from pairbench.workflow.devices import one_device, plan_for
 from pairbench.workflow.git import git
-from pairbench.workflow.one_case import one_device
 from pairbench.workflow.record import context_for
 from pairbench.workflow.setup import Chosen, SelectedSuites, ask, store_of
 
@@ -171,8 +170,7 @@ def _types() -> dict[str, tuple[type, ...]]:
     return {name: (*several, int) if float in several else several for name, several in kinds.items()}
 
 
-_STEPS = (4, 28, 168)
-"""Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
+_STEPS = (4, 28, 168)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
 
 
 class NewestRuns:

@@ -13,7 +13,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
-from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side, reached_paths
+from pairbench.features.ab import Arguments, LoadedSide, load_side, plan_side, reached_paths
 from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plan import BASELINE, Entry, Plan
@@ -100,7 +100,7 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
     return Wanted(suite=planned.operator.suite, case=key, entry=entry, device=device), path
 
 
-@dataclass(kw_only=True)
+@dataclass
 class LoadedCommits:
     config: Config
     context: WorkerContext
@@ -139,13 +139,13 @@ class LoadedCommits:
     def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
         """Return log(latency of a commit / latency of the good end) of one more round of both in turns."""
         commit, wanted = self.commit(sha), self.wanted
-        first = commit.interleaving is None
-        if commit.interleaving is None:
+        if first := commit.interleaving is None:
             scratch = self.worktrees.folder / f"outputs-{sha[:16]}"
             scratch.mkdir()
             contexts, plans = (good.loaded.context, commit.loaded.context), (good.plan, commit.plan)
             commit.interleaving = Interleaving(contexts, wanted.device, plans, self._reporter(), scratch)
         interleaving = commit.interleaving
+        assert interleaving is not None
         if not interleaving.twins:
             raise UnmeasurableError(
                 f"{wanted.case} asks another question there: its definition is not that of the good end"

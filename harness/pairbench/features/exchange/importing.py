@@ -5,6 +5,7 @@ how well the process knows its own median, by order statistics, and nothing of o
 benchmark after the other, so there are no pairs of samples, and a speedup's interval is that of two independent medians.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -14,14 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pairbench.analyze.latencies import interval_columns
 from pairbench.analyze.records import environment_columns
 from pairbench.errors import StoreFailedError, UsageError
 from pairbench.features.exchange.asv import find_results, read_asv_file
-from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
-from pairbench.features.exchange.values import (
+from pairbench.features.exchange.foreign import (
     Axes,
     ForeignRun,
     ImportFailedError,
@@ -31,6 +31,7 @@ from pairbench.features.exchange.values import (
     inversions,
     word,
 )
+from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import device_slug
 from pairbench.model.latency import CALL, p50_of
@@ -265,55 +266,47 @@ def _content(run_id: str) -> str:
 
 ASV, COMMITTED = "asv", "committed"
 NOT_IMPORTED = "not imported"
+_Source = tuple[str, Callable[[], ForeignRun]]  # a file's name, and what reads it
 
 
-@dataclass(frozen=True, kw_only=True)
-class WantedImport:
-    tool: str
-    paths: tuple[str, ...]  # files of pytest-benchmark, or results folders of asv
-    implementation: str | None = None
-    """`AXIS[:BASELINE]`: the parameter whose values are implementations; None where every benchmark stands alone."""
-    when: str | None = None
-    """`committed` or `measured`: the time of a run; None for when it was measured, if that is the commits' order."""
-    device_name: str | None = None  # the GPU that was measured; None for the CPU in the files
+def import_runs(
+    store: str,
+    tool: str,
+    paths: Iterable[str],
+    *,
+    implementation: str | None = None,
+    when: str | None = None,
+    device_name: str | None = None,
+) -> list[dict[str, Any]]:
+    """Import runs, and return a row for each file: its outcome, and what was left out. The arguments are those of `pairbench import`."""
 
+    def on_device(read: Callable[..., ForeignRun], *arguments: Any) -> ForeignRun:
+        run = read(*arguments, at_commit=when == COMMITTED)
+        return run.on_gpu(device_name) if device_name else run
 
-def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
-    """Import runs, and return a row for each file: its outcome, and what was left out."""
-    pairing = Pairing.parse(wanted.implementation) if wanted.implementation else None
-    sources = list(_sources(wanted))
-    _look(sources, pairing, order=wanted.tool == ASV and wanted.when is None)
+    pairing = Pairing.parse(implementation) if implementation else None
+    if tool == ASV:
+        sources = [
+            (name, partial(on_device, *read)) for path in dict.fromkeys(paths) for name, *read in _asv_files(path)
+        ]
+    else:
+        sources = [(path, partial(on_device, read_benchmark_json, path)) for path in dict.fromkeys(paths)]
+    _look(sources, pairing, order=tool == ASV and when is None)
     intake = Intake(store)
     return [_imported(source, pairing, intake) for source in sources]
 
 
-class _Source(NamedTuple):
-    name: str
-    read: Callable[[], ForeignRun]
+def _asv_files(path: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the name of each file, the function that reads it, and its arguments."""
+    try:
+        files, benchmarks = find_results(path)
+    except ImportFailedError as error:
+        yield path, partial(_fail, error)
+    else:
+        yield from ((str(file), read_asv_file, file, benchmarks) for file in files)
 
 
-def _sources(wanted: WantedImport) -> Iterator[_Source]:
-    at_commit = wanted.when == COMMITTED
-    for path in dict.fromkeys(wanted.paths):
-        if wanted.tool != ASV:
-            yield _Source(path, partial(_on_device, wanted.device_name, read_benchmark_json, path, at_commit=at_commit))
-            continue
-        try:
-            files, benchmarks = find_results(path)
-        except ImportFailedError as error:
-            yield _Source(path, partial(_fail, error))
-            continue
-        for file in files:
-            read = partial(_on_device, wanted.device_name, read_asv_file, file, benchmarks, at_commit=at_commit)
-            yield _Source(str(file), read)
-
-
-def _on_device(gpu: str | None, read: Callable[..., ForeignRun], *arguments: Any, at_commit: bool) -> ForeignRun:
-    run = read(*arguments, at_commit=at_commit)
-    return run.on_gpu(gpu) if gpu else run
-
-
-def _fail(error: Exception) -> ForeignRun:
+def _fail(error: Exception, **_: object) -> ForeignRun:
     raise error
 
 
@@ -324,9 +317,11 @@ def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -
     series: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
 
     def results() -> Iterator[Result]:
-        for run in _readable(sources):
-            series[run.environment.hostname, run.environment.hash].append(run.origin)
-            yield from run.results
+        for _, read in sources:
+            with contextlib.suppress(ImportFailedError):  # it is read again, and then named
+                run = read()
+                series[run.environment.hostname, run.environment.hash].append(run.origin)
+                yield from run.results
 
     if pairing:
         pairing.check(results())
@@ -339,18 +334,11 @@ def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -
         )
 
 
-def _readable(sources: Iterable[_Source]) -> Iterator[ForeignRun]:
-    for source in sources:
-        try:
-            yield source.read()
-        except ImportFailedError:
-            continue  # it is read again, and then named
-
-
 def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[str, Any]:
-    row: dict[str, Any] = {"source": source.name, "outcome": NOT_IMPORTED, "run_id": None, "commit": None}
+    name, read = source
+    row: dict[str, Any] = {"source": name, "outcome": NOT_IMPORTED, "run_id": None, "commit": None}
     try:
-        measurement = source.read()
+        measurement = read()
         rows = rows_of(measurement, pairing)
         there = intake.take(rows)
     except (UsageError, StoreFailedError) as error:

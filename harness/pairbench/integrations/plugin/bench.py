@@ -20,10 +20,9 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
-from pairbench.workflow.machine import HostWatch, probe_device
-from pairbench.workflow.record import checkout_of, context_for, new_run
+from pairbench.workflow.devices import HostWatch, probe_device
+from pairbench.workflow.record import Recorder, RunFiles, checkout_of, context_for, new_run
 from pairbench.workflow.requested import Requested
-from pairbench.workflow.run_files import Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, requested_of
 
 _Key = tuple[str, str] | tuple[str, str, Entry]

@@ -84,8 +84,7 @@ class Timing:
     p50_ns: float
     n_samples: int | None
     samples_ns: tuple[float, ...] = ()  # latencies of single samples in order; empty where the file does not keep them
-    calls_per_sample: int = 1
-    """Number of calls in a sample. Beyond one, a sample is the mean of so many calls, and its tail is not that of single calls."""
+    calls_per_sample: int = 1  # beyond one, a sample is the mean of so many calls, and its tail is another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +125,8 @@ class ForeignRun:
     origin: Origin
     environment: Environment
     results: tuple[Result, ...]
+    # Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them.
     restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
-    """Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them."""
     left_out: tuple[str, ...] = ()  # the benchmark's name for each value that was left out
 
     def on_gpu(self, name: str) -> "ForeignRun":
