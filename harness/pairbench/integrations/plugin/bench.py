@@ -28,7 +28,7 @@ from pairbench.workflow.setup import Chosen, requested_of
 _Key = tuple[str, str] | tuple[str, str, Entry]
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Bench:
     """Verifies and measures one case at a time, from when the first item asks: all entries that the session wants, and their baselines."""
 
@@ -65,7 +65,6 @@ class Bench:
         return (*item.case, item.entry) if self.shared else item.case
 
     def verified(self, item: PairEntry) -> Outcome:
-        """Return an entry's outcome, once its case is verified."""
         key = self._key(item)
         state = self._states[key]
         if key not in self._verified:
@@ -125,7 +124,6 @@ class Bench:
 
     @functools.cached_property
     def _device(self) -> Device:
-        """The device, with the others beside it that the session's items need."""
         return equipped(self.loader.device, self.loader.devices, [state.planned for state in self._states.values()])
 
     @functools.cached_property
