@@ -146,7 +146,7 @@ def test_what_is_accepted_is_what_is_shown(tmp_path: Path) -> None:
     write_runs(tmp_path, run)
     config = Config(root=tmp_path, store=str(tmp_path))
     stored = accept_level(config, "*-fused-eager", reason="right")
-    assert {one.p50_ns for one, _ in stored.acceptances} == {399_200.0}
+    assert {one.p50_ns for one, _ in stored.value} == {399_200.0}
 
 
 def test_rows_without_a_pooled_latency_or_with_none_at_all() -> None:

@@ -53,8 +53,6 @@ class Reporter:
 
 @dataclass(kw_only=True)
 class Verified:
-    """The result of `pairbench verify` on all devices."""
-
     outcomes: list[tuple[Device, Outcome]] = field(default_factory=list)
     impostors: list[tuple[Device, PlannedCase, ImpostorResult]] = field(default_factory=list)
 
@@ -86,16 +84,11 @@ class Verified:
                 "it; declare it as Variant(function, valid=...) with a `valid` that returns False for these inputs"
             )
 
+        names = ("impostor", "declared", "rejected")
         return [
-            {
-                "device": device.selector,
-                "operator": planned.operator.name,
-                "case": planned.case.key,
-                "impostor": result.impostor,
-                "declared": result.declared,
-                "rejected": result.rejected,
-                "reason": reason(planned, result),
-            }
+            {"device": device.selector, "operator": planned.operator.name, "case": planned.case.key}
+            | {name: getattr(result, name) for name in names}
+            | {"reason": reason(planned, result)}
             for device, planned, result in self.impostors
             if result.tried
         ]
@@ -221,10 +214,7 @@ class HostWatch:
     """Watches a host from the moment it is made; `before` is the load until timing begins."""
 
     def __init__(self, device: Device, notify: Callable[[str], None]) -> None:
-        self._device = device
-        self._notify = notify
-        self._meter = LoadMeter()
-        self._said = False
+        self._device, self._notify, self._meter, self._said = device, notify, LoadMeter(), False
         self.before = HostLoad(cores=count_cores(), before=None)
 
     def begin(self, environment: Environment) -> HostLoad:
@@ -274,14 +264,18 @@ def probe_device(
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
     """Return a row for each finding of `pairbench doctor`, device by device."""
-    rows: list[dict[str, Any]] = []
     with open_context(config) as context:
-        for device in pick_devices(wanted, survey(context, ()).devices):
-            findings = [*_known(probe_environment(context, device)), *diagnose_device(context, device)]
-            for one in findings:
-                row = {"device": device.selector, "what": one.name, "state": one.state, "detail": one.detail}
-                rows.append(row | {"advice": one.advice})
-    return rows
+        return [
+            {
+                "device": device.selector,
+                "what": one.name,
+                "state": one.state,
+                "detail": one.detail,
+                "advice": one.advice,
+            }
+            for device in pick_devices(wanted, survey(context, ()).devices)
+            for one in (*_known(probe_environment(context, device)), *diagnose_device(context, device))
+        ]
 
 
 def _known(environment: Environment) -> list[Finding]:
@@ -289,12 +283,9 @@ def _known(environment: Environment) -> list[Finding]:
     versions = f"torch {environment.torch}, triton {environment.triton or 'none'}, Python {environment.python}"
     if environment.device.kind == "cuda":
         versions += f", CUDA {environment.cuda}, cuDNN {environment.cudnn}, driver {environment.driver or 'unknown'}"
-    return [
-        Finding(name="Device", state="ok", detail=environment.device.name),
-        Finding(name="Versions", state="ok", detail=versions),
-        Finding(name="Ceilings", state="ok", detail=ceilings),
-        Finding(name="Host memory", state="ok", detail=f"{available_memory(1.0) / 2**30:.1f} GiB free"),
-    ]
+    memory = f"{available_memory(1.0) / 2**30:.1f} GiB free"
+    known = {"Device": environment.device.name, "Versions": versions, "Ceilings": ceilings, "Host memory": memory}
+    return [Finding(name=name, state="ok", detail=detail) for name, detail in known.items()]
 
 
 _SHOWN = 8
@@ -303,8 +294,6 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The arguments that name one case."""
-
     operator: str
     case: str | None  # the value of `--case`; None for the first case of the size that suits the device
     device: str
@@ -312,8 +301,6 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCase:
-    """A case that workers can examine."""
-
     context: WorkerContext
     progress: PlainProgress
     devices: tuple[Device, ...]
@@ -343,7 +330,6 @@ class OpenCase:
 
 @contextlib.contextmanager
 def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
-    """Load the suites, and find the case and the device."""
     asked = ask(config, [wanted.operator])
     with open_context(config, asked.files) as context, open_progress() as progress:
         chosen = load(context, asked)
@@ -354,7 +340,6 @@ def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
 
 
 def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
-    """Return the one device that `--device` names."""
     named = pick_devices(wanted, devices)
     if len(named) > 1:
         raise UsageError(f"--device {wanted!r} is {len(named)} devices here, expected one, such as {named[0].selector}")

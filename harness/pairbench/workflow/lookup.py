@@ -28,34 +28,24 @@ from pairbench.store.reading import Reading, current_name, dataset_files
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.setup import store_of
 
-_NEWEST = (2, 50)
-"""The number of newest run files of each device model that are searched for a name, and for a glob or a part of one."""
+_NEWEST = (2, 50)  # the newest run files of each device model that are searched for a name, and for a part of one
 _LISTED = 10
-NEEDED = (
+NEEDED = (  # the columns of a trend; fewer are faster to read
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
     *("suite", "case", "implementation", "mode", "device_name", "status", "reason"),
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *RESULT_COLUMNS,
 )
-"""The columns of a trend; fewer are faster to read."""
 
 
 def read_trend(
-    store: str | StoreLocation,
-    text: str,
-    *,
-    timer: str | None = None,
-    last: int | None = None,
-    policy: Policy = DEFAULT,
-    wanted: Wanted = ANY,
+    store: str | StoreLocation, text: str, *, timer: str | None, last: int | None, wanted: Wanted
 ) -> Reading[Trend]:
     """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument."""
     # `timer` is that of the newest run and `last` all runs, where not given.
     series = find_series(store, text, wanted)
     reading, floor, accepted = read_history(store, series.value)
-    trend = make_trend(
-        reading.value, series.value, timer=timer, last=last, floor=floor, accepted=accepted, policy=policy
-    )
+    trend = make_trend(reading.value, series.value, timer=timer, last=last, floor=floor, accepted=accepted)
     if timer is not None and not any(point.record.timer == timer for point in trend.points):
         known = sorted({record.timer for record in reading.value if record.timer})
         raise SelectionError(f"--timer {timer!r} timed no run of this series, expected one of {', '.join(known)}")
@@ -73,7 +63,11 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
     here: list[Series] = []
     matches: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
-    for stage, files in enumerate(_stages(list(stored.files))):
+    by_device: defaultdict[str, list[RunFile]] = defaultdict(list)
+    for file in stored.files:
+        by_device[file.device_slug].append(file)
+    newest = ([file for several in by_device.values() for file in several[-number:]] for number in _NEWEST)
+    for stage, files in enumerate([*newest, stored.files]):
         unread = [file for file in files if file not in looked]
         reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
         looked.update(unread)
@@ -98,15 +92,13 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
         return Reading(matches[0], problems)
     names = {series.name for series in matches}
     if len(names) == 1:
-        models = ", ".join(series.device_name for series in matches)
-        problem = f"series {text!r} was measured on several device models; choose one with --device: {models}"
-        raise SelectionError(problem)
+        measured = f"series {text!r} was measured on several device models; choose one with --device"
+        raise SelectionError(f"{measured}: {', '.join(series.device_name for series in matches)}")
     if matches:
         is_ambiguous = len(names) < len(matches)
         lines = [f"\n  {one.name}{f' ({one.device_name})' if is_ambiguous else ''}" for one in matches[:_LISTED]]
         lines += [f"\n  and {len(matches) - _LISTED:,} more"] if len(matches) > _LISTED else []
-        problem = f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(lines)}"
-        raise SelectionError(problem)
+        raise SelectionError(f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(lines)}")
     close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
     raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
@@ -137,14 +129,6 @@ def read_history(
         accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
     problems = reading.problems + calibrations.problems + acceptances.problems
     return Reading(records, problems), floors.get(series), accepted
-
-
-def _stages(files: list[RunFile]) -> list[list[RunFile]]:
-    """Return the files to search first, next, and at last."""
-    by_device: dict[str, list[RunFile]] = defaultdict(list)
-    for file in files:
-        by_device[file.device_slug].append(file)
-    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
 
 
 def matching(known: Iterable[Series], text: str) -> list[Series]:

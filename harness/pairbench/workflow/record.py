@@ -52,8 +52,7 @@ class Recorder:
     writer: RunWriter | None = None  # writes the files of one device model; None where nothing is stored
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: dict[_Case, dict[Entry, Record]] = field(default_factory=dict)  # the newest stored row of each entry, by case
-    controls: dict[_Case, list[Outcome]] = field(default_factory=dict)
-    """The final outcomes of each case's baseline, one for each mode."""
+    controls: dict[_Case, list[Outcome]] = field(default_factory=dict)  # of each case's baseline, one for each mode
     sampled: set[tuple[object, ...]] = field(default_factory=set)
 
     def keep(self, outcomes: list[Outcome]) -> list[Record]:
@@ -89,13 +88,12 @@ class Recorder:
         with self.lock:
             if self.writer is not None:
                 self.writer.append_records(records)
-                cases = ((planned.operator.suite, planned.case.key) for planned in plan.cases)
-                self.writer.expect((self.environment.device, case) for case in cases)
+                self.writer.expect((self.environment.device, case) for case in map(_case, plan.cases))
             self.records += records
 
 
-def _case(outcome: Outcome) -> _Case:
-    return outcome.operator.suite, outcome.case.key
+def _case(one: Outcome | PlannedCase) -> _Case:
+    return one.operator.suite, one.case.key
 
 
 def _key(row: Samples) -> tuple[object, ...]:
@@ -104,11 +102,8 @@ def _key(row: Samples) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """The part of a run that its store did not take."""
-
     why: str
-    folder: Path | None
-    """The spool's folder, which `pairbench store push` publishes; None where nothing could be written anywhere."""
+    folder: Path | None  # of the spool, for `pairbench store push`; None where nothing could be written anywhere
     lost: tuple[str, ...] = ()  # the files that could be written nowhere: only the command's output has their rows
 
     def lines(self) -> list[str]:
@@ -118,8 +113,6 @@ class Kept:
 
 
 class RunFiles:
-    """The files of a run, one for each device model, opened when they are needed."""
-
     def __init__(self, run: Run, store: str | StoreLocation, notify: Callable[[str], None]) -> None:
         """Prepare the spool; no file is made yet."""
         self._run, self._location, self._notify = run, StoreLocation.of(store), notify
@@ -136,7 +129,6 @@ class RunFiles:
             )
 
     def writer(self, device: Device) -> RunWriter:
-        """Return the writer of a device model's files."""
         with self._lock:
             if device.slug not in self._writers:
                 names = {"run_id": self._run.run_id, "device_slug": device.slug, "month": self._run.started_at[:7]}
@@ -201,8 +193,7 @@ def existing(
             if entry not in planned.skipped
         )
 
-    planned_at = {(planned.operator.suite, planned.case.key): planned for planned in cases}
-    return {place for place, planned in planned_at.items() if any(has(run, planned) for run in runs[place].values())}
+    return {_case(planned) for planned in cases if any(has(run, planned) for run in runs[_case(planned)].values())}
 
 
 def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
@@ -249,21 +240,24 @@ def speedup_halfwidth(records: Sequence[Record]) -> float | None:
 
 @dataclass(kw_only=True)
 class DoneRun:
-    """The result of a run."""
-
     run_id: str
     wall_s: float = 0.0
+    # By the device's selector: seconds inside timed calls and the flushes between them, and those spent on changing inputs
+    # and on judging outputs of timed calls.
     measuring_s: dict[str, float] = field(default_factory=dict)
-    """Seconds inside timed calls and the flushes between them, by the device's selector, as the two below."""
     judging_s: dict[str, float] = field(default_factory=dict)
-    """Seconds spent on changing inputs and on judging outputs of timed calls."""
     loads: dict[str, HostLoad] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)  # sentences on operators whose inputs take long to make
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
     kept: Kept | None = None
-    error: Exception | None = None
-    """The error that ended the run early, to be raised once the measurements have been shown."""
+    error: Exception | None = None  # what ended the run early, to be raised once the measurements have been shown
+
+    def take(self, device: Device, session: DeviceSession, watch: HostWatch) -> None:
+        self.measuring_s[device.selector], self.judging_s[device.selector] = session.measuring_s(), session.judging_s()
+        self.remarks += session.slow_inputs()
+        self.loads[device.selector] = load = watch.during(session.states, session.foreign_cores)
+        watch.end(load)
 
     @property
     def exit_code(self) -> int:
@@ -275,17 +269,10 @@ class DoneRun:
             return 2
         return int(any(Status(record.status).bad for record in self.records))
 
-    def take(self, device: Device, session: DeviceSession) -> None:
-        """Take what a session on a device says of itself."""
-        self.measuring_s[device.selector] = session.measuring_s()
-        self.judging_s[device.selector] = session.judging_s()
-        self.remarks += session.slow_inputs()
-
     def summary(self) -> dict[str, Any]:
         timed = [record for record in self.records if record.n_rounds]
         untried = {(one.device_name, one.suite, one.case) for one in self.records if one.reason == OUT_OF_BUDGET}
-        kept = self.kept
-        loads = self.loads.items()
+        kept, loads = self.kept, self.loads.items()
         return {
             "wall_s": self.wall_s,
             "measuring_s": self.measuring_s,
@@ -327,8 +314,12 @@ class DoneRun:
         return lines + (self.kept.lines() if self.kept else [])
 
 
-_STOPS = {None: "without a reason", PRECISE: "precise enough", TIME_CAP: "out of the case's time"}
-_STOPS |= {SAMPLE_CAP: "at the most samples"}
+_STOPS = {
+    None: "without a reason",
+    PRECISE: "precise enough",
+    TIME_CAP: "out of the case's time",
+    SAMPLE_CAP: "at the most samples",
+}
 
 
 def record_run(
@@ -352,16 +343,19 @@ def record_run(
         return done
     plans = plans_for(context, chosen, request.devices, edge=False)
     contexts = {device: context_for(context, config, device) for device in plans}
-    files = RunFiles(run, config.store, progress.notify)
+    files, lock = RunFiles(run, config.store, progress.notify), threading.Lock()
     files.remind()
-    lock = threading.Lock()
 
     def work(device: Device) -> None:
-        writer = files.writer(device)  # a store that cannot be written is known before anything is measured
-        watch = HostWatch(device, progress.notify)
+        # A store that cannot be written is known before anything is measured.
+        writer, watch = files.writer(device), HostWatch(device, progress.notify)
         environment, load = probe_device(context, device, watch)
-        plan, environment = _asked(request, environment, plans[device], filled, skip_existing=skip_existing)
-        environment = load.put_in(environment)
+        plan, requested = plans[device], requested_of(chosen, device, context.settings)
+        if skip_existing:
+            plan = without_existing(config, environment, plan, progress.notify, filled)
+        if len(plan.cases) < len(plans[device].cases):
+            requested = replace(requested, select=tuple(map(_case, plan.cases)))
+        environment = load.put_in(requested.put_in(environment))
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.begin(plan)
         budgeted = _budgeted(config, began, contexts[device].settings, recorder)
@@ -380,9 +374,7 @@ def record_run(
         try:
             session.run(context.settings.rounds, budgeted)
         finally:
-            done.take(device, session)
-            done.loads[device.selector] = measured = watch.during(session.states, session.foreign_cores)
-            watch.end(measured)
+            done.take(device, session, watch)
 
     try:
         with contextlib.closing(PublishedProgress(progress, run.run_id, store_of(config).address)) as progress:
@@ -408,27 +400,12 @@ def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
     return lambda record: places.get((record.device_kind, record.device_uuid, record.suite, record.case), -1)
 
 
-def _asked(
-    request: Request, environment: Environment, plan: Plan, filled: Commit | None, *, skip_existing: bool
-) -> tuple[Plan, Environment]:
-    """Return a device's plan, and its environment with what was asked for."""
-    requested, count = requested_of(request.chosen, environment.device, request.context.settings), len(plan.cases)
-    if skip_existing:
-        plan = without_existing(request.config, environment, plan, request.progress.notify, filled)
-    if len(plan.cases) < count:
-        names = ((planned.operator.suite, planned.case.key) for planned in plan.cases)
-        requested = replace(requested, select=tuple(names))
-    return plan, requested.put_in(environment)
-
-
 def _budgeted(config: Config, began: float | None, settings: Settings, recorder: Recorder) -> BudgetedCases | None:
-    """Return the budgeted walk of a device's cases; None without a budget."""
     if began is None or config.budget_s is None:
         return None
 
     def width(state: CaseState) -> float | None:
-        rows = recorder.rows.get((state.planned.operator.suite, state.planned.case.key), {})
-        return speedup_halfwidth(tuple(rows.values()))
+        return speedup_halfwidth(tuple(recorder.rows.get(_case(state.planned), {}).values()))
 
     deadline, rounds = began + config.budget_s, settings.rounds
     budget = Budget(deadline=deadline, seconds=config.budget_s, rounds=rounds, case_seconds=settings.case_seconds)
@@ -446,7 +423,6 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
 
 
 def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
-    """Return a run that begins now, of the commit that is checked out unless it is given."""
     now = dt.datetime.now(dt.UTC)
     run_id, started_at = marked(stamp(now), os.environ.get(VARIABLE)), now.isoformat(timespec="milliseconds")
     return Run(run_id=run_id, started_at=started_at, commit=commit or read_commit(checkout), confirms=confirms)
@@ -461,21 +437,12 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
     return replace(context, settings=replace(context.settings, **chosen))
 
 
+# What is left after a quarter of a second is between processes: on an H100 device P50 of two runs differs by 0.10 % instead of 0.11
+# with twice the time (median of 219 series), P95 by 0.11 % instead of 0.12.
 _ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
-"""What is left after a quarter of a second is between processes.
-
-In two runs of the training suites on an H100 (219 series, half a second a case) device P50 differs by 0.11 % (median of the series; 0.44 in 90 %).
-With the first half of that, and all of it where `Stopping` would take it, it differs by 0.10 % (0.48). With the first half alone P95 differs by
-0.11 % instead of 0.12 (0.64 instead of 0.61), and 95 % intervals of P50 are as wide (0.40 %).
-"""
+# A CPU's rounds differ by more (1.6 % on a Xeon with two cores, 465 series) than what is uncertain within one (0.24 %), so more samples
+# of each say nothing: P50 of two runs differs by 1.2 % instead of 1.1 with twice the time, P95 by 2.8 % instead of 2.4.
 _ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
-"""A CPU's rounds differ by more than what is uncertain within one, so more samples of each say nothing.
-
-In two runs of the catalogue on an Intel Xeon with two cores (465 series, 0.3 s a case) medians of rounds spread by 1.6 % where one round's own
-standard error was 0.24 %. With the time and target given here, applied to the same samples, P50 of the runs differs by 1.2 % instead of 1.1 (median
-of the series; 4.0 instead of 3.7 in 90 %), the speedup by 0.66 as before (2.8 instead of 2.3), P95 by 3.3 instead of 2.4. With 400 samples at least,
-two runs differ in P95 by 2.8 %.
-"""
 
 
 def checkout_of(chosen: Chosen, config: Config) -> Path:
@@ -509,5 +476,4 @@ def without_existing(
             f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.shown_store!r} already, "
             "and are left out"
         )
-    left = (planned for planned in plan.cases if (planned.operator.suite, planned.case.key) not in there)
-    return replace(plan, cases=tuple(left))
+    return replace(plan, cases=tuple(planned for planned in plan.cases if _case(planned) not in there))
