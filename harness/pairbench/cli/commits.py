@@ -153,13 +153,13 @@ def backfill(
     Example: pairbench backfill v1.0..main suites/norm.py --steps 20 --device cuda:0
     """
     from pairbench.features.ab import read_arguments
-    from pairbench.features.backfill import Which, backfill, render_backfilled
+    from pairbench.features.backfill import backfill, render_backfilled
 
     if (every is not None) + tags + (steps is not None) > 1:
         raise UsageError("--every, --tags and --steps each say which commits to take; name one of them")
     # With a commit named as the other side, no SELECT is taken for one.
     arguments = read_arguments(given.config, range_, ["HEAD", *given.select], given.implementation)
-    done = backfill(given.config, arguments, given.device, Which(every=every, tags=tags, steps=steps))
+    done = backfill(given.config, arguments, given.device, nth=every, tags=tags, steps=steps)
     put(render_backfilled(done.filled, done.skipped, given.output), nl=False)
     if done.interrupted:
         left = done.commits - len(done.filled) - len(done.skipped)

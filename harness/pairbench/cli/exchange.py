@@ -11,12 +11,10 @@ from pairbench.cli.options import Given, remark, verb
 from pairbench.cli.say import put, put_rows, write
 from pairbench.errors import UsageError
 
-
-class Form(StrEnum):
-    """The forms in which a run can be exported."""
-
-    PYTEST_BENCHMARK = "pytest-benchmark"
-    CSV = "csv"
+# The forms in which a run can be exported, the tools whose results can be imported, and the times that an imported run can have.
+Form = StrEnum("Form", {"PYTEST_BENCHMARK": "pytest-benchmark", "CSV": "csv"})
+Tool = StrEnum("Tool", {"PYTEST_BENCHMARK": "pytest-benchmark", "ASV": "asv"})
+When = StrEnum("When", {"MEASURED": "measured", "COMMITTED": "committed"})
 
 
 @verb("form run target store")
@@ -61,20 +59,6 @@ def export(
         put(text, nl=False)
     else:
         write(Path(target), text)
-
-
-class Tool(StrEnum):
-    """The tools whose results can be imported."""
-
-    PYTEST_BENCHMARK = "pytest-benchmark"
-    ASV = "asv"
-
-
-class When(StrEnum):
-    """The times that an imported run can have."""
-
-    MEASURED = "measured"
-    COMMITTED = "committed"
 
 
 @verb("tool paths implementation when device_name store output")

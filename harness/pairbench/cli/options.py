@@ -26,7 +26,7 @@ def _argument(kind: Any, metavar: str, description: str) -> Any:
 
 
 _I, _D = ("--implementation", "-i"), ("--device", "-d")
-SHARED: dict[str, Any] = {
+SHARED: dict[str, Any] = {  # the type and the declaration of each shared option, by the name of its value
     "select": _argument(
         Texts,
         "[SELECT]...",
@@ -94,11 +94,10 @@ SHARED: dict[str, Any] = {
     ),
     "output": _option(str, "table, markdown or json.", "--format", "-f"),
 }
-"""The type and the declaration of each shared option, by the name of its value."""
 
 _DEFAULTS = {"operator": inspect.Parameter.empty, "catalogue": False, "device": "auto", "output": "table"}
+# Options that are settings, by the names that they have in `[tool.pairbench]`, too.
 _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "store", "budget")
-"""Options that are settings, by the names that they have in `[tool.pairbench]`, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
