@@ -34,7 +34,7 @@ from pairbench.model.comparison import (
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Agreement, Outcome, OutputsCompared, Status
 from pairbench.model.plain import plain
-from pairbench.model.plan import Entry, OperatorDescription, Plan
+from pairbench.model.plan import Entry, OperatorDescription, Plan, PlannedCase
 from pairbench.model.record import Record, Series
 from pairbench.plan import check_implementations, equipped, names_implementation, parse_selection
 from pairbench.report.comparison import document
@@ -66,8 +66,6 @@ class Arguments:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSide:
-    """One commit of the comparison, with its suites loaded."""
-
     checkout: Checkout
     context: WorkerContext
     chosen: Chosen
@@ -94,12 +92,8 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
     root = config.root.resolve()
     inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
     folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config)]
-    ours = replace(
-        config,
-        root=checkout.root / inside,
-        suites=tuple(str(folder) for folder in folders if folder and folder.exists()),
-        catalogue=False,
-    )
+    suites = tuple(str(folder) for folder in folders if folder and folder.exists())
+    ours = replace(config, root=checkout.root / inside, suites=suites, catalogue=False)
     moved = moved_names(config)
     here = {text: _text_on_side(text, arguments, checkout, root, moved) for text in arguments.select}
     whole_files = [text for text in here if _path_of(text) is not None and "::" not in text]
@@ -124,12 +118,8 @@ def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None
         return Plan(cases=()), side.nothing
     survey, selections = side.chosen.survey, side.chosen.selections
     broken = {suite.suite for suite in survey.broken}
-    taking = tuple(
-        selection
-        for selection in selections
-        if selection.suite in broken
-        or any(selection.takes(operator, case) for operator in survey.operators for case in operator.cases)
-    )
+    cases = [(operator, case) for operator in survey.operators for case in operator.cases]
+    taking = tuple(one for one in selections if one.suite in broken or any(one.takes(*case) for case in cases))
     wanted = side.chosen.implementations
     known = {item.name for operator in survey.operators for item in operator.implementations}
     having = tuple(one for one in wanted if any(names_implementation((one,), name) for name in known))
@@ -201,14 +191,11 @@ def compare_interleaved(
 def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> frozenset[Series]:
     """Return the series that are slower or may be: further rounds tell. Counts are exact and need none."""
     worse = set(suspects(changes))
-    return frozenset(
-        change.series
-        for change in changes
-        if any(
-            (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item, policy)
-            for item in change.judgements
-        )
-    )
+
+    def again(change: Change, item: Judgement) -> bool:
+        return (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item, policy)
+
+    return frozenset(change.series for change in changes if any(again(change, item) for item in change.judgements))
 
 
 def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
@@ -219,14 +206,10 @@ def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
     if SEVERITY.index(outcome) >= SEVERITY.index(change.outcome):
         return replace(change, judgements=(*change.judgements, judgement))
     # What it computes comes first: a latency of something else is no news of this.
-    failed = outcome is GateOutcome.FAILED
-    return replace(
-        change,
-        outcome=outcome,
-        reason=reason if failed else f"{reason}; {change.reason}",
-        attribution=Attribution.CODE if failed else change.attribution,
-        judgements=(judgement, *change.judgements),
-    )
+    change = replace(change, outcome=outcome, judgements=(judgement, *change.judgements))
+    if outcome is GateOutcome.FAILED:
+        return replace(change, reason=reason, attribution=Attribution.CODE)
+    return replace(change, reason=f"{reason}; {change.reason}")
 
 
 def _judged(compared: OutputsCompared) -> tuple[GateOutcome, str]:
@@ -246,16 +229,14 @@ Parts = list[tuple[Run, list[Outcome]]]  # the outcomes of each case of one side
 _ROUNDS = 5  # the default: a round is one pair of ratios, and few tell little of the spread of pairs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SideBySide:
     comparison: Comparison
     records: tuple[tuple[Record, ...], tuple[Record, ...]]  # of each series, twice where it was measured again
     parts: tuple[Parts, Parts]
     environment: Environment
     outputs: dict[Series, OutputsCompared]
-    broken: tuple[
-        str, ...
-    ] = ()  # errors of suites of the current side that cannot be loaded and have no compared series
+    broken: tuple[str, ...] = ()  # errors of suites of the current side that cannot be loaded
 
     def plain(self, *, strict: bool) -> dict[str, Any]:
         outputs = [{**plain(series), **plain(compared)} for series, compared in self.outputs.items()]
@@ -265,8 +246,6 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class Turns:
-    """Two loaded commits, and the settings by which they are measured in turns."""
-
     context: WorkerContext
     sides: tuple[LoadedSide, LoadedSide]  # the reference, then the current side
     device: str
@@ -373,7 +352,7 @@ class _Measurement:
         parts = (self._parts(0), self._parts(1))
         records = (self._records(0, parts[0]), self._records(1, parts[1]))
         outputs = {
-            self._series(shared.current, entry): agreement
+            series_of(self.device, shared.current.planned, entry): agreement
             for shared in self.alternation.twins
             for entry, agreement in shared.outputs.items()
         }
@@ -383,16 +362,10 @@ class _Measurement:
         reference, current = (
             Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
         )
-        suites = {change.series.suite for change in changes}
-        problems = self._problems()
-        return SideBySide(
-            comparison=Comparison(reference=reference, current=current, changes=changes, problems=problems),
-            records=records,
-            parts=parts,
-            environment=self.environment,
-            outputs=outputs,
-            broken=tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites),
-        )
+        suites, problems = {change.series.suite for change in changes}, self._problems()
+        broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites)
+        comparison = Comparison(reference=reference, current=current, changes=changes, problems=problems)
+        return SideBySide(comparison, records, parts, self.environment, outputs, broken)
 
     def _problems(self) -> tuple[str, ...]:
         named = [(side.checkout.asked, side) for side in self.loaded.sides]
@@ -432,14 +405,10 @@ class _Measurement:
             ]
         return tuple(rows)
 
-    def _series(self, state: CaseState, entry: Entry) -> Series:
-        return Series(
-            device_name=self.device.name,
-            suite=state.planned.operator.suite,
-            case=state.planned.case.key,
-            implementation=entry.implementation,
-            mode=entry.mode,
-        )
+
+def series_of(device: Device, planned: PlannedCase, entry: Entry) -> Series:
+    where = {"device_name": device.name, "suite": planned.operator.suite, "case": planned.case.key}
+    return Series(**where, implementation=entry.implementation, mode=entry.mode)
 
 
 def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
@@ -467,12 +436,7 @@ def keep(found: SideBySide, location: StoreLocation) -> None:
     for records, parts in zip(found.records, found.parts, strict=True):
         samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
         for run_id in dict.fromkeys(record.run_id for record in records):
-            rows = [record for record in records if record.run_id == run_id]
-            write_run(
-                location,
-                run_id=run_id,
-                device_slug=found.environment.device.slug,
-                month=rows[0].started_at[:7],
-                records=rows,
-                samples=[sample for sample in samples if sample.run_id == run_id],
-            )
+            own = [record for record in records if record.run_id == run_id]
+            raw = [sample for sample in samples if sample.run_id == run_id]
+            names = {"run_id": run_id, "device_slug": found.environment.device.slug, "month": own[0].started_at[:7]}
+            write_run(location, **names, records=own, samples=raw)

@@ -161,8 +161,7 @@ def test_the_rest_of_a_run_joins_what_is_there(tmp_path: Path, imported: Importe
     for path in gone:
         path.unlink()
     other = f"20200101T000000-{imported.run_id.partition('-')[2]}"
-    again = replace(
-        imported,
+    again = imported._replace(
         run_id=other,
         records=tuple(replace(record, run_id=other) for record in imported.records),
         samples=tuple(replace(row, run_id=other) for row in imported.samples),
@@ -174,8 +173,7 @@ def test_the_rest_of_a_run_joins_what_is_there(tmp_path: Path, imported: Importe
 
 
 def test_two_models_whose_folder_is_the_same_are_both_kept(tmp_path: Path, imported: ImportedRun) -> None:
-    alike = replace(
-        imported,
+    alike = imported._replace(
         records=tuple(
             replace(record, device_name="nvidia h200" if record.device_name == "NVIDIA H200" else "NVIDIA H200")
             for record in imported.records

@@ -127,7 +127,7 @@ def bisect_commits(
     ):
         bad = load_side(config, context, arguments, worktrees.add("bad", arguments.head))
         wanted, path = choose_series(bad, device, implementation)
-        select = (f"{arguments.repository / path}::{wanted.case}",)
+        select = (f"{arguments.repository / path}::{wanted.series.case}",)
         arguments = replace(arguments, select=select, implementations=(wanted.entry.implementation,))
         commits = LoadedCommits(config, context, arguments, worktrees, progress, wanted)
         commits.known[history[-1].sha] = commits.take(bad)
@@ -288,7 +288,6 @@ class _Search:
             return replace(result, interrupted=True)
 
     def _probe(self, good: LoadedCommit, latency: Latency) -> None:
-        """Measure commits until one is probable enough, or the rounds are used up."""
         while self.probes < self.most:
             known = self._posterior()
             if is_enough(self._best(known), self.changed):
@@ -371,7 +370,6 @@ class _Search:
         return [Round(commit=head, base=base, log_ratio=math.log(now / then)) for then, now in zip(*sides, strict=True)]
 
     def _prior_spread(self, ends: SideBySide, latency: Latency) -> Spread:
-        """Return the spread that a calibration says, else the least spread."""
         try:
             calibrations = read_calibrations(store_of(self.loaded.config)).value
         except StoreError:

@@ -4,9 +4,9 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbench.features.exchange import foreign
 from pairbench.model.environment import Environment
@@ -15,10 +15,7 @@ _TIME, _PEAK = "time", "peakmemory"
 _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsvTable:
-    """One benchmark of asv with a result for each value of its parameters."""
-
+class AsvTable(NamedTuple):
     name: str
     kind: str
     started_at: object
@@ -26,7 +23,6 @@ class AsvTable:
 
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
-        """Return the benchmark in a row of the file's table, with its description in `benchmarks`."""
         if not isinstance(row, list):
             raise foreign.ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
         cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
@@ -57,23 +53,22 @@ class AsvTable:
         for point, (value, samples, calls, repeats) in zip(points, measures, strict=True):
             status, reason = _status(value, kind)
             measured = status == "measured"
-            pairs = zip(names, point, strict=True)
+            timing = foreign.timing("asv", foreign.latency_ns(value) or 0.0, samples, repeats, calls)
+            axes = ((foreign.word(str(name)), foreign.literal(text)) for name, text in zip(names, point, strict=True))
             results.append(
                 foreign.Result(
                     suite=suite,
                     operator=operator,
-                    axes=tuple(
-                        sorted(((foreign.word(str(name)), foreign.literal(text)) for name, text in pairs), key=str)
-                    ),
+                    axes=tuple(sorted(axes, key=str)),
                     label=", ".join(point),
                     status=status,
                     reason=reason,
-                    timing=_timing(value, samples, calls, repeats) if measured and kind == _TIME else None,
+                    timing=timing if measured and kind == _TIME else None,
                     peak_bytes=foreign.count(int(foreign.number(value))) if measured and kind == _PEAK else None,
                     definition_hash=foreign.optional(cells, "version", str),
                 )
             )
-        return cls(name=name, kind=kind, started_at=cells.get("started_at"), results=tuple(results))
+        return cls(name, kind, cells.get("started_at"), tuple(results))
 
 
 def _place(name: str) -> tuple[str, str]:
@@ -81,17 +76,6 @@ def _place(name: str) -> tuple[str, str]:
     *parts, function = name.split(".")
     modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
     return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
-
-
-def _timing(value: object, samples: object, calls: object, repeats: object) -> foreign.Timing:
-    samples_ns = foreign.latencies_ns(samples)
-    return foreign.Timing(
-        timer="asv",
-        p50_ns=foreign.latency_ns(value) or 0.0,
-        n_samples=len(samples_ns) or foreign.count(repeats),
-        samples_ns=samples_ns,
-        calls_per_sample=foreign.count(calls) or 1,
-    )
 
 
 def _status(value: object, kind: str) -> tuple[str, str | None]:

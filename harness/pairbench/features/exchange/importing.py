@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbench.analyze.latencies import interval_columns
 from pairbench.analyze.records import environment_columns
@@ -60,7 +60,6 @@ class Pairing:
         return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
 
     def check(self, results: Iterable[Result]) -> None:
-        """Raise where the pairing pairs nothing."""
         values: set[str] = set()
         axes: set[str] = set()
         result = None
@@ -99,8 +98,7 @@ _Z = 1.959964  # standard normal quantile of a 95 % interval
 _LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportedRun:
+class ImportedRun(NamedTuple):
     source: str
     run_id: str
     records: tuple[Record, ...]
@@ -113,19 +111,14 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
     shared = {**asdict(run.origin), **environment_columns(run.environment)}
     pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
     own = list(_with_speedups([record for record, _ in pairs]))
-    samples = [
-        _samples(record, [timing.samples_ns], timing.calls_per_sample)
-        for record, timing in pairs
-        if timing and timing.samples_ns
-    ]
-    samples += [_samples(record, rounds) for record, rounds in run.restored if rounds]
-    return ImportedRun(
-        source=run.source,
-        run_id=run.origin.run_id,
-        records=(*own, *(record for record, _ in run.restored)),
-        samples=tuple(itertools.chain.from_iterable(samples)),
-        left_out=run.left_out,
-    )
+    samples: list[Samples] = []
+    for record, timing in pairs:
+        if timing and timing.samples_ns:
+            samples += _samples(record, [timing.samples_ns], timing.calls_per_sample)
+    for record, rounds in run.restored:
+        samples += _samples(record, rounds)
+    records = (*own, *(record for record, _ in run.restored))
+    return ImportedRun(run.source, run.origin.run_id, records, tuple(samples), run.left_out)
 
 
 def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> Record:
@@ -187,14 +180,11 @@ def _with_speedups(records: Sequence[Record]) -> Iterator[Record]:
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
     """Return raw samples as rows. Other tools do not say when each was taken, so `at_ns` is the sum of the samples before."""
     names = ("operator", "case", "implementation", "mode", "timer")
-    required: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
+    shared: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
+    shared |= {name: getattr(record, name) for name in ("run_id", "device_name", "device_uuid", "suite")}
     return [
         Samples(
-            run_id=record.run_id,
-            device_name=record.device_name,
-            device_uuid=record.device_uuid,
-            suite=record.suite,
-            **required,
+            **shared,
             round=number,
             stop_reason=record.stop_reason or "unknown",
             block=tuple(range(len(values))),
@@ -214,8 +204,6 @@ _IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
 
 
 class Intake:
-    """A store that takes imported runs."""
-
     def __init__(self, store: str | Path) -> None:
         self._place = StoreLocation.of(store)
         self._known: dict[str, str] = {}
@@ -233,15 +221,11 @@ class Intake:
         missing = sorted(set(slugs.values()) - self._slugs[run_id])
         for slug in missing:
             names = {name for name in slugs if slugs[name] == slug}
+            records = [replace(one, run_id=run_id) for one in run.records if one.device_name in names]
+            samples = [replace(one, run_id=run_id) for one in run.samples if one.device_name in names]
+            where = {"run_id": run_id, "device_slug": slug, "month": f"{run_id[:4]}-{run_id[4:6]}"}
             try:
-                write_run(
-                    self._place,
-                    run_id=run_id,
-                    device_slug=slug,
-                    month=f"{run_id[:4]}-{run_id[4:6]}",
-                    records=[replace(one, run_id=run_id) for one in run.records if one.device_name in names],
-                    samples=[replace(one, run_id=run_id) for one in run.samples if one.device_name in names],
-                )
+                write_run(self._place, **where, records=records, samples=samples)
             except TypeError as error:
                 raise ImportFailedError(f"{run.source}: holds what a store does not take: {error}") from error
             self._add(run_id, slug)
@@ -253,15 +237,13 @@ class Intake:
 
     def _add(self, run_id: str, slug: str) -> None:
         self._slugs[run_id].add(slug)
-        self._known[run_id] = run_id
-        if content := _content(run_id):
-            self._known[content] = run_id
+        self._known[run_id] = self._known[_content(run_id)] = run_id
 
 
 def _content(run_id: str) -> str:
-    """Return the hash of the imported file in a run id: the same file imported with another time is the same run."""
+    """Return the hash of the imported file in a run id, by which it is the same run with another time, else the id."""
     match = _IMPORTED.fullmatch(run_id)
-    return match[1] if match else ""
+    return match[1] if match else run_id
 
 
 ASV, COMMITTED = "asv", "committed"
@@ -297,7 +279,6 @@ def import_runs(
 
 
 def _asv_files(path: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the name of each file, the function that reads it, and its arguments."""
     try:
         files, benchmarks = find_results(path)
     except ImportFailedError as error:

@@ -60,12 +60,9 @@ def extra_info_of(record: Record) -> dict[str, Any]:
     return _present({name: getattr(record, name) for name in _OF_BENCHMARK})
 
 
-def machine_info_of(source: Record | Environment | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(source, Environment):
-        source = environment_columns(source)
-    elif isinstance(source, Record):
-        source = vars(source)
-    return _present({name: source.get(name) for name in ENVIRONMENT_COLUMNS})
+def machine_info_of(source: Record | Environment) -> dict[str, Any]:
+    known = environment_columns(source) if isinstance(source, Environment) else vars(source)
+    return _present({name: known.get(name) for name in ENVIRONMENT_COLUMNS})
 
 
 def steady(machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,9 +129,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign
     origin = _origin(started, content, commit, foreign.optional(ours, "run", dict) or {})
     machine, environment = document["machine_info"], foreign.optional(ours, "environment", str)
     if environment and (columns := foreign.optional(machine, KEY, dict)):
-        machine = machine | {
-            KEY: {"environment": environment, **columns}
-        }  # the column that is elsewhere in the document
+        machine = machine | {KEY: {"environment": environment, **columns}}  # a column that is elsewhere in the document
     results, restored = [], []
     for place, benchmark in enumerate(document["benchmarks"]):
         here = f"{where} benchmark {place}"
@@ -219,9 +214,11 @@ def _result(benchmark: dict[str, Any], where: str) -> foreign.Result:
     suite, *names = fullname.partition("[")[0].split("::")
     if not names:
         raise foreign.ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
-    label = foreign.optional(benchmark, "param", str)
+    label, options = foreign.optional(benchmark, "param", str), foreign.optional(benchmark, "options", dict) or {}
     params = foreign.optional(benchmark, "params", dict) or ({} if label is None else {"id": label})
     median = foreign.latency_ns(stats.get("median"))
+    timer = f"pytest-benchmark {foreign.optional(options, 'timer', str) or 'perf_counter'}"
+    taken = (stats.get("data"), stats.get("rounds"), stats.get("iterations"))
     return foreign.Result(
         suite=suite,
         operator=".".join(names),
@@ -229,18 +226,7 @@ def _result(benchmark: dict[str, Any], where: str) -> foreign.Result:
         label=label or fullname.partition("[")[2].rstrip("]"),
         status="measured" if median else "failed",
         reason=None if median else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
-        timing=_timing(stats, foreign.optional(benchmark, "options", dict) or {}, median) if median else None,
-    )
-
-
-def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) -> foreign.Timing:
-    samples = foreign.latencies_ns(stats.get("data"))
-    return foreign.Timing(
-        timer=f"pytest-benchmark {foreign.optional(options, 'timer', str) or 'perf_counter'}",
-        p50_ns=median_ns,
-        n_samples=len(samples) or foreign.count(stats.get("rounds")),
-        samples_ns=samples,
-        calls_per_sample=foreign.count(stats.get("iterations")) or 1,
+        timing=foreign.timing(timer, median, *taken) if median else None,
     )
 
 
@@ -462,7 +448,6 @@ def benchmarks_of(picked: "Picked", records: Sequence[Record]) -> tuple[str, tup
 
 
 def csv_of(records: Sequence[Record]) -> str:
-    """Return records as CSV with a header; null is empty."""
     import pandas as pd  # half a second, and an import does without
 
     names = list(columns(Record))

@@ -64,7 +64,6 @@ def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
 
 
 def read_plan(file: Path) -> tuple[Unit, ...]:
-    """Return the units in a JSON or TOML file: a list of tables under `units`."""
     plan = f"plan {str(file)!r}"
     try:
         text = file.read_text(encoding="utf-8")
@@ -82,7 +81,6 @@ def _repository(config: Config) -> Path:
 
 
 def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
-    """Return the SELECT arguments of each selected operator: the operator, or its selected cases."""
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     if chosen.survey.broken:
@@ -105,29 +103,21 @@ _LINE_EVERY_S = 10.0
 def run_fleet(
     config: Config,
     units: Callable[[], tuple[Unit, ...]],
-    *,
-    address: str,
+    where: str,
     certificates: Path | None,
+    wait_s: float,
+    *,
     insecure: bool,
-    patience_s: float,
 ) -> Progress:
     need_dask()
-    address = checked_address(address, certificates, insecure=insecure)
+    address = checked_address(where, certificates, insecure=insecure)
     store, asked, interrupted = store_of(config), units(), threading.Event()
     with on_signals(lambda *_: interrupted.set()), open_table() as (show, notify):
         if store.is_local and not is_loopback(address):
             notify(
                 f"pairbench: store {store.address} is a folder, which every host has to see under this name; s3:// and gs:// need none"
             )
-        drive = Drive(
-            address=address,
-            certificates=certificates,
-            store=store,
-            patience_s=patience_s,
-            notify=notify,
-            show=show,
-            interrupted=interrupted,
-        )
+        drive = Drive(address, certificates, store, wait_s, notify, show, interrupted)
         head = git(config.root, "rev-parse", "HEAD")
         if any(unit.commit == head for unit in asked if head) and git(config.root, "status", "--porcelain"):
             notify("pairbench: uncommitted changes are not measured: a unit is of its commit")
@@ -176,7 +166,6 @@ _LISTED = 20
 
 
 def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
-    """Return a row for each host that is present or has measured a unit."""
     ends: defaultdict[str, Counter[UnitEnd]] = defaultdict(Counter)
     for result in results:
         if result.host:

@@ -14,10 +14,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pairbench.analyze.history.points import moment_of
 from pairbench.errors import EmptyStoreError, PairbenchError
 from pairbench.features.fleet.dask import METADATA, configured, security_of
 from pairbench.features.fleet.worker import BUSY, HOST, hosts_of, run_unit
@@ -67,8 +67,7 @@ def stored_units(units: Collection[Unit], runs: WholeRuns, hosts: Iterable[Host]
 AWAY = dt.timedelta(days=1)  # the time after which another GPU of the model takes over an absent GPU's series
 
 
-@dataclass(frozen=True, kw_only=True)
-class Last:
+class Last(NamedTuple):
     identity: str
     host: str
     seen: dt.datetime  # when the device measured anything last, as far as the store knows
@@ -138,13 +137,12 @@ def runs_of(store: StoreLocation, units: Iterable[Unit]) -> WholeRuns:
 
 
 def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, Last]:
-    """Return the device that measured each unit's series last, among the devices that the unit allows."""
     selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
     try:
         files = sorted(dataset_files(store, "records").files, key=lambda file: file.run_id, reverse=True)
     except EmptyStoreError:
         return {}
-    seen: dict[str, dt.datetime] = {}
+    seen: dict[str, float] = {}
     found: dict[Unit, tuple[str, str]] = {}
     begin = 0
     for step in _STEPS:
@@ -152,7 +150,7 @@ def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, La
         begin += step
         rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
         for row in rows:
-            if row["status"] == Status.MEASURED and (at := _moment(row["started_at"])) is not None:
+            if row["status"] == Status.MEASURED and (at := moment_of(row["started_at"])) is not None:
                 seen.setdefault(_identity(row), at)
         for unit in [unit for unit in selections if unit not in found]:
             if newest := next((row for row in rows if _measured(row, unit, selections[unit])), None):
@@ -160,7 +158,7 @@ def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, La
         if len(found) == len(selections) or not some:
             break
     return {
-        unit: Last(identity=identity, host=host, seen=seen[identity])
+        unit: Last(identity, host, dt.datetime.fromtimestamp(seen[identity], dt.UTC))
         for unit, (identity, host) in found.items()
         if identity in seen
     }
@@ -180,14 +178,6 @@ def _identity(row: dict[str, Any]) -> str:
 
 def _rows(store: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> list[dict[str, Any]]:
     return [row for rows in read_distinct(store, columns, files).value.values() for row in rows] if files else []
-
-
-def _moment(text: str | None) -> dt.datetime | None:
-    try:
-        moment = dt.datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 _LOOK_S = 1.0  # seconds between two updates of the hosts
@@ -222,7 +212,7 @@ class _Lost(NamedTuple):
     at: float
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Drive:
     """Takes units through a fleet, which wait `patience_s` for an absent device, and as long for a scheduler."""
 
@@ -240,8 +230,6 @@ class Drive:
     _lost: list[_Lost] = field(default_factory=list)
     _deaths: Counter[Unit] = field(default_factory=Counter)
     _futures: dict[str, Any] = field(default_factory=dict)
-    _named: str = field(default_factory=partial(secrets.token_hex, 4))
-    _number: int = 0
     _missing: dict[str, float] = field(default_factory=dict)
     _last: dict[Unit, Last] = field(default_factory=dict)
     _present: frozenset[str] = frozenset()
@@ -329,7 +317,6 @@ class Drive:
                 self._send(host, *taken)
 
     def _send(self, host: Host, unit: Unit, offer: Offer) -> None:
-        self._number += 1
         text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self.store.address})
         try:
             future = self._client.submit(
@@ -337,7 +324,7 @@ class Drive:
                 text,
                 # Its own each time: Dask answers with what it has of a key that it knows. And no argument is ever equal to one,
                 # for Dask would put the result of that key in its place.
-                key=f"pairbench-{self._named}-{self._number}",
+                key=f"pairbench-{secrets.token_hex(8)}",
                 pure=False,
                 # By what the device is, and never by a worker's name, which another one may not have after it.
                 resources={HOST: 1, offer.identity: 1},

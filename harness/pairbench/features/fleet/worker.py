@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,7 @@ from pairbench.workflow.git import add_worktree, find_commit, git, repository_of
 from pairbench.workflow.setup import open_context, pick_devices
 
 _OLD_S = 14 * 24 * 3600
-BUILT = "PAIRBENCH_BUILD"
-"""The variable that names the folder for a build to install to; it comes first on the path of measured code."""
+BUILT = "PAIRBENCH_BUILD"  # names the folder for a build to install to, which comes first on the path of measured code
 
 
 class BuildError(PairbenchError):
@@ -110,7 +109,6 @@ class Commits:
 
 
 def _make(repository: Path, place: Path, commit: str) -> Code:
-    """Return the code of a commit; make it unless it is complete."""
     folder, installed, done = place / "code", place / "installed", place / "done"
     if not done.exists():
         git(repository, "worktree", "remove", "--force", "--force", str(folder))
@@ -175,7 +173,7 @@ BUSY = "busy"  # the `end` of a unit that was not begun because other work kept 
 _POLL_S, _GRACE_S = 0.2, 30.0  # Seconds between two looks at the process, and those that it has to end in order
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class UnitContext:
     python: str  # the interpreter whose pairbench measures
     commits: Commits
@@ -196,20 +194,16 @@ def run_unit(text: str) -> str:
         task = worker.state.tasks.get(key)
         return worker.status.name not in ("running", "paused") or task is None or task.state == "cancelled"
 
-    return json.dumps(measure(json.loads(text), context, given_up))
-
-
-def measure(asked: Mapping[str, Any], context: UnitContext, given_up: Callable[[], bool]) -> dict[str, Any]:
-    began = time.monotonic()
+    began, asked = time.monotonic(), json.loads(text)
     unit = Unit.of(asked["unit"], "unit")
     if why := context.held_up():
-        return {"end": BUSY, "reason": why, "host": platform.node()}
+        return json.dumps({"end": BUSY, "reason": why, "host": platform.node()})
     try:
         with context.commits.code(unit.commit) as code:
-            found = _run(unit, asked, code, context, given_up)
+            done = _run(unit, asked, code, context, given_up)
     except BuildError as error:
-        found = {"end": UnitEnd.SKIPPED, "reason": str(error), "log": error.log}
-    return {**found, "host": platform.node(), "seconds": time.monotonic() - began}
+        done = {"end": UnitEnd.SKIPPED, "reason": str(error), "log": error.log}
+    return json.dumps({**done, "host": platform.node(), "seconds": time.monotonic() - began})
 
 
 def _run(
@@ -331,7 +325,6 @@ def compute_processes() -> list[tuple[str, str]]:
 
 
 def processes_of(text: str) -> list[tuple[str, str]]:
-    """Return the pairs in the output of `nvidia-smi --query-compute-apps=gpu_uuid,pid`."""
     pairs = (tuple(part.strip() for part in line.split(",")) for line in text.splitlines())
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
 
@@ -372,25 +365,22 @@ def resources_of(offers: tuple[Offer, ...]) -> dict[str, float]:
     return {HOST: 1.0, **{name: 1.0 for offer in offers for name in (offer.identity, offer.model, offer.kind)}}
 
 
+@dataclass
 class _Worker:
-    def __init__(
-        self,
-        name: str,
-        offers: tuple[Offer, ...],
-        address: str,
-        logs: Path,
-        notify: Callable[[str], None],
-        *,
-        python: str,
-        watches: bool,
-        security: Any = None,
-    ) -> None:
-        self._name, self._offers, self._notify = name, offers, notify
-        self._address, self._security = address, security
-        self._watch = BusyWatch(offers) if watches else None
+    name: str
+    offers: tuple[Offer, ...]
+    address: str
+    logs: Path
+    notify: Callable[[str], None]
+    _: KW_ONLY
+    python: str
+    watches: bool
+    security: Any = None
+
+    def __post_init__(self) -> None:
+        self._watch = BusyWatch(self.offers) if self.watches else None
         self._held_up: str | None = None
-        commits = Commits(Path.cwd())
-        self.context = UnitContext(python=python, commits=commits, logs=logs, held_up=lambda: self._held_up)
+        self.context = UnitContext(self.python, Commits(Path.cwd()), self.logs, lambda: self._held_up)
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
@@ -409,14 +399,14 @@ class _Worker:
                 await worker.close(executor_wait=False)
                 await asyncio.sleep(0.2)
                 continue
-            self._notify(f"{self._name} takes units from {self._address}")
+            self.notify(f"{self.name} takes units from {self.address}")
             watching = asyncio.ensure_future(self._look(worker))
             gone = asyncio.ensure_future(worker.finished())
             await asyncio.wait({gone, ended}, return_when=asyncio.FIRST_COMPLETED)
             watching.cancel()
             await worker.close()  # waits for the unit that is under way, which sees it and ends
             if not self._ended.is_set():
-                self._notify(f"the scheduler at {self._address} is gone; waiting for it")
+                self.notify(f"the scheduler at {self.address} is gone; waiting for it")
 
     async def _start(self, worker: Any) -> bool:
         try:
@@ -432,17 +422,17 @@ class _Worker:
             name = PLUGIN
             context = self.context
 
-        known = {"version": __version__, "host": self._name, "offers": [asdict(offer) for offer in self._offers]}
-        protocol = self._address.partition("://")[0]
+        known = {"version": __version__, "host": self.name, "offers": [asdict(offer) for offer in self.offers]}
+        protocol = self.address.partition("://")[0]
         return Worker(
-            self._address,
+            self.address,
             nthreads=1,
             memory_limit=0,
-            resources=resources_of(self._offers),
+            resources=resources_of(self.offers),
             # A worker that comes back before it was missed may not have the name of the one before.
-            name=f"{self._name} {os.getpid()}.{again}",
-            host=f"{protocol}://127.0.0.1" if is_loopback(self._address) else None,
-            security=self._security,
+            name=f"{self.name} {os.getpid()}.{again}",
+            host=f"{protocol}://127.0.0.1" if is_loopback(self.address) else None,
+            security=self.security,
             dashboard=False,
             dashboard_address=NO_HTTP,
             local_directory=str(self.context.logs),
@@ -463,7 +453,7 @@ class _Worker:
             found = await asyncio.to_thread(self._watch.held_up)
             if found != self._held_up:
                 words = f": {found}; it takes no unit" if found else " takes units again"
-                self._notify(f"{self._name}{words}")
+                self.notify(f"{self.name}{words}")
             self._held_up = found
             if worker.status in (Status.running, Status.paused):
                 worker.status = Status.paused if found else Status.running
