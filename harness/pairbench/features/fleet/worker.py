@@ -211,12 +211,12 @@ def _run(
 ) -> dict[str, Any]:
     command = [context.python, "-P", "-m", "pairbench", "run", "--format", "json", "--device", asked["device"]]
     command += ["--store", asked["store"], "--skip-existing", *unit.options()]
-    log = context.logs / f"unit-{unit.key}.log"
+    log, (folder, installed) = context.logs / f"unit-{unit.key}.log", code
     with tempfile.TemporaryFile() as output, log.open("wb") as errors:
         process = subprocess.Popen(
             command,
-            cwd=code[0],
-            env=_environment(unit, code),
+            cwd=folder,
+            env=_environment(unit, installed),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
@@ -244,11 +244,11 @@ def _run(
     return {"end": UnitEnd.DONE, "run_id": document["run_id"], "statuses": statuses}
 
 
-def _environment(unit: Unit, code: Code) -> dict[str, str]:
+def _environment(unit: Unit, installed: Path | None) -> dict[str, str]:
     """Return the worker's environment without Dask's variables, and with what the unit's commit has built."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
-    if code[1] is not None:
-        paths = [str(code[1]), environment.get("PYTHONPATH", "")]
+    if installed is not None:
+        paths = [str(installed), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return {**environment, VARIABLE: unit.key}
 
