@@ -20,13 +20,11 @@ from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.tolerance import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
 
 if TYPE_CHECKING:
-    from pairbench.interface.result import Result
-    from pairbench.interface.runs import measure, run, try_, verify
+    from pairbench.interface.runs import Result, measure, run, try_, verify
     from pairbench.interface.stored import ab, compare, read, samples, trend
 
 _ROOMS = {
-    "Result": "result",
-    **dict.fromkeys(("measure", "run", "try_", "verify"), "runs"),
+    **dict.fromkeys(("Result", "measure", "run", "try_", "verify"), "runs"),
     **dict.fromkeys(("ab", "compare", "read", "samples", "trend"), "stored"),
 }
 """The file of `pairbench.interface` that has each name, loaded on first use: suites that declare operators need none of them."""

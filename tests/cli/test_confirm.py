@@ -16,8 +16,7 @@ from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 from pairbench.store.reader import read_run, runs
-from pairbench.workflow import confirm as confirming
-from pairbench.workflow.confirm import Confirmed, confirm_run
+from pairbench.workflow.comparer import Confirmed, confirm_run
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.record import DoneRun
 from pairbench.workflow.requested import Requested
@@ -66,7 +65,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     again = Again(tmp_path)
-    monkeypatch.setattr(confirming, "record_run", again)
+    monkeypatch.setattr("pairbench.workflow.record.record_run", again)
     return Bench(tmp_path, again)
 
 

@@ -13,8 +13,7 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
 from pairbench.model.settings import Settings
 from pairbench.plan import parse_selection
-from pairbench.workflow.devices import on_devices, plans_for
-from pairbench.workflow.machine import HostWatch
+from pairbench.workflow.devices import HostWatch, on_devices, plans_for
 from pairbench.workflow.setup import Chosen
 from tests.builders import described
 

@@ -11,7 +11,7 @@ from unittest import mock
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
+from pairbench.features.exchange.importing import NOT_IMPORTED, import_runs
 from pairbench.features.exchange.pytest_benchmark import KEY, ROUND_SIZES, extra_info_of, machine_info_of, run_info_of
 from pairbench.store.reader import read_run, read_samples
 from tests.builders import ended, make_run
@@ -140,7 +140,7 @@ def _one(
 ) -> None:
     found.counts["files"] += 1
     paths = _write(folder, tool, good, bad, benchmarks)
-    rows = import_runs(str(folder / "results"), WantedImport(tool=tool, paths=paths, when="measured"))
+    rows = import_runs(str(folder / "results"), tool, paths, when="measured")
     for row in rows:
         found.counts[row["outcome"]] += 1
         if row["outcome"] == NOT_IMPORTED:

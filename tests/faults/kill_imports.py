@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from pairbench.features.exchange.importing import WantedImport, import_runs
+from pairbench.features.exchange.importing import import_runs
 from pairbench.store.reader import read_frame
 from tests.faults.imports import benchmark_document
 from tests.faults.kill_at import killed_at, lines_of
@@ -48,8 +48,8 @@ def kill_imports(most: int) -> Seen:
 
 
 def _import(here: Path, store: str) -> Callable[[], object]:
-    wanted = WantedImport(tool="pytest-benchmark", paths=(str(here / "saved.json"),), when="measured")
-    return lambda: import_runs(str(here / store), wanted)
+    saved = [str(here / "saved.json")]
+    return lambda: import_runs(str(here / store), "pytest-benchmark", saved, when="measured")
 
 
 def _rows(store: Path) -> Counter[str]:

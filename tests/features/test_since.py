@@ -128,7 +128,7 @@ def test_what_differs(now: dict[str, Any], why: str) -> None:
 
 def test_what_is_new_and_what_no_hash_covers() -> None:
     assert difference(None, operator(), TOUCHED) == "new"
-    touched = replace(TOUCHED, unhashed=("mylib/step.py",))
+    touched = TOUCHED._replace(unhashed=("mylib/step.py",))
     assert difference(operator(), operator(), touched) == "its suite uses mylib/step.py"
 
 

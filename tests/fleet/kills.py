@@ -18,7 +18,7 @@ _HASH = """
 from pathlib import Path
 from pairbench.config import load_config
 from pairbench.features.fleet.worker import examine_host
-print(examine_host(load_config(Path.cwd()), "cpu").offers[0].environment_hash)
+print(examine_host(load_config(Path.cwd()), "cpu")[1][0].environment_hash)
 """
 
 

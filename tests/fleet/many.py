@@ -112,7 +112,7 @@ def _serve(address: str, sleeper: str, count: int) -> None:
     import tempfile
 
     from pairbench.features.fleet.dask import configured
-    from pairbench.features.fleet.worker import Examined, WorkerChoice, _Worker
+    from pairbench.features.fleet.worker import _Worker
     from pairbench.model.unit import Offer
 
     async def serve(folder: str) -> None:
@@ -124,14 +124,8 @@ def _serve(address: str, sleeper: str, count: int) -> None:
             )
             logs = Path(folder) / name
             logs.mkdir()
-            choice = WorkerChoice(
-                address=address, certificates=None, insecure=False, devices="cpu", python=sleeper, ignores_load=True
-            )
-            made.append(
-                _Worker(
-                    Examined(name=name, offers=(offer,), findings=()), choice, address, None, logs, lambda _: None
-                ).serve()
-            )
+            worker = _Worker(name, (offer,), address, logs, lambda _: None, python=sleeper, watches=False)
+            made.append(worker.serve())
         await asyncio.gather(*made)
 
     with configured(), tempfile.TemporaryDirectory() as folder:

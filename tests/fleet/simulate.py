@@ -9,7 +9,7 @@ import heapq
 import time
 from dataclasses import dataclass
 
-from pairbench.features.fleet.queue import Waiting
+from pairbench.features.fleet.drive import Waiting
 from pairbench.model.unit import Host, Offer, Unit
 
 

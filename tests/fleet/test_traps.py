@@ -120,7 +120,7 @@ def test_a_text_of_ours_is_never_taken_for_a_key() -> None:
 
 
 def test_a_worker_that_comes_back_has_another_name() -> None:
-    from pairbench.features.fleet.worker import Examined, WorkerChoice, _Worker, hosts_of, resources_of
+    from pairbench.features.fleet.worker import _Worker, hosts_of, resources_of
     from pairbench.model.unit import Offer
 
     offer = Offer(identity="GPU-1", kind="cuda", model="nvidia-h200", selector="cuda:1", environment_hash="e" * 16)
@@ -129,17 +129,9 @@ def test_a_worker_that_comes_back_has_another_name() -> None:
     async def scene(scheduler: Any, client: Any) -> None:
         import tempfile
 
-        choice = WorkerChoice(
-            address=scheduler.address,
-            certificates=None,
-            insecure=False,
-            devices="cuda:1",
-            python="python",
-            ignores_load=True,
-        )
         with tempfile.TemporaryDirectory() as folder:
-            examined = Examined(name="host cuda:1", offers=(offer,), findings=())
-            ours = _Worker(examined, choice, scheduler.address, None, Path(folder), lambda _: None)
+            where = (scheduler.address, Path(folder))
+            ours = _Worker("host cuda:1", (offer,), *where, lambda _: None, python="python", watches=False)
             async with ours._make(0) as one, ours._make(1) as other:
                 assert one.name != other.name
                 assert (one.http_server.address, scheduler.http_server.address) == ("127.0.0.1", "127.0.0.1")
@@ -152,7 +144,6 @@ def test_a_worker_that_comes_back_has_another_name() -> None:
 
 def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pairbench.features.fleet import worker as module
-    from pairbench.features.fleet.worker import Examined
     from pairbench.model.unit import Offer
 
     offer = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e" * 16)
@@ -164,17 +155,7 @@ def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: p
     )
 
     async def scene(scheduler: Any, client: Any) -> None:
-        choice = module.WorkerChoice(
-            address=scheduler.address,
-            certificates=None,
-            insecure=False,
-            devices="cpu",
-            python="python",
-            ignores_load=False,
-        )
-        ours = module._Worker(
-            Examined(name="here", offers=(offer,), findings=()), choice, scheduler.address, None, tmp_path, said.append
-        )
+        ours = module._Worker("here", (offer,), scheduler.address, tmp_path, said.append, python="python", watches=True)
         async with ours._make(0) as one:
             looking = asyncio.ensure_future(ours._look(one))
             while one.status.name != "paused":

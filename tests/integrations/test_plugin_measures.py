@@ -199,9 +199,9 @@ def test_the_precision_of_float32_on_a_gpu_is_said_at_the_end() -> None:
     session: Any = SimpleNamespace(
         config=SimpleNamespace(stash={BENCH: bench}), bench=bench, no_verdict=None, judged=None
     )
-    PluginSession.summarise(session, SimpleNamespace(write_line=said.append))
+    PluginSession.pytest_terminal_summary(session, SimpleNamespace(write_line=said.append))
     (line,) = said
     assert line.startswith("pairbench: float32 products and convolutions: TF32 allowed for both")
     session.config.stash = {}
-    PluginSession.summarise(session, SimpleNamespace(write_line=said.append))
+    PluginSession.pytest_terminal_summary(session, SimpleNamespace(write_line=said.append))
     assert len(said) == 1

@@ -7,8 +7,8 @@ import pytest
 
 from pairbench.model.environment import Device, Environment, HostLoad
 from pairbench.store.user_cache import KeptCeilings
-from pairbench.workflow import machine
-from pairbench.workflow.machine import probe_device
+from pairbench.workflow import devices
+from pairbench.workflow.devices import probe_device
 
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
 FOUND = {"copy_gbps": 3000.0}
@@ -40,8 +40,8 @@ def test_what_a_busy_host_gives_is_not_kept(
         def begin(self, environment: Environment) -> HostLoad:
             return HostLoad(cores=4, before=busy_cores)
 
-    monkeypatch.setattr(machine, "probe_in", probe_in)
-    monkeypatch.setattr(machine, "Workers", Workers)
+    monkeypatch.setattr(devices, "probe_in", probe_in)
+    monkeypatch.setattr(devices, "Workers", Workers)
     context: Any = None
     watch: Any = Watch()
     for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 from pairbench.analyze.compare.rounds import latency_of_run, latency_of_runs
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config, load_config
-from pairbench.features.ab.measure import compare_interleaved
+from pairbench.features.ab import compare_interleaved
 from pairbench.features.levels import accept_level
 from pairbench.model.comparison import Change, Comparison, Floor, Judgement, Side
 from pairbench.model.latency import CALL
@@ -19,7 +19,7 @@ from pairbench.report.render import Terminal
 from pairbench.store.documents import write_calibration
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.comparer import Comparer
-from pairbench.workflow.noise import newest_calibrations, past_floors, widest
+from pairbench.workflow.lookup import newest_calibrations, past_floors, widest
 from tests.builders import CASES, make_calibration, make_run, write_runs
 
 NOW = make_run(20)
@@ -146,7 +146,7 @@ def test_what_is_accepted_is_what_is_shown(tmp_path: Path) -> None:
     write_runs(tmp_path, run)
     config = Config(root=tmp_path, store=str(tmp_path))
     stored = accept_level(config, "*-fused-eager", reason="right")
-    assert {one.p50_ns for one, _ in stored.acceptances} == {399_200.0}
+    assert {one.p50_ns for one, _ in stored.value} == {399_200.0}
 
 
 def test_rows_without_a_pooled_latency_or_with_none_at_all() -> None:

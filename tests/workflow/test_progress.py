@@ -12,7 +12,7 @@ CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 def test_lines_count_no_further_than_their_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress.PlainProgress, "every_s", 0.0)
     shown = PlainProgress()
     shown.expect(CPU, 2)
     for number in range(4):

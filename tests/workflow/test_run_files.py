@@ -12,7 +12,7 @@ from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescr
 from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
-from pairbench.workflow.run_files import Recorder
+from pairbench.workflow.record import Recorder
 from tests.builders import described
 
 RUN = Run(

@@ -17,11 +17,9 @@ import typer
 from pairbench import __version__
 from pairbench.cli.commits import ab, backfill, bisect
 from pairbench.cli.exchange import export, import_, recipe
-from pairbench.cli.fleet import fleet_verbs
-from pairbench.cli.inspect import breakdown, diverge
-from pairbench.cli.measure import calibrate, doctor, list_, run, try_, verify
+from pairbench.cli.groups import fleet_verbs, store_verbs
+from pairbench.cli.measure import breakdown, calibrate, diverge, doctor, list_, run, try_, verify
 from pairbench.cli.say import printed, put, say
-from pairbench.cli.store import store_verbs
 from pairbench.cli.stored import accept, compare, dashboard, plot, results, show, trend, triage
 from pairbench.errors import InterruptedRunError, PairbenchError
 from pairbench.workflow.setup import ends_on_signals

@@ -41,8 +41,7 @@ def ab(
 
     Example: pairbench ab main suites/conv.py --device cuda:0
     """
-    from pairbench.features.ab.arguments import read_arguments
-    from pairbench.features.ab.measure import compare_commits, keep, open_store
+    from pairbench.features.ab import compare_commits, keep, open_store, read_arguments
     from pairbench.model.comparison import policy_of
     from pairbench.report.comparison import render_comparison
     from pairbench.report.render import to_json
@@ -105,8 +104,8 @@ def bisect(
     Example: pairbench bisect 'suites/norm.py::rms_norm*4096*' -i triton --good v1.2 --bad main --device cuda:0
     """
     from pairbench.analyze.compare.exact import METRICS
-    from pairbench.features.ab.arguments import read_arguments
-    from pairbench.features.bisect.search import SearchOptions, bisect_commits, render_bisection
+    from pairbench.features.ab import read_arguments
+    from pairbench.features.bisect.search import bisect_commits, render_bisection
     from pairbench.model.comparison import policy_of
 
     policy = policy_of(given.min_effect)
@@ -119,11 +118,7 @@ def bisect(
     metric = short.get(metric, metric)
     if metric not in ("auto", "latency", *METRICS):
         raise UsageError(f"--metric {metric!r} is unknown, expected auto, latency or one of {', '.join(short)}")
-    name, device = implementation, given.device
-    options = SearchOptions(
-        arguments=arguments, device=device, implementation=name, metric=metric, most=most, policy=policy
-    )
-    found = bisect_commits(given.config, options)
+    found = bisect_commits(given.config, arguments, given.device, implementation, metric, most, policy)
     put(render_bisection(found, given.output), nl=False)
     return found.exit_code
 
@@ -157,14 +152,14 @@ def backfill(
 
     Example: pairbench backfill v1.0..main suites/norm.py --steps 20 --device cuda:0
     """
-    from pairbench.features.ab.arguments import read_arguments
-    from pairbench.features.backfill import Which, backfill, render_backfilled
+    from pairbench.features.ab import read_arguments
+    from pairbench.features.backfill import backfill, render_backfilled
 
     if (every is not None) + tags + (steps is not None) > 1:
         raise UsageError("--every, --tags and --steps each say which commits to take; name one of them")
     # With a commit named as the other side, no SELECT is taken for one.
     arguments = read_arguments(given.config, range_, ["HEAD", *given.select], given.implementation)
-    done = backfill(given.config, arguments, given.device, Which(every=every, tags=tags, steps=steps))
+    done = backfill(given.config, arguments, given.device, nth=every, tags=tags, steps=steps)
     put(render_backfilled(done.filled, done.skipped, given.output), nl=False)
     if done.interrupted:
         left = done.commits - len(done.filled) - len(done.skipped)

@@ -11,12 +11,10 @@ from pairbench.cli.options import Given, remark, verb
 from pairbench.cli.say import put, put_rows, write
 from pairbench.errors import UsageError
 
-
-class Form(StrEnum):
-    """The forms in which a run can be exported."""
-
-    PYTEST_BENCHMARK = "pytest-benchmark"
-    CSV = "csv"
+# The forms in which a run can be exported, the tools whose results can be imported, and the times that an imported run can have.
+Form = StrEnum("Form", {"PYTEST_BENCHMARK": "pytest-benchmark", "CSV": "csv"})
+Tool = StrEnum("Tool", {"PYTEST_BENCHMARK": "pytest-benchmark", "ASV": "asv"})
+When = StrEnum("When", {"MEASURED": "measured", "COMMITTED": "committed"})
 
 
 @verb("form run target store")
@@ -45,14 +43,14 @@ def export(
 
     Example: pairbench export pytest-benchmark latest --output run.json && pytest-benchmark compare run.json
     """
-    from pairbench.features.exchange.export import benchmarks_of, csv_of, pick_runs
+    from pairbench.features.exchange.pytest_benchmark import benchmarks_of, csv_of, pick_runs
 
     if form is None:
         example = "`pairbench export csv latest --output run.csv`"
         raise UsageError(f"export takes a form: {' or '.join(Form)}, as in {example}")
-    runs = pick_runs(given.config, run)
-    remark(*runs.problems)
-    text, not_measured = (csv_of(runs.records), ()) if form is Form.CSV else benchmarks_of(runs)
+    picked, records, problems = pick_runs(given.config, run)
+    remark(*problems)
+    text, not_measured = (csv_of(records), ()) if form is Form.CSV else benchmarks_of(picked, records)
     if not_measured:
         remark(
             f"{len(not_measured)} without a latency, which pytest-benchmark has no place for: {', '.join(not_measured)}"
@@ -61,20 +59,6 @@ def export(
         put(text, nl=False)
     else:
         write(Path(target), text)
-
-
-class Tool(StrEnum):
-    """The tools whose results can be imported."""
-
-    PYTEST_BENCHMARK = "pytest-benchmark"
-    ASV = "asv"
-
-
-class When(StrEnum):
-    """The times that an imported run can have."""
-
-    MEASURED = "measured"
-    COMMITTED = "committed"
 
 
 @verb("tool paths implementation when device_name store output")
@@ -118,12 +102,10 @@ def import_(
 
     Example: pairbench import pytest-benchmark .benchmarks/*/*.json --implementation backend:torch
     """
-    from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
+    from pairbench.features.exchange.importing import NOT_IMPORTED, import_runs
 
-    wanted = WantedImport(
-        tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
-    )
-    rows: list[dict[str, Any]] = import_runs(given.config.store, wanted)
+    options = {"implementation": implementation, "when": when, "device_name": device_name}
+    rows: list[dict[str, Any]] = import_runs(given.config.store, tool, paths, **options)
     left_out, reasons = Counter[str](), defaultdict[str, list[str]](list)
     shown: list[dict[str, Any]] = []
     for row in rows:

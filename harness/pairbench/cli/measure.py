@@ -1,4 +1,4 @@
-"""The verbs that load suites and measure them: `doctor`, `list`, `verify`, `try`, `run` and `calibrate`."""
+"""The verbs that load suites and measure them, `doctor`, `list`, `verify`, `try`, `run` and `calibrate`, or look into a call."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from pairbench.workflow.setup import ask, choose, open_context, open_request
 
 if TYPE_CHECKING:
     from pairbench.features.attempt.attempts import Attempt, Tried
-    from pairbench.workflow.confirm import Confirmed
+    from pairbench.workflow.comparer import Confirmed
     from pairbench.workflow.record import DoneRun
     from pairbench.workflow.setup import Chosen
 
@@ -38,7 +38,7 @@ def doctor(given: Given) -> None:
 
     Example: pairbench doctor --device all
     """
-    from pairbench.workflow.machine import examine
+    from pairbench.workflow.devices import examine
 
     put_rows("doctor", examine(given.config, given.device), given.output)
 
@@ -130,25 +130,22 @@ def try_(
 
     Example: pairbench try my_ops.py -i triton --watch
     """
-    suites = ask(given.config, given.select).files
-    with contextlib.ExitStack() as stack:
-        context = stack.enter_context(open_context(given.config, suites, quick=True))
+    selected = (given.select, given.implementation, given.device)
+    with (
+        open_context(given.config, ask(given.config, given.select).files, quick=True) as context,
+        contextlib.closing(_TryPage(given.output, watched=watch)) as page,
+    ):
         # Only now, for it takes half a second, and the server that loads torch is under way.
-        from pairbench.features.attempt.attempts import Attempts, WantedTry, try_on_changes
+        from pairbench.features.attempt.attempts import Attempts, try_on_changes
 
-        select, names = tuple(given.select), given.implementation
-        wanted = WantedTry(select=select, implementations=names, device=given.device, every_case=all_cases)
-        page = _TryPage(given.output, watched=watch)
-        stack.callback(page.clear)
-        attempts = Attempts(given.config, context, wanted, page)
-        stack.callback(attempts.close)
-        if watch:
-            for attempt in try_on_changes(attempts, context.interrupted, begin=page.begin, failed=page.failed):
-                page.finish(attempt)
-            return 0
-        attempt = attempts.once()
-        page.finish(attempt)
-        return attempt.exit_code
+        with contextlib.closing(Attempts(given.config, context, page, *selected, every_case=all_cases)) as attempts:
+            if watch:
+                for attempt in try_on_changes(attempts, context.interrupted, begin=page.begin, failed=page.failed):
+                    page.finish(attempt)
+                return 0
+            attempt = attempts.once()
+            page.finish(attempt)
+            return attempt.exit_code
 
 
 class _TryPage(StatusListener):
@@ -169,7 +166,7 @@ class _TryPage(StatusListener):
     def case(self, tried: "tuple[Tried, ...]") -> None:
         from pairbench.features.attempt.words import case_lines
 
-        self.clear()
+        self.close()
         if self._output == "table":
             put("\n".join(case_lines(tried)))
 
@@ -178,7 +175,7 @@ class _TryPage(StatusListener):
         from pairbench.features.attempt.words import LABEL, as_markdown, as_plain, closing_lines
         from pairbench.report.render import to_json
 
-        self.clear()
+        self.close()
         for suite in attempt.broken:
             self.notify(f"pairbench: {suite.reason}")
         if self._output == "json":
@@ -251,7 +248,7 @@ def run(
         done = record_run(request, skip_existing=skip_existing, began=began)
         error = done.error
         if confirm and done.records and not (done.interrupted or done.kept or error):
-            from pairbench.workflow.confirm import confirm_run
+            from pairbench.workflow.comparer import confirm_run
 
             paused = time.monotonic()
             try:
@@ -330,12 +327,96 @@ def calibrate(
 
     Example: pairbench calibrate suites/conv.py --device cuda:0 --runs 5
     """
-    from pairbench.features.levels import calibrate_machine, check_runs, render_calibrations
+    from pairbench.features.levels import calibrate_machine, render_calibrations
 
-    check_runs(runs)
+    if runs < 2:
+        raise UsageError(f"--runs is {runs}, expected at least 2: one run cannot be compared with itself")
     with open_request(given.config, given.select, given.device, given.implementation) as request:
-        calibrated = calibrate_machine(request, runs=runs)
-    if calibrated.calibrations:
-        put(render_calibrations(calibrated.calibrations, given.output), nl=False)
-    remark(*(calibrated.kept.lines() if calibrated.kept else ()))
-    return calibrated.exit_code
+        calibrations, exit_code, kept = calibrate_machine(request, runs=runs)
+    if calibrations:
+        put(render_calibrations(calibrations, given.output), nl=False)
+    remark(*(kept.lines() if kept else ()))
+    return exit_code
+
+
+_MODES = ("eager", "graph")
+
+
+@verb(
+    "operator case catalogue implementation mode device expand trace keep tf32 timeout store output",
+    tier=["all"],
+)
+def breakdown(
+    given: Given,
+    implementation: Annotated[
+        list[str] | None,
+        Option("--implementation", "-i", help="baseline, a variant, or all; repeatable. Default: baseline."),
+    ] = None,
+    mode: Annotated[str, Option("--mode", help="eager or graph.")] = "eager",
+    expand: Annotated[
+        bool,
+        Option("--expand", help="Show each module of a list by itself, instead of one line for modules of one kind."),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        Option(metavar="FILE.json", help="Also write the profiler's trace, for chrome://tracing or Perfetto."),
+    ] = None,
+    keep: Annotated[bool, Option("--keep", help="Also store it, so that the dashboard shows it.")] = False,
+) -> int | None:
+    """Show where one call spends its time. By module, kind of work and kernel, and by source line for copies, casts and syncs.
+
+    The call runs under a profiler, which slows it down: read the shares, and take no time here for a latency. Times are
+    those of ATen operators on a CPU, and of kernels on a GPU.
+
+    Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
+    """
+    from pairbench.features.breakdown.breakdown import WantedBreakdown, break_down, render_breakdown
+    from pairbench.model.breakdown import Breakdown, NoBreakdown
+
+    if mode not in _MODES:
+        raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of {', '.join(_MODES)}")
+    names = tuple(implementation or ("baseline",))
+    wanted = WantedBreakdown(
+        operator=given.operator, case=given.case, device=given.device, implementations=names, trace=trace, keep=keep
+    )
+    found, kept = break_down(given.config, wanted)
+    put(render_breakdown(found, given.output, expand=expand), nl=False)
+    if kept:
+        remark(f"kept as {kept}")
+    if any(isinstance(part, NoBreakdown) and part.bad for part in found.parts):
+        return 1
+    return 0 if any(isinstance(part, Breakdown) for part in found.parts) else 2
+
+
+@verb("operator variant case catalogue device everything tf32 timeout output", tier=["all"], mode=["eager"])
+def diverge(
+    given: Given,
+    variant: Annotated[
+        str, Option("--variant", "-v", "--implementation", "-i", help="The variant to compare with the baseline.")
+    ],
+    everything: Annotated[
+        bool, Option("--all", help="Show every call of every module, however many there are.")
+    ] = False,
+) -> int | None:
+    """Find the first module whose output is out of tolerance. Also show how errors grow from module to module.
+
+    Baseline and variant run on the same inputs. The outputs of modules with the same name are compared call by call, and both
+    with the baseline in float64. Exit code: 1 where the operator's output is out of tolerance, or a module's output is and is
+    clearly further from float64 than the baseline's.
+
+    Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
+    """
+    from pairbench.features.diverge import find_divergence, render_divergence
+    from pairbench.model.divergence import NoDivergence
+    from pairbench.workflow.devices import Wanted
+
+    wanted = Wanted(operator=given.operator, case=given.case, device=given.device)
+    whole = find_divergence(given.config, wanted, variant)
+    found = whole.result
+    if isinstance(found, NoDivergence) and given.output != "json":
+        remark(found.reason)
+    else:
+        put(render_divergence(whole, given.output, everything=everything), nl=False)
+    if isinstance(found, NoDivergence):
+        return 1 if found.bad else 2
+    return int(found.bad) if found.layers else 2

@@ -26,7 +26,7 @@ def _argument(kind: Any, metavar: str, description: str) -> Any:
 
 
 _I, _D = ("--implementation", "-i"), ("--device", "-d")
-SHARED: dict[str, Any] = {
+SHARED: dict[str, Any] = {  # the type and the declaration of each shared option, by the name of its value
     "select": _argument(
         Texts,
         "[SELECT]...",
@@ -94,19 +94,17 @@ SHARED: dict[str, Any] = {
     ),
     "output": _option(str, "table, markdown or json.", "--format", "-f"),
 }
-"""The type and the declaration of each shared option, by the name of its value."""
 
 _DEFAULTS = {"operator": inspect.Parameter.empty, "catalogue": False, "device": "auto", "output": "table"}
+# Options that are settings, by the names that they have in `[tool.pairbench]`, too.
 _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "store", "budget")
-"""Options that are settings, by the names that they have in `[tool.pairbench]`, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """The values of a command's shared options."""
 
-    config: Config
-    """The settings: those of the command line, else those of `[tool.pairbench]`."""
+    config: Config  # the settings: those of the command line, else those of `[tool.pairbench]`
     select: list[str] = field(default_factory=list)
     operator: str = ""
     case: str | None = None
@@ -116,11 +114,9 @@ class Given:
     mode: tuple[str, ...] = ()
     rounds: int | None = None
     min_effect: float | None = None
-    store: str | None = None
-    """The store as the command line names it; None where it names none."""
+    store: str | None = None  # the store as the command line names it; None where it names none
     output: str = "table"
-    wanted: Wanted = ANY
-    """The stored series to take; any by default."""
+    wanted: Wanted = ANY  # the stored series to take; any by default
 
 
 def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], Callable[..., None]]:

@@ -162,11 +162,7 @@ def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
         raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
 
 
-class Style(StrEnum):
-    """What a chart is drawn for."""
-
-    SCREEN = "screen"
-    PAPER = "paper"
+Style = StrEnum("Style", {"SCREEN": "screen", "PAPER": "paper"})  # what a chart is drawn for
 
 
 @verb(
@@ -264,14 +260,14 @@ def accept(
     """
     from pairbench.features.levels import accept_level
 
-    stored = accept_level(given.config, series, reason=reason, run=run_id, wanted=given.wanted)
+    stored, problems = accept_level(given.config, series, reason=reason, run=run_id, wanted=given.wanted)
     rows = []
-    for one, path in stored.acceptances:
+    for one, path in stored:
         p50_us = None if one.p50_ns is None else round(one.p50_ns / 1e3, 3)
         row = {"series": one.series.name, "device": one.series.device_name, "p50_us": p50_us}
         rows.append({**row, "run": one.run_id, "file": path})
     put_rows("accepted", rows, given.output)
-    remark(*stored.problems)
+    remark(*problems)
 
 
 @verb("ids state url until note ended store output")

@@ -12,7 +12,7 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, reached_paths
+from pairbench.features.ab import Arguments, LoadedSide, load_side, reached_paths
 from pairbench.model.commits import Filled, HistoryCommit, Skipped
 from pairbench.model.comparison import GateOutcome
 from pairbench.model.plain import plain
@@ -60,18 +60,17 @@ def next_step(
 def render_backfilled(filled: Sequence[Filled], skipped: Sequence[Skipped], output: str) -> str:
     if output == "json":
         return to_json({"filled": [plain(one) for one in filled], "skipped": [plain(one) for one in skipped]})
-    every: list[Filled | Skipped] = [*filled, *skipped]
+    found = [(one.commit, one.records, one.run_id or "was there") for one in filled]
+    left = [(one.commit, None, f"skipped: {one.reason}{f' (log: {one.log})' if one.log else ''}") for one in skipped]
     rows = [
         {
-            "commit": one.commit.sha[:10],
-            "date": one.commit.committed_at[:10],
-            "subject": one.commit.subject,
-            "records": one.records if isinstance(one, Filled) else None,
-            "run": one.run_id or "was there"
-            if isinstance(one, Filled)
-            else f"skipped: {one.reason}{f' (log: {one.log})' if one.log else ''}",
+            "commit": commit.sha[:10],
+            "date": commit.committed_at[:10],
+            "subject": commit.subject,
+            "records": number,
+            "run": run,
         }
-        for one in sorted(every, key=lambda one: one.commit.committed_at)
+        for commit, number, run in sorted([*found, *left], key=lambda row: row[0].committed_at)
     ]
     return render_rows("commits", rows, output)
 
@@ -79,16 +78,6 @@ def render_backfilled(filled: Sequence[Filled], skipped: Sequence[Skipped], outp
 _Made = TypeVar("_Made")
 
 _MOVED = (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.FAILED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Which:
-    """A choice of commits; all of the range by default."""
-
-    every: int | None = None
-    tags: bool = False
-    steps: int | None = None
-    """The most commits to take: those that change an implementation's hash, then those between neighbours that differ."""
 
 
 @dataclass(kw_only=True)
@@ -106,17 +95,20 @@ class Backfilled:
         return 4 if self.not_in_store else 0 if self.filled else 2
 
 
-def backfill(config: Config, arguments: Arguments, device: str, which: Which) -> Backfilled:
+def backfill(
+    config: Config, arguments: Arguments, device: str, *, nth: int | None, tags: bool, steps: int | None
+) -> Backfilled:
     """Measure commits of a range, oldest first, and leave out what the store has already."""
+    # All commits, or every nth, or those with a tag, or the most that `steps` allows: where they change an implementation, then in between.
     repository = arguments.repository
     commits = list_commits(repository, "--first-parent", arguments.base)
-    if which.tags:
-        tags = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
-        commits = tuple(commit for commit in commits if commit.sha in set(tags.split()))
-    if which.every is not None:
-        commits = tuple(commits[index] for index in every(len(commits), which.every))
+    if tags:
+        tagged = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)").split()
+        commits = tuple(commit for commit in commits if commit.sha in set(tagged))
+    if nth is not None:
+        commits = tuple(commits[index] for index in every(len(commits), nth))
     if not commits:
-        words = "has no commit with a tag" if which.tags else "has no commit"
+        words = "has no commit with a tag" if tags else "has no commit"
         raise UsageError(
             f"range {arguments.base!r} {words}, expected one like v1.0..main; `git log {arguments.base}` lists it"
         )
@@ -127,18 +119,9 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
         open_worktrees(repository) as worktrees,
         open_progress() as progress,
     ):
-        walk = _Walk(
-            config=config,
-            arguments=arguments,
-            device=device,
-            commits=commits,
-            branch=branch.removeprefix("origin/") if branch and branch != "HEAD" else None,
-            context=context,
-            worktrees=worktrees,
-            progress=progress,
-            done=Backfilled(commits=len(commits)),
-        )
-        for index in range(len(commits)) if which.steps is None else walk.steps(which.steps):
+        branch = branch.removeprefix("origin/") if branch and branch != "HEAD" else None
+        walk = _Walk(config, arguments, device, commits, branch, context, worktrees, progress)
+        for index in range(len(commits)) if steps is None else walk.steps(steps):
             if context.interrupted.is_set():
                 walk.done.interrupted = True
             if walk.done.interrupted or walk.done.not_in_store:
@@ -147,7 +130,7 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
     return walk.done
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Walk:
     config: Config
     arguments: Arguments
@@ -157,16 +140,16 @@ class _Walk:
     context: WorkerContext
     worktrees: Worktrees
     progress: PlainProgress
-    done: Backfilled
     measured: set[int] = field(default_factory=set)
     unmeasurable: set[int] = field(default_factory=set)
     records: dict[int, tuple[Record, ...]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.done = Backfilled(commits=len(self.commits))
+
     def fill(self, index: int) -> None:
-        commit = self.commits[index]
-        self.progress.notify(
-            f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {index + 1} of {len(self.commits)}"
-        )
+        commit, all_ = self.commits[index], len(self.commits)
+        self.progress.notify(f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {index + 1} of {all_}")
         if filled := self._loaded(index, self._record):
             self.measured.add(index)
             self.done.filled.append(filled)
@@ -175,13 +158,8 @@ class _Walk:
         identity = read_commit(side.checkout.root, variables={})
         if identity is None:
             raise SuiteError(f"commit {self.commits[index].sha[:10]} is gone from {self.arguments.repository}")
-        request = Request(
-            config=self.config,
-            context=side.context,
-            chosen=side.chosen,
-            devices=pick_devices(self.device, side.chosen.survey.devices),
-            progress=self.progress,
-        )
+        devices = pick_devices(self.device, side.chosen.survey.devices)
+        request = Request(self.config, side.context, side.chosen, devices, self.progress)
         done = record_run(request, skip_existing=True, filled=replace(identity, branch=self.branch))
         if done.error is not None:
             raise done.error
@@ -193,7 +171,6 @@ class _Walk:
         return Filled(commit=self.commits[index], run_id=run_id, records=len(done.records))
 
     def steps(self, most: int) -> Iterator[int]:
-        """Yield the commits to measure, each chosen by the results of those before."""
         changed = self._changed()
         for _ in range(most):
             pairs = itertools.pairwise(sorted(self.measured))
@@ -238,7 +215,11 @@ class _Walk:
         checkout = self.worktrees.add(commit.sha[:16], commit.sha)
         try:
             side = load_side(self.config, self.context, self.arguments, checkout)
-            _refuse_nothing(side)
+            survey, nothing = side.chosen.survey, side.nothing
+            if nothing is None and not survey.operators:
+                nothing = SuiteError("; ".join(one.reason for one in survey.broken) or "there is no operator")
+            if nothing is not None:
+                raise nothing
             return use(side, index)
         except (SuiteError, UsageError) as error:
             if index not in self.unmeasurable:
@@ -249,13 +230,6 @@ class _Walk:
             return None
         finally:
             self.worktrees.remove(commit.sha[:16])
-
-
-def _refuse_nothing(side: LoadedSide) -> None:
-    if side.nothing is not None:
-        raise side.nothing
-    if not side.chosen.survey.operators:
-        raise SuiteError("; ".join(suite.reason for suite in side.chosen.survey.broken) or "there is no operator")
 
 
 def _hashes(side: LoadedSide, _: int) -> frozenset[tuple[str, ...]]:

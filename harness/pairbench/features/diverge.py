@@ -17,7 +17,7 @@ from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.labels import listed, merge_numbered, outermost
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import error, percent
-from pairbench.workflow.one_case import Wanted, open_case
+from pairbench.workflow.devices import Wanted, open_case
 
 _ROWS = 48
 _AROUND = 3  # rows before and after the first module beyond tolerance that are always shown

@@ -4,11 +4,9 @@ import contextlib
 import datetime as dt
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from statistics import median
-from typing import Any
 
 from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.analyze.compare.floors import LEAST_RUNS, calibrate_from
@@ -24,17 +22,19 @@ from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 from pairbench.store.documents import write_acceptance, write_calibration
 from pairbench.store.location import StoreLocation
+from pairbench.store.reading import Reading
 from pairbench.store.spool import Spool
 from pairbench.workflow.lookup import matching
-from pairbench.workflow.record import record_run
-from pairbench.workflow.run_files import Kept, settle
+from pairbench.workflow.record import Kept, record_run, settle
 from pairbench.workflow.selectors import RunSelector
 from pairbench.workflow.setup import Request, stamp, store_of
 
 
 def render_calibrations(calibrations: Sequence[Calibration], output: str) -> str:
     if output == "json":
-        return to_json({"calibrations": [{**vars(one), "floors": _plain_floors(one)} for one in calibrations]})
+        floors = [[{**vars(name), **vars(floor)} for name, floor in sorted(one.floors.items())] for one in calibrations]
+        known = zip(calibrations, floors, strict=True)
+        return to_json({"calibrations": [{**vars(one), "floors": of_one} for one, of_one in known]})
     return "\n".join(_text(calibration, output) for calibration in calibrations)
 
 
@@ -45,47 +45,25 @@ def _text(calibration: Calibration, output: str) -> str:
     for (operator, mode), group in groupby(sorted(calibration.floors, key=by_operator), key=by_operator):
         members = list(group)
         floors = [calibration.floors[one] for one in members]
+        row = {"operator": operator, "mode": mode, "series": len(floors)}
+        for name, values in (("P50", [floor.p50 for floor in floors]), ("P95", [floor.p95 for floor in floors])):
+            row[f"{name} floor, median"] = percent(median(values))
+            row[f"{name} floor, largest"] = percent(max(values))
         hosts = [floor.host for floor in floors if floor.host is not None]
         ratios = [floor.host_relative for floor in floors if floor.host_relative is not None]
-        rows.append(
-            {
-                "operator": operator,
-                "mode": mode,
-                "series": len(floors),
-                "P50 floor, median": percent(median(floor.p50 for floor in floors)),
-                "P50 floor, largest": percent(max(floor.p50 for floor in floors)),
-                "P95 floor, median": percent(median(floor.p95 for floor in floors)),
-                "P95 floor, largest": percent(max(floor.p95 for floor in floors)),
-                **({"host floor, median": percent(median(hosts))} if hosts else {}),
-                **({"host / baseline floor, median": percent(median(ratios))} if ratios else {}),
-                **({"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}),
-            }
-        )
+        row |= {"host floor, median": percent(median(hosts))} if hosts else {}
+        row |= {"host / baseline floor, median": percent(median(ratios))} if ratios else {}
+        row |= {"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}
+        rows.append(row)
     table = render_rows(f"noise floors of {calibration.device_name}", rows, output) if rows else ""
     if not rows and len(calibration.runs) < LEAST_RUNS:
         table = f"no noise floors: they take {LEAST_RUNS} runs, and these were {len(calibration.runs)} (`--runs {LEAST_RUNS}`)\n"
     return f"{table}\n{measured(calibration)}\n"
 
 
-def _plain_floors(calibration: Calibration) -> list[dict[str, Any]]:
-    return [{**vars(series), **vars(floor)} for series, floor in sorted(calibration.floors.items())]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibratedMachine:
-    calibrations: tuple[Calibration, ...]  # one for each device model, as stored; none where the runs were interrupted
-    exit_code: int  # the worst exit code of the runs; 4 where the store did not take a calibration
-    kept: Kept | None = None  # what the store did not take; None where it has everything
-
-
-def check_runs(runs: int) -> None:
-    """Raise where a number of runs tells nothing, before anything is measured."""
-    if runs < 2:
-        raise UsageError(f"--runs is {runs}, expected at least 2: one run cannot be compared with itself")
-
-
-def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
-    """Run the selected pairs several times, and store each device model's noise."""
+def calibrate_machine(request: Request, *, runs: int) -> tuple[tuple[Calibration, ...], int, Kept | None]:
+    """Run the selected pairs several times, and store each device model's noise; return it, an exit code, and what was not stored."""
+    # The exit code is the worst of the runs, and 4 where the store did not take a calibration.
     done = []
     notify = request.progress.notify
     for number in range(runs):
@@ -94,47 +72,34 @@ def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
         if done[-1].error is not None:
             raise done[-1].error
         if done[-1].interrupted:
-            return CalibratedMachine(calibrations=(), exit_code=done[-1].exit_code)
+            return (), done[-1].exit_code, None
     now = dt.datetime.now(dt.UTC)
     calibrations = calibrations_of([run.records for run in done], now)
     spool = Spool(StoreLocation.of(request.config.store), f"calibration-{stamp(now)}", notify)
     for calibration in calibrations:
         write_calibration(request.config.store, calibration, spool.publish_alone)
     kept = settle(spool, notify)
-    code = max(run.exit_code for run in done)
-    return CalibratedMachine(calibrations=calibrations, exit_code=max(code, 4 if kept else 0), kept=kept)
+    return calibrations, max(4 if kept else 0, *(run.exit_code for run in done)), kept
 
 
 def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple[Calibration, ...]:
     calibrations = []
     for name in dict.fromkeys(record.device_name for run in runs for record in run):
         of_device = [records for run in runs if (records := [one for one in run if one.device_name == name])]
-        calibrations.append(
-            Calibration(
-                calibration_id=stamp(now),
-                made_at=now.isoformat(timespec="milliseconds"),
-                device_name=name,
-                environment_hash=of_device[0][0].environment_hash,
-                runs=tuple(run[0].run_id for run in of_device),
-                **calibrate_from(of_device)._asdict(),
-            )
-        )
+        hash_, ids = of_device[0][0].environment_hash, tuple(run[0].run_id for run in of_device)
+        made = {"calibration_id": stamp(now), "made_at": now.isoformat(timespec="milliseconds")}
+        known = {"device_name": name, "environment_hash": hash_, **made, **calibrate_from(of_device)._asdict()}
+        calibrations.append(Calibration(runs=ids, **known))
     return tuple(calibrations)
 
 
 _NEWEST = 50  # the number of newest runs that are gone through for one that has a series
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredAcceptances:
-    acceptances: tuple[tuple[Acceptance, str], ...]  # each acceptance with the path of its file in the store
-    problems: tuple[str, ...]  # a sentence for each file that could not be read
-
-
 def accept_level(
     config: Config, text: str, *, reason: str, run: str | None = None, wanted: Wanted = ANY
-) -> StoredAcceptances:
-    """Accept the level that some series have in a run, by default the newest that measured one of them, and store that."""
+) -> Reading[tuple[tuple[Acceptance, str], ...]]:
+    """Store the level that some series have in a run, by default the newest that measured one, and return it with its file."""
     if not reason.strip():
         raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
     selector = RunSelector.of_store(store_of(config), config.root)
@@ -144,10 +109,8 @@ def accept_level(
         acceptance_of(series, several, run_id=run_id, at=at, reason=reason.strip())
         for series, several in named_series(records, text, run_id, wanted).items()
     )
-    return StoredAcceptances(
-        acceptances=tuple((one, write_acceptance(config.store, one)) for one in acceptances),
-        problems=tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])),
-    )
+    stored = tuple((one, write_acceptance(config.store, one)) for one in acceptances)
+    return Reading(stored, tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])))
 
 
 def _records_of(

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pairbench.config import Config
 from pairbench.errors import UsageError
@@ -21,19 +22,15 @@ from pairbench.workflow.requested import Narrowed, OperatorKey
 from pairbench.workflow.setup import Chosen, Request, catalogue_folder, default_places, moved_names, shown
 
 
-@dataclass(frozen=True, kw_only=True)
-class TouchedSuite:
+class TouchedSuite(NamedTuple):
     suite: str
     file: Path
     was: Path | None  # the path in the commit; None where the suite is new
-    unhashed: tuple[str, ...]
-    """The differing files that no hash covers, so that they may concern every operator of the suite."""
+    unhashed: tuple[str, ...]  # differing files that no hash covers: they may concern every operator of the suite
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilesSince:
-    """The difference between the files of a checkout, as they are, and those of a commit."""
-
     repository: Path
     sha: str
     there: frozenset[Path]
@@ -41,7 +38,6 @@ class FilesSince:
 
     @classmethod
     def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":
-        """Ask git what differs from the commit."""
         why = f"--changed-since compares them with commit {ref!r}"
         files = [file for _, file in suites]
         repository = repository_of(files[0].parent if files else start, why)
@@ -67,20 +63,20 @@ class FilesSince:
             sources |= sources_beside(reached.tree) - self.there
             unhashed = sorted(path for path in {*reached.packages, *sources} if self._differs(path))
             if was is None or was != file or unhashed or any(map(self._differs, reached.tree)):
-                names = tuple(path.relative_to(self.repository).as_posix() for path in unhashed)
-                yield TouchedSuite(suite=suite, file=file, was=was, unhashed=names)
+                yield TouchedSuite(suite, file, was, tuple(map(self._name, unhashed)))
 
     def _differs(self, path: Path) -> bool:
         return path in self.differing or path not in self.there
 
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.repository).as_posix()
+
     def gone(self, places: tuple[Path, ...], olds: dict[Path, Path]) -> Iterator[Path]:
-        """Yield the suites of the commit in `places` that no longer exist."""
         for path in sorted(self.differing):
             inside = any(path.is_relative_to(place) for place in places)
-            if path.suffix == ".py" and inside and not path.exists() and path not in olds.values():
-                text = git(self.repository, "show", f"{self.sha}:{path.relative_to(self.repository).as_posix()}") or ""
-                if declares_operators(text):
-                    yield path
+            gone = path.suffix == ".py" and inside and not path.exists() and path not in olds.values()
+            if gone and declares_operators(git(self.repository, "show", f"{self.sha}:{self._name(path)}") or ""):
+                yield path
 
 
 def _paths(repository: Path, listed: str) -> frozenset[Path]:
@@ -144,7 +140,6 @@ def _implementations(before: OperatorDescription, now: OperatorDescription) -> s
 def _describe_both(
     context: WorkerContext, files: FilesSince, suites: Sequence[TouchedSuite]
 ) -> tuple[Mapping[str, _Described], Mapping[str, tuple[OperatorDescription, ...]]]:
-    """Return the suites' operators in the commit and now, each with a digest of its code."""
     if not suites:
         return {}, {}
     before: dict[str, _Described] = {}
@@ -164,11 +159,10 @@ def _describe_both(
     return before, now
 
 
+# The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three
+# hardly are at once; more would cost the time that leaving out saves.
 _CONTROL_PART, _MOST_CONTROLS = 0.05, 3
-"""The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three
-hardly are at once; more would cost the time that leaving out saves."""
-_CONTROL_TIERS = ("real", "smoke", "headline")
-"""The tiers for a control, the best first: long enough to repeat well, and not minutes long."""
+_CONTROL_TIERS = ("real", "smoke", "headline")  # the best first: long enough to repeat well, and not minutes long
 
 
 def changed_since(request: Request, ref: str) -> Request:
@@ -188,17 +182,17 @@ def narrow_to_changed(
     *,
     places: tuple[Path, ...],
 ) -> Chosen:
-    """Leave out the operators that equal those of a commit, but for a few that serve as a control.
-
-    An operator differs where its definition, an implementation, or code of the suites that it reaches does. Files are compared first:
-    a suite without differing files is not loaded in the commit. A suite in `places` that no longer exists counts as gone.
-    """
+    """Leave out the operators that equal those of a commit, but for a few that serve as a control."""
+    # An operator differs where its definition, an implementation, or code of the suites that it reaches does. Files are compared first:
+    # a suite without differing files is not loaded in the commit. A suite in `places` that no longer exists counts as gone.
     check_selections(chosen.selections, chosen.survey.operators, chosen.survey.broken)
     selected = chosen.operators()
     if not chosen.survey.broken:
         check_implementations(chosen.implementations, selected)
     suites = _suites(config, chosen, selected)
-    olds = _old_places(config, suites)
+    moved = {new: old for old, new in moved_names(config).items()}
+    # The old path of each suite that has moved, by its present path.
+    olds = {file: Path(f"{str(file).removesuffix(one)}{moved[one]}") for one, file in suites if one in moved}
     files = FilesSince.of(suites, ref, config.root)
     touched = tuple(files.touched(suites, olds))
     differences, vanished = compare_operators(context, chosen.survey, files, touched)
@@ -216,51 +210,36 @@ def narrow_to_changed(
         if not chosen.selections or any(one.takes_name(suite, name, None) for one in chosen.selections)
     ]
     kept = (*measured, *control)
+    broken = tuple(suite for suite in chosen.survey.broken if suite.suite in names)
+    cases = [(operator, case) for operator in kept for case in operator.cases]
+    selections = (one for one in chosen.selections if one.suite in names or any(one.takes(*case) for case in cases))
+    patterns = (one for one in chosen.implementations if any(_has_any(operator, (one,)) for operator in kept))
     every = {_key(operator): len(operator.cases) for operator in chosen.survey.operators}
-    return replace(
-        chosen,
-        survey=replace(
-            chosen.survey,
-            operators=kept,
-            broken=tuple(suite for suite in chosen.survey.broken if suite.suite in names),
-        ),
-        selections=tuple(
-            one
-            for one in chosen.selections
-            if one.suite in names or any(one.takes(operator, case) for operator in kept for case in operator.cases)
-        ),
-        implementations=tuple(
-            pattern for pattern in chosen.implementations if any(_has_any(operator, (pattern,)) for operator in kept)
-        ),
-        narrowed=Narrowed(
-            ref=ref,
-            sha=files.sha,
-            changed={_key(operator): differences[_key(operator)] for operator in measured},
-            whole=frozenset(_key(one) for one in measured if len(one.cases) == every[_key(one)]),
-            control=control_keys,
-            left_out=tuple(key for key in map(_key, untouched) if key not in control_keys),
-            gone=(*gone, *((shown(path, config), None) for path in files.gone(places, olds))),
-        ),
+    narrowed = Narrowed(
+        ref=ref,
+        sha=files.sha,
+        changed={_key(operator): differences[_key(operator)] for operator in measured},
+        whole=frozenset(_key(one) for one in measured if len(one.cases) == every[_key(one)]),
+        control=control_keys,
+        left_out=tuple(key for key in map(_key, untouched) if key not in control_keys),
+        gone=(*gone, *((shown(path, config), None) for path in files.gone(places, olds))),
     )
+    survey, kept_of = replace(chosen.survey, operators=kept, broken=broken), tuple(selections)
+    return replace(chosen, survey=survey, selections=kept_of, implementations=tuple(patterns), narrowed=narrowed)
 
 
 def control_sample(untouched: Sequence[OperatorDescription], tiers: Collection[str]) -> tuple[OperatorDescription, ...]:
-    """Return a few untouched operators with one case each: one in twenty, at least one and at most three.
-
-    The choice is stable from run to run, so that each has a history; the operators are of different suites, if there are enough.
-    """
+    """Return a few untouched operators with one case each: one in twenty, at least one and at most three."""
+    # The choice is stable from run to run, so that each has a history; the operators are of different suites, if there are enough.
     able = [operator for operator in untouched if any(case.tier in tiers for case in operator.cases)]
     number = min(len(able), max(1, min(_MOST_CONTROLS, round(_CONTROL_PART * len(untouched)))))
     able.sort(key=lambda operator: hashlib.sha256("::".join(_key(operator)).encode()).digest())
     first_of_suite = {operator.suite: operator for operator in reversed(able)}
     ordered = sorted(able, key=lambda operator: first_of_suite[operator.suite] is not operator)
-    return tuple(_with_one_case(operator, tiers) for operator in ordered[:number])
-
-
-def _with_one_case(operator: OperatorDescription, tiers: Collection[str]) -> OperatorDescription:
-    by_tier = {case.tier: case for case in reversed(operator.cases) if case.tier in tiers}
-    best = next((by_tier[tier] for tier in _CONTROL_TIERS if tier in by_tier), None)
-    return replace(operator, cases=(best or next(iter(by_tier.values())),))
+    rank = {tier: index for index, tier in enumerate(_CONTROL_TIERS)}
+    cases = [[case for case in operator.cases if case.tier in tiers] for operator in ordered[:number]]
+    best = [min(several, key=lambda case: rank.get(case.tier, len(rank))) for several in cases]
+    return tuple(replace(operator, cases=(case,)) for operator, case in zip(ordered, best, strict=False))
 
 
 def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescription]) -> tuple[tuple[str, Path], ...]:
@@ -269,12 +248,6 @@ def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescripti
         here, catalogue = config.root / suite.suite, catalogue_folder("suites").parent / suite.suite
         files[suite.suite] = (here if here.exists() else catalogue).resolve()
     return tuple(files.items())
-
-
-def _old_places(config: Config, suites: Sequence[tuple[str, Path]]) -> dict[Path, Path]:
-    """Return the old path of each suite that has moved, by its present path."""
-    olds = {new: old for old, new in moved_names(config).items()}
-    return {file: Path(f"{str(file).removesuffix(suite)}{olds[suite]}") for suite, file in suites if suite in olds}
 
 
 def _has_any(operator: OperatorDescription, wanted: Collection[str]) -> bool:

@@ -89,9 +89,7 @@ class Opened:
 
     config: Config
     select: list[str]
-    """The SELECT arguments for the call's targets."""
-    text: str = ""
-    """The text of the suite that was written for operators without a file; empty if none was written."""
+    text: str = ""  # of the suite that was written for operators without a file, if any
 
 
 def refuse_in_worker(what: str) -> None:
@@ -314,7 +312,6 @@ def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _device_of(values: Mapping[str, Any]) -> str:
-    """Return the device of the tensors; `auto` where there are none."""
     found = {f"cuda:{value.device.index or 0}" if value.is_cuda else value.device.type for value in _tensors(values)}
     if len(found) > 1:
         raise UsageError(f"args are on {' and '.join(sorted(found))}, expected one device; name it: device='cuda:0'")

@@ -1,18 +1,267 @@
-"""The functions that measure: `run`, `measure`, `verify` and `try_`, with the settings, stages, locks and workers of the command line."""
+"""The functions that measure, `run`, `measure`, `verify` and `try_`, with the settings, stages, locks and workers of the command line.
+
+Their results have a frame, print as on the command line, and are shown in notebooks.
+"""
 
 import contextlib
+import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pairbench.errors import IncompleteRunError, InterruptedRunError, SuiteError
+from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionError, SuiteError, UsageError
 from pairbench.interface.opened import Arguments, Cases, Opened, Targets, open_functions, open_targets, refuse_in_worker
-from pairbench.interface.result import Result
-from pairbench.interface.stored import Tries, Verifications
+from pairbench.model.latency import p50_of, speedup_of
+from pairbench.model.outcome import Status
+from pairbench.model.record import Record, Samples, columns
 from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder
-from pairbench.workflow.setup import open_context, open_request
+from pairbench.workflow.setup import ask, configure, open_context, open_request, store_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from pairbench.features.attempt.attempts import Attempt
+
+# The columns of samples that hold a list.
+_LISTS = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
+
+
+def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
+    """Return records as a frame with the store's columns, in its order."""
+    import pandas as pd
+
+    return pd.DataFrame([vars(record) for record in records], columns=list(columns(Record)))
+
+
+def with_axes(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a frame with a column for each axis of its cases; an axis that has the name of another column is left out."""
+    axes = [json.loads(text) if isinstance(text, str) else {} for text in frame["axes"]]
+    names = dict.fromkeys(name for case in axes for name in case if name not in frame.columns)
+    for case in axes:
+        case.update({name: tuple(value) for name, value in case.items() if isinstance(value, list)})
+    return frame.assign(**{name: [case.get(name) for case in axes] for name in names})
+
+
+def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
+    """Return a row for each sample: its series, its round and its latencies in ns."""
+    import pandas as pd
+
+    names = list(columns(Samples))
+    rows = pd.DataFrame([vars(one) for one in samples], columns=names)
+    for name in ("host_ns", "device_ns", "stream_ns"):  # None where no sample of the round has that latency
+        rows[name] = [
+            list(values) if values is not None else [None] * len(calls)
+            for values, calls in zip(rows[name], rows["call_ns"], strict=True)
+        ]
+    return rows.explode(list(_LISTS), ignore_index=True).infer_objects() if len(rows) else rows
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result:
+    """The records of a run with their raw samples. A notebook shows it as a table and a chart."""
+
+    records: tuple[Record, ...]
+    """One for each case, implementation and mode on each device, in the order of the table."""
+    raw_samples: tuple[Samples, ...] = field(default=())
+    """The raw samples of each record, one value for each round; empty where they have been pruned."""
+    store: str | None = None
+    """The store that has the run; None where no store has it: `save` keeps it."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the run; then the records are those that were finished."""
+    lines: tuple[str, ...] = ()
+    """The closing lines of `pairbench run`: the run's id, how long it took, why measuring ended."""
+    source: str = ""
+    """The text of the suite that was written for operators and functions without a file; empty where they had one. Saved as a
+    file, it runs the same on the command line."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, by which `pairbench.compare` and the command line know it; empty for a run without records."""
+        return self.records[0].run_id if self.records else ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run was completed with nothing mismatched, failed or broken, so that the command line would exit with 0."""
+        broken = any(record.operator is None or Status(record.status).bad for record in self.records)
+        return not (broken or self.interrupted)
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """The records as a frame: the columns of `results/README.md`, then a column for each axis of the cases."""
+        return with_axes(frame_of(self.records))
+
+    @property
+    def samples(self) -> "pd.DataFrame":
+        """A row for each sample: latencies in ns, with its block and its position in the block."""
+        return samples_frame(self.raw_samples)
+
+    def best(self) -> "pd.DataFrame":
+        """Return the fastest implementation of each case in each mode, the baseline included, with its median in us and its speedup."""
+        import pandas as pd
+
+        fastest: dict[tuple[str, ...], Record] = {}
+        for record in self.records:
+            key = (record.device_name, record.suite, str(record.case), str(record.mode))
+            now, before = p50_of(record), fastest.get(key)
+            known = p50_of(before) if before is not None else None
+            if record.status == Status.MEASURED and now and (known is None or now.estimate < known.estimate):
+                fastest[key] = record
+        rows = []
+        for record in fastest.values():
+            p50, speedup = p50_of(record), speedup_of(record) or (None, None, None)
+            row = {name: getattr(record, name) for name in _BEST} | {"p50_us": p50.estimate / 1e3 if p50 else None}
+            rows.append(row | dict(zip(_SPEEDUP, speedup, strict=True)))
+        return pd.DataFrame(rows, columns=[*_BEST, "p50_us", *_SPEEDUP])
+
+    def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
+        """Draw one line an implementation along an axis of the cases, with 95 % intervals, and mark where lines cross the baseline's.
+
+        Cases that differ in other axes have panels of their own.
+
+        Args:
+            x: The axis of the cases; where not given, the only one that varies.
+            y: `device_p50_us`, `call_p50_us`, `host_p50_us`, `speedup`, `gbps` or `tflops`; where not given, the latency that
+                is the result, the device's on a GPU and the call's on a CPU.
+            log: Whether both axes are logarithmic; where not given, they are where values spread widely.
+
+        Raises:
+            SelectionError: there is no such axis, or no value to draw.
+
+        Returns:
+            A figure of matplotlib, which notebooks show; `.savefig("file.png")` keeps it.
+        """
+        from pairbench.report.axis_chart import axis_chart
+        from pairbench.report.axis_figure import draw_axis
+
+        return draw_axis(axis_chart(self.records, x, y, log=log))
+
+    def save(self, store: str | Path | None = None) -> None:
+        """Put the run into a store, where `compare`, `trend` and the command line find it. Done again, nothing is doubled.
+
+        Args:
+            store: A folder or URL; where not given, that of `[tool.pairbench]`, else `results`.
+
+        Raises:
+            UsageError: there is nothing to save.
+            StoreError: the store cannot be written.
+        """
+        from pairbench.model.environment import device_slug
+        from pairbench.store.writer import write_run
+
+        if not self.records:
+            raise UsageError("this run has no records, so there is nothing to save")
+        place, month = store_of(configure(store=None if store is None else str(store))), self.records[0].started_at[:7]
+        for name, kind in {(one.device_name, one.device_kind) for one in self.records}:
+            names = {"run_id": self.run_id, "device_slug": device_slug(name, kind), "month": month}
+            records = [one for one in self.records if one.device_name == name]
+            samples = [one for one in self.raw_samples if one.device_name == name]
+            write_run(place, **names, records=records, samples=samples)
+
+    def __str__(self) -> str:
+        from pairbench.report.rows import render
+
+        table = render(self.records, "table") if self.records else "nothing was measured\n"
+        return "\n".join([table.rstrip(), *self.lines])
+
+    def __repr__(self) -> str:
+        counts = Counter(record.status for record in self.records)
+        shown = ", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing"
+        return f"<pairbench.Result {self.run_id or 'without records'}: {shown}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table, and the chart where there is an axis to draw along."""
+        from pairbench.report.axis_chart import axis_chart, crossover_sentences
+        from pairbench.report.axis_figure import svg_element
+        from pairbench.report.blocks import html_text
+        from pairbench.report.rows import html_table
+
+        table = html_table(self.records, ["interrupted: this is what was finished"] if self.interrupted else [])
+        picture = ""
+        try:
+            chart = axis_chart(self.records)
+            if any(len(line.points) > 1 for panel in chart.panels for line in panel.lines):
+                sentences = "".join(f"<p>{sentence}.</p>" for sentence in map(escape, crossover_sentences(chart)))
+                picture = svg_element(chart) + sentences
+        except SelectionError:  # no axis, or several: .plot(x=...) says which there are
+            pass
+        return f"{table}{picture}{html_text(chr(10).join(self.lines)) if self.lines else ''}"
+
+
+_BEST = ("operator", "case", "mode", "device_name", "implementation")
+_SPEEDUP = ("speedup", "speedup_low", "speedup_high")
+
+
+class Shown:
+    """A result that prints as its verb does."""
+
+    def _repr_html_(self) -> str:
+        from pairbench.report.blocks import html_text
+
+        return html_text(str(self))
+
+    __repr__ = object.__repr__
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Verifications(Shown):
+    """The result of `verify`."""
+
+    rows: tuple[dict[str, Any], ...]
+    """A row for each implementation of each case, as in `pairbench verify --format json`."""
+    impostors: tuple[dict[str, Any], ...]
+    """A row for each impostor that was tried; empty without `impostors=True`."""
+    ok: bool
+    """Whether every implementation is right and every impostor was rejected, so that the command line would exit with 0."""
+    lines: tuple[str, ...]
+    """The number of implementations by status, and the suites that could not be loaded."""
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The rows as a frame."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows))
+
+    def __str__(self) -> str:
+        from pairbench.report.render import render_rows
+
+        shown = ("case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
+        table = render_rows("verifications", [{name: row[name] for name in shown} for row in self.rows], "table")
+        passed = [row for row in self.impostors if not row["rejected"]]
+        more = [render_rows("impostors that passed", passed, "table")] if passed else []
+        return "\n".join([table.rstrip(), *more, *self.lines])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tries(Shown):
+    """The result of `try_`: no verdict, and not stored."""
+
+    attempt: "Attempt"
+    """The cases that were tried, each with the last try and the newest stored record."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong, so that the command line would exit with 0."""
+        return self.attempt.exit_code == 0
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The records as a frame, with a column for each axis."""
+        return with_axes(frame_of([one.record for one in self.attempt.tried]))
+
+    def __str__(self) -> str:
+        from pairbench.features.attempt.words import case_lines, closing_lines
+
+        lines = [line for case in self.attempt.cases for line in case_lines(case)]
+        return "\n".join([*lines, *closing_lines(self.attempt), *(suite.reason for suite in self.attempt.broken)])
+
 
 Words = str | Iterable[str] | None
 """A word, or several."""
@@ -61,9 +310,7 @@ def run(
     """
     refuse_in_worker("run")
     options = _options(tier=tier, mode=mode, rounds=rounds, timeout=timeout, budget=budget, **settings)
-    with contextlib.ExitStack() as stack:
-        kept = stack.enter_context(_kept(store))
-        opened = stack.enter_context(open_targets(what, cases=cases, catalogue=catalogue, store=kept, **options))
+    with _kept(store) as kept, open_targets(what, cases=cases, catalogue=catalogue, store=kept, **options) as opened:
         return _run(opened, device, implementations, store=None if store is None else kept)
 
 
@@ -105,10 +352,8 @@ def measure(
     """
     refuse_in_worker("measure")
     options = _options(mode=mode, rounds=rounds, timeout=timeout, **settings)
-    with contextlib.ExitStack() as stack:
-        kept = stack.enter_context(_kept(store))
-        declared: dict[str, Any] = {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
-        opened, where = stack.enter_context(open_functions(functions, args, **declared, store=kept, **options))
+    options |= {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
+    with _kept(store) as kept, open_functions(functions, args, store=kept, **options) as (opened, where):
         return _run(opened, device or where, None, store=None if store is None else kept)
 
 
@@ -188,19 +433,19 @@ def try_(
     """
     refuse_in_worker("try_")
     options = _options(tier=tier, mode=mode, timeout=timeout, store=None if store is None else str(store), **settings)
-    with open_targets(what, cases=cases, catalogue=catalogue, **options) as opened, contextlib.ExitStack() as stack:
-        from pairbench.features.attempt.attempts import Attempts, WantedTry
-        from pairbench.workflow.progress import StatusListener
-        from pairbench.workflow.setup import ask
+    from pairbench.features.attempt.attempts import Attempts
+    from pairbench.workflow.progress import StatusListener
 
-        files = ask(opened.config, opened.select).files
-        context = stack.enter_context(open_context(opened.config, files, quick=True))
-        select, names = tuple(opened.select), _words(implementations)
-        wanted = WantedTry(select=select, implementations=names, device=device, every_case=all_cases)
-        status = StatusListener()
-        stack.callback(status.clear)
-        attempts = Attempts(opened.config, context, wanted, status)
-        stack.callback(attempts.close)
+    with (
+        open_targets(what, cases=cases, catalogue=catalogue, **options) as opened,
+        open_context(opened.config, ask(opened.config, opened.select).files, quick=True) as context,
+        contextlib.closing(StatusListener()) as status,
+        contextlib.closing(
+            Attempts(
+                opened.config, context, status, opened.select, _words(implementations), device, every_case=all_cases
+            )
+        ) as attempts,
+    ):
         try:
             return Tries(attempt=attempts.once())
         except InterruptedRunError:

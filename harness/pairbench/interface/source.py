@@ -18,12 +18,9 @@ from typing import Any
 
 from pairbench.errors import UsageError
 
-_LETTERS = 60
-"""Most characters of a value that a message shows."""
+_LETTERS = 60  # the most characters of a value that a message shows
 INTO_A_FILE = "put it into a file and import it from there: `from my_ops import name`"
-"""What to do where something cannot be sent."""
-_FUTURE_ANNOTATIONS = 0x1000000
-"""The flag of code that was compiled under `from __future__ import annotations`."""
+_FUTURE_ANNOTATIONS = 0x1000000  # the flag of code that was compiled under `from __future__ import annotations`
 _TORCH_PLAIN = ("dtype", "device", "memory_format", "layout")
 _LISTED: dict[type, str] = {tuple: "({},)", list: "[{}]", set: "{{{}}}", frozenset: "frozenset({{{}}})"}
 
@@ -33,10 +30,10 @@ class SourceText:
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._names: dict[str, object] = {}
-        """What each name of the text stands for."""
-        self._home: dict[str, Any] | None = None
-        """The names of the module that functions are taken from: the notebook, shell or script."""
+        self._names: dict[str, object] = {}  # what each name of the text stands for
+        self._home: dict[str, Any] | None = (
+            None  # the names of the notebook, shell or script that functions are taken from
+        )
         self._paths: list[str] = []
         self._future = False
 
@@ -170,8 +167,7 @@ class SourceText:
             raise _cannot_be_sent(what, value)
 
     def _define(self, definition: str, function: types.FunctionType | None, home: dict[str, Any], what: str) -> None:
-        """Add a definition of the top level after the names that it uses."""
-        self._future = self._future or _has_future(function)
+        self._future |= function is not None and bool(function.__code__.co_flags & _FUTURE_ANNOTATIONS)
         self._need(definition, home, what)
         self._parts.append(definition)
 
@@ -189,7 +185,7 @@ class SourceText:
             name: self.expression(cell, f"{name!r}, a local variable that {what} uses,")
             for name, cell in _cells(value, what)
         }
-        self._future = self._future or _has_future(value)
+        self._future |= bool(value.__code__.co_flags & _FUTURE_ANNOTATIONS)
         self._need(text, self._home, what, local=closed.keys())
         name = self.free_name("_function" if isinstance(node, ast.Lambda) else f"_{value.__name__}")
         if isinstance(node, ast.Lambda) and not closed:
@@ -200,7 +196,6 @@ class SourceText:
         return f"{name}({', '.join(f'{key}={text}' for key, text in closed.items())})"
 
     def _need(self, text: str, home: dict[str, Any], what: str, *, local: AbstractSet[str] = frozenset()) -> None:
-        """Add the definitions of the names that a text uses."""
         for name in sorted(_used_names(text) - local):
             if name in home:
                 self._global(name, what)
@@ -390,22 +385,16 @@ def _text_of(node: ast.AST, source: str) -> str:
     return f"({segment})" if isinstance(node, ast.Lambda) else segment
 
 
-def _source(file: str, namespace: dict[str, Any]) -> str:
+def _source(file: str, namespace: dict[str, Any] | None = None) -> str:
     return "".join(linecache.getlines(file, namespace))
 
 
 @functools.lru_cache(maxsize=64)
 def _parsed(source: str) -> ast.Module:
-    """Return the tree of a source; an empty one where that has a syntax error."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError):
         return ast.Module(body=[], type_ignores=[])
-
-
-def _has_future(function: types.FunctionType | None) -> bool:
-    """Return whether a function's annotations are not evaluated."""
-    return function is not None and bool(function.__code__.co_flags & _FUTURE_ANNOTATIONS)
 
 
 def _used_names(text: str) -> set[str]:
@@ -439,6 +428,6 @@ def _texts(home: dict[str, Any]) -> Iterator[str]:
         yield from (cell for cell in reversed(cells) if isinstance(cell, str))
     typed = [name for name in linecache.cache if name.startswith("<python-input-")]
     for name in sorted(typed, key=lambda one: int("".join(filter(str.isdigit, one)) or 0), reverse=True):
-        yield "".join(linecache.getlines(name))
+        yield _source(name)
     if isinstance(file := home.get("__file__"), str):
         yield _source(file, home)

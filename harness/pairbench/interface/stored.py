@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionError, StoreError, StoreFailedError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.opened import refuse_in_worker
-from pairbench.interface.result import frame_of, samples_frame, with_axes
+from pairbench.interface.runs import Shown, samples_frame
 from pairbench.model.comparison import policy_of
 from pairbench.workflow.setup import configure, store_of, stored_select
 
@@ -22,74 +22,8 @@ if TYPE_CHECKING:
 
     from pairbench.analyze.history.trend import Trend
     from pairbench.config import Config
-    from pairbench.features.attempt.attempts import Attempt
     from pairbench.model.comparison import Comparison
     from pairbench.stats import Interval
-
-
-class Shown:
-    """A result that prints as its verb does."""
-
-    def _repr_html_(self) -> str:
-        from pairbench.report.blocks import html_text
-
-        return html_text(str(self))
-
-    __repr__ = object.__repr__
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Verifications(Shown):
-    """The result of `verify`."""
-
-    rows: tuple[dict[str, Any], ...]
-    """A row for each implementation of each case, as in `pairbench verify --format json`."""
-    impostors: tuple[dict[str, Any], ...]
-    """A row for each impostor that was tried; empty without `impostors=True`."""
-    ok: bool
-    """Whether every implementation is right and every impostor was rejected, so that the command line would exit with 0."""
-    lines: tuple[str, ...]
-    """The number of implementations by status, and the suites that could not be loaded."""
-
-    @property
-    def frame(self) -> "pd.DataFrame":
-        """The rows as a frame."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.rows))
-
-    def __str__(self) -> str:
-        from pairbench.report.render import render_rows
-
-        shown = ("case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
-        table = render_rows("verifications", [{name: row[name] for name in shown} for row in self.rows], "table")
-        passed = [row for row in self.impostors if not row["rejected"]]
-        more = [render_rows("impostors that passed", passed, "table")] if passed else []
-        return "\n".join([table.rstrip(), *more, *self.lines])
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Tries(Shown):
-    """The result of `try_`: no verdict, and not stored."""
-
-    attempt: "Attempt"
-    """The cases that were tried, each with the last try and the newest stored record."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong, so that the command line would exit with 0."""
-        return self.attempt.exit_code == 0
-
-    @property
-    def frame(self) -> "pd.DataFrame":
-        """The records as a frame, with a column for each axis."""
-        return with_axes(frame_of([one.record for one in self.attempt.tried]))
-
-    def __str__(self) -> str:
-        from pairbench.features.attempt.words import case_lines, closing_lines
-
-        lines = [line for case in self.attempt.cases for line in case_lines(case)]
-        return "\n".join([*lines, *closing_lines(self.attempt), *(suite.reason for suite in self.attempt.broken)])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -302,8 +236,7 @@ def ab(
         >>> print(pairbench.ab("main", select="my_ops.py"))
     """
     refuse_in_worker("ab")
-    from pairbench.features.ab.arguments import read_arguments
-    from pairbench.features.ab.measure import compare_commits, keep, open_store
+    from pairbench.features.ab import compare_commits, keep, open_store, read_arguments
 
     config = configure(rounds=rounds, store=None if store is None else str(store), **settings)
     rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]

@@ -51,8 +51,7 @@ from pairbench.store.location import Held, StoreLocation
 from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
 from pairbench.suite.text import about
 from pairbench.workflow.comparer import Comparer
-from pairbench.workflow.lookup import NEEDED
-from pairbench.workflow.noise import newest_calibrations
+from pairbench.workflow.lookup import NEEDED, newest_calibrations
 from pairbench.workflow.setup import catalogue_folder, default_places, store_of
 
 _COMPARED = 6

@@ -8,34 +8,37 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pairbench.analyze.compare.attribute import another_gpu
 from pairbench.analyze.compare.exact import AcceptedLevel, bad
 from pairbench.analyze.compare.match import BAD
-from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.compare.runs import compare, suspects
 from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Comparison, Policy, Side
 from pairbench.model.record import COLUMNS, Record, Series
-from pairbench.plan import ANY, Wanted
+from pairbench.plan import ANY, Selection, Wanted
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
-from pairbench.workflow.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
+from pairbench.workflow.lookup import accepted_levels, newest_calibrations, past_floors, quiet, widest
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
 from pairbench.workflow.selectors import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.setup import store_of
 
-LOOK_BACK = 50
-"""The most runs to search until each series has its reference; runs may hold different cases."""
+if TYPE_CHECKING:
+    from pairbench.workflow.record import DoneRun
+    from pairbench.workflow.setup import Request
 
+LOOK_BACK = 50  # The most runs to search until each series has its reference; runs may hold different cases
+
+# The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one.
 RECORDS = 10_000
-"""The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one."""
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
 _COLUMNS = (
@@ -46,45 +49,37 @@ _COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceRuns:
-    """Records to compare with."""
-
     side: Side
     heads: tuple[IndexedRun, ...]
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
-    note: str | None = None
-    """Why there is no reference."""
+    note: str | None = None  # why there is no reference
 
 
-@dataclass(kw_only=True)
 class _Wanted:
-    """A current series, and the earlier runs that have it, newest first."""
+    """A current series, and the earlier runs that have it, newest first, each with its source's hash."""
 
-    record: Record
-    exact: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer, definition and environment, each with its source's hash; `another` on another GPU of the model."""
-    another: dict[str, str | None] = field(default_factory=dict)
-    near: dict[str, str | None] = field(default_factory=dict)
-    """The runs with the same timer and definition; `other` has the rest, enough to say why they cannot be compared."""
-    other: dict[str, str | None] = field(default_factory=dict)
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        # Runs on the same GPU, on another one of the model, in another environment, and those that cannot be compared.
+        self.kept: tuple[dict[str, str | None], ...] = ({}, {}, {}, {})
 
     def runs(self, most: int) -> list[str]:
         """Return the runs to take: the newest comparable ones with the source of the newest."""
-        newest = list((self.exact or self.another or self.near).items())[:most] or list(self.other.items())[:1]
+        *comparable, rest = self.kept
+        newest = list(next(filter(None, comparable), {}).items())[:most] or list(rest.items())[:1]
         return [run_id for run_id, source in newest if source == newest[0][1]]
 
     def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
         now = self.record
-        # Of a series that was not measured now, only how it ended last is of interest.
-        if {now.status, row["status"]} != {"measured"} or (
-            (row["timer"], row["definition_hash"]) != (now.timer, now.definition_hash)
-        ):
-            kept = self.other
+        same = (row["timer"], row["definition_hash"]) == (now.timer, now.definition_hash)
+        if {now.status, row["status"]} != {"measured"} or not same:
+            rank = 3  # of a series that was not measured now, only how it ended last is of interest
         elif row["environment_hash"] != now.environment_hash:
-            kept = self.near
+            rank = 2
         else:
-            kept = self.another if another_gpu(row["device_uuid"], now.device_uuid) else self.exact
-        kept.setdefault(run_id, row["implementation_hash"])
+            rank = 1 if another_gpu(row["device_uuid"], now.device_uuid) else 0
+        self.kept[rank].setdefault(run_id, row["implementation_hash"])
 
 
 def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
@@ -103,27 +98,29 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         comparable = head.has_series and not head.dirty and bool(head.devices & devices)
         return head.run_id < before and of_branch and comparable
 
-    wanted: dict[Series, _Wanted] = {}
-    for record in current:
-        if (now := Series.of(record)) and (now not in wanted or wanted[now].record.status != "measured"):
-            wanted[now] = _Wanted(record=record)
+    wanted = _wanted_series(current)
     most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
     moved = selector.index.place.moved
-    gone = _Gone(Scope.of_records(current, moved), wanted, moved)
+    scope = Scope.of_records(current, moved)
+    later: list[Scope] = []  # those of the runs between
     looked: list[IndexedRun] = []
+    serves: defaultdict[str, set[Series]] = defaultdict(set)  # the series that each run is the reference of
     for chunk in _chunks(selector, eligible):
         rows = selector.index.keys(chunk, _COLUMNS)
         scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
-            earlier = [row for row in rows[head.run_id] if head.run_id < earliest.get(row["device_name"], "")]
-            gone.look(head, earlier, scopes[head.run_id])
-            for row in earlier:
-                if (series := _series(row)) in wanted:
+            for row in rows[head.run_id]:
+                series = _series(row)
+                if series is None or head.run_id >= earliest.get(row["device_name"], ""):
+                    continue
+                if series in wanted:
                     wanted[series].offer(head.run_id, row)
+                elif scope.covers(series, row["tier"]) and not any(one.covers(series, row["tier"]) for one in later):
+                    serves[head.run_id].add(series)  # it is gone, and this run, asked for it, still had it
+            later += [] if head.confirms else [Scope.of(scopes[head.run_id], moved)]
         looked += chunk
-        if all(len(need.exact) >= most for need in wanted.values()):
+        if all(len(need.kept[0]) >= most for need in wanted.values()):
             break
-    serves = gone.of_run
     for series, need in wanted.items():
         for run_id in need.runs(most):
             serves[run_id].add(series)
@@ -133,6 +130,14 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         return ReferenceRuns(side=side(asked, used), heads=(), records=(), note=note)
     records, problems = _load(selector.index, used, serves)
     return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
+
+
+def _wanted_series(current: Iterable[Record]) -> dict[Series, _Wanted]:
+    wanted: dict[Series, _Wanted] = {}
+    for record in current:
+        if (now := Series.of(record)) and (now not in wanted or wanted[now].record.status != "measured"):
+            wanted[now] = _Wanted(record)
+    return wanted
 
 
 def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
@@ -148,25 +153,6 @@ def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mappi
         return series in here or is_fresh or scope.covers(series, tier)
 
     return tuple(one for one in reference if (series := Series.of(one)) and is_covered(series, one.tier))
-
-
-class _Gone:
-    """Finds the series that the newest run which was asked for them still had, and the current run has not."""
-
-    def __init__(self, scope: Scope, wanted: Collection[Series], moved: Mapping[str, str]) -> None:
-        self._scope, self._wanted, self._moved = scope, wanted, moved
-        self._later: list[Scope] = []
-        self.of_run: dict[str, set[Series]] = defaultdict(set)
-
-    def look(self, head: IndexedRun, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            series = _series(row)
-            if series is None or series in self._wanted or not self._scope.covers(series, row["tier"]):
-                continue
-            if not any(scope.covers(series, row["tier"]) for scope in self._later):
-                self.of_run[head.run_id].add(series)
-        if not head.confirms:
-            self._later.append(Scope.of(scopes, self._moved))
 
 
 def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
@@ -220,50 +206,30 @@ def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str])
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRuns:
-    """A comparison, with what a gate needs beside it."""
-
     comparison: Comparison
     note: str | None = None
-    newer: tuple[str, ...] = ()
-    """A sentence for each run that is newer than the judged one and could not be judged itself."""
+    newer: tuple[str, ...] = ()  # a sentence for each run that is newer than the judged one and could not be judged
 
     def exit_code(self, *, strict: bool = False) -> int:
         """Return the contract's exit code; 4 where nothing else is wrong and the newest run could not be judged."""
         return self.comparison.exit_code(strict=strict) or (4 if self.newer else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Comparer:
-    """An opened store, in which any two sides can be compared."""
-
-    index: RunIndex
-    """The runs as of the opening; later runs need another comparer."""
+    index: RunIndex  # the runs as of the opening; later runs need another comparer
     repository: Repository
     acceptances: Reading[dict[Series, Acceptance]]
     calibrations: Reading[tuple[Calibration, ...]]
     policy: Policy = DEFAULT
-    quiet_only: bool = False
-    """Whether times on a CPU are judged only where a calibration found it quiet; hosted CI machines are not."""
+    quiet_only: bool = False  # whether times on a CPU are judged only where a calibration found it quiet
 
     @classmethod
-    def open(
-        cls,
-        config: Config,
-        *,
-        policy: Policy = DEFAULT,
-        quiet_only: bool = False,
-        store: StoreLocation | None = None,
-    ) -> "Comparer":
-        """Open the store of a configuration, by its location where that is known already."""
+    def open(cls, config: Config, *, store: StoreLocation | None = None, **settings: Any) -> "Comparer":
+        """Open the store of a configuration, by its location where that is known already; settings are the fields with defaults."""
         store = store or store_of(config)
-        return cls(
-            index=RunIndex.of_store(store),
-            repository=Repository(config.root),
-            acceptances=read_acceptances(store),
-            calibrations=read_calibrations(store),
-            policy=policy,
-            quiet_only=quiet_only,
-        )
+        index, repository = RunIndex.of_store(store), Repository(config.root)
+        return cls(index, repository, read_acceptances(store), read_calibrations(store), **settings)
 
     def compare(self, reference: str = AUTO, current: str = AUTO, *, wanted: Wanted = ANY) -> ComparedRuns:
         """Compare two sides, each named as `selectors.WORDS` says; `wanted` limits both, and keeps the baselines as controls."""
@@ -371,8 +337,7 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-_NEAR = dt.timedelta(hours=1)
-"""The largest difference between a run's id and its start; one clock gives both at about the same moment."""
+_NEAR = dt.timedelta(hours=1)  # the most between a run's id and its start, for one clock gives both at the same moment
 
 
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
@@ -389,16 +354,13 @@ def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]
         if first is not record:
             copies[record.run_id] += 1
             differing[record.run_id] += repr(first) != repr(record)
-    sentences = [
+    why = "the first was taken: two machines gave the same id, or a file was changed; keep one of the files"
+    how = {run_id: f"{number} of them with other values, and {why}" for run_id, number in differing.items() if number}
+    sentences = (
         f"run {run_id} is in the store more than once: {number} of its rows are there again, "
-        + (
-            f"{differing[run_id]} of them with other values, and the first was taken: two machines gave the same id, or a "
-            "file was changed; keep one of the files"
-            if differing[run_id]
-            else "the same, and were taken once; delete the copies"
-        )
+        f"{how.get(run_id, 'the same, and were taken once; delete the copies')}"
         for run_id, number in copies.items()
-    ]
+    )
     return tuple(kept.values()), tuple(sentences)
 
 
@@ -419,3 +381,60 @@ def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tu
         if begun and head.started and head.started > begun and head.run_id < first
     ]
     return tuple(dict.fromkeys(sentences))
+
+
+_NAMED_SUSPECTS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    judged: ComparedRuns  # the comparison after the suspects were measured again, by the run `again`
+    again: "DoneRun | None" = None
+
+    @property
+    def exit_code(self) -> int:
+        interrupted = self.again is not None and self.again.interrupted
+        return 130 if interrupted else self.judged.exit_code()
+
+    def render(self, output: str) -> str:
+        from pairbench.report.comparison import render_comparison
+
+        lines = [f"Measured again in run {self.again.run_id}"] if self.again else []
+        return "\n\n".join([*lines, render_comparison(self.judged.comparison, output)])
+
+    def plain(self) -> dict[str, Any]:
+        from pairbench.report.comparison import document
+
+        again = self.again.run_id if self.again else None
+        return {"confirming_run_id": again, "comparison": document(self.judged.comparison)}
+
+
+def confirm_run(request: "Request", run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
+    """Compare a run with a reference, and measure series that look worse again, in whole cases."""
+    # A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
+    from pairbench.workflow.record import record_run  # what runs workers, which a comparison need not load
+
+    def judged_now() -> ComparedRuns:
+        return Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
+
+    judged = judged_now()
+    worse = suspects(judged.comparison.changes)
+    names = {series.device_name for series in worse}
+    devices = tuple(device for device in request.devices if device.name in names)
+    if not devices:
+        return Confirmed(judged=judged)
+    named = ", ".join(series.name for series in worse[:_NAMED_SUSPECTS])
+    more = f" and {len(worse) - _NAMED_SUSPECTS} more" if len(worse) > _NAMED_SUSPECTS else ""
+    request.progress.notify(
+        f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}"
+    )
+    settings = request.context.settings
+    modes = tuple(mode for mode in settings.modes if mode in {series.mode for series in worse})
+    cases = dict.fromkeys((series.suite, series.case) for series in worse)
+    selections = tuple(Selection(text=f"{suite}::{case}", suite=suite, pattern=case) for suite, case in cases)
+    survey = replace(request.chosen.survey, broken=())
+    chosen = replace(request.chosen, survey=survey, narrowed=None, selections=selections)
+    context = replace(request.context, settings=replace(settings, modes=modes))
+    again = record_run(replace(request, context=context, chosen=chosen, devices=devices), confirms=run_id)
+    # What was measured again lies in the store now, which is opened once more for it.
+    return Confirmed(judged=judged_now(), again=again)

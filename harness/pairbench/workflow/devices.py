@@ -1,23 +1,33 @@
-"""Runs sessions on one or several devices at the same time, each under its lock, and gathers what they report."""
+"""Runs sessions on one or several devices at the same time, each under its lock, and gathers what they report.
+
+Also what a machine can do, how busy its host is, and one case of one operator, for the commands that look into a call.
+"""
 
 import contextlib
+import fnmatch
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from pairbench.errors import InterruptedRunError
+from pairbench.config import Config
+from pairbench.errors import InterruptedRunError, SelectionError, UsageError
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.lock import device_lock
-from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.pool import WorkerContext, Workers, available_memory
+from pairbench.execute.parent.scout import diagnose_device, probe_environment, probe_in, survey
 from pairbench.execute.parent.session import DeviceSession
-from pairbench.model.environment import Device
+from pairbench.model.case import Case, format_value
+from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import ImpostorResult, Outcome
-from pairbench.model.plan import Plan, PlannedCase
-from pairbench.plan import Subset, equipped, left_to, make_plan
-from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.setup import Chosen, Request, equipment_of
+from pairbench.model.plan import Entry, Plan, PlannedCase
+from pairbench.plan import Subset, equipped, left_to, make_plan, typical
+from pairbench.store.user_cache import KeptCeilings
+from pairbench.workflow.progress import PlainProgress, open_progress
+from pairbench.workflow.setup import Chosen, Request, ask, equipment_of, load, open_context, pick_devices
 
 
 @dataclass(kw_only=True)
@@ -43,8 +53,6 @@ class Reporter:
 
 @dataclass(kw_only=True)
 class Verified:
-    """The result of `pairbench verify` on all devices."""
-
     outcomes: list[tuple[Device, Outcome]] = field(default_factory=list)
     impostors: list[tuple[Device, PlannedCase, ImpostorResult]] = field(default_factory=list)
 
@@ -76,16 +84,11 @@ class Verified:
                 "it; declare it as Variant(function, valid=...) with a `valid` that returns False for these inputs"
             )
 
+        names = ("impostor", "declared", "rejected")
         return [
-            {
-                "device": device.selector,
-                "operator": planned.operator.name,
-                "case": planned.case.key,
-                "impostor": result.impostor,
-                "declared": result.declared,
-                "rejected": result.rejected,
-                "reason": reason(planned, result),
-            }
+            {"device": device.selector, "operator": planned.operator.name, "case": planned.case.key}
+            | {name: getattr(result, name) for name in names}
+            | {"reason": reason(planned, result)}
             for device, planned, result in self.impostors
             if result.tried
         ]
@@ -205,3 +208,167 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
 
     on_devices(context, tuple(device for device, plan in plans.items() if plan.cases), progress, work, timed=False)
     return verified
+
+
+class HostWatch:
+    """Watches a host from the moment it is made; `before` is the load until timing begins."""
+
+    def __init__(self, device: Device, notify: Callable[[str], None]) -> None:
+        self._device, self._notify, self._meter, self._said = device, notify, LoadMeter(), False
+        self.before = HostLoad(cores=count_cores(), before=None)
+
+    def begin(self, environment: Environment) -> HostLoad:
+        """Report other work on the device and its host before timing begins, and return the host's load."""
+        self.before = replace(self.before, before=self._meter.foreign_cores())
+        self.end(self.before)
+        observed = environment.rest.get("observed", {})
+        beside = observed.get("foreign_processes_beside", {})
+        for selector, foreign in {self._device.selector: observed.get("foreign_processes"), **beside}.items():
+            if foreign:
+                why = f"processes {foreign} compute on {selector} too; latencies will be far too long"
+                self._notify(f"pairbench: {why}")
+        return self.before
+
+    def during(self, states: Iterable[CaseState], foreign_cores: Iterable[float | None]) -> HostLoad:
+        """Return the load with what was seen while cases were timed, and the busy processors of others in each round."""
+        readings = [timed.telemetry for state in states for timed in state.rounds]
+        return replace(
+            self.before,
+            rounds=tuple(foreign_cores),
+            performance_states=tuple(sorted({state for item in readings for state in item.performance_states})),
+            foreign_processes=tuple(sorted({pid for item in readings for pid in item.foreign_processes})),
+        )
+
+    def end(self, load: HostLoad) -> None:
+        """Report other work, once."""
+        if not self._said and (why := load.disturbs(self._device.kind)):
+            self._said = True
+            self._notify(f"pairbench: {self._device.selector}: {why}")
+
+
+def probe_device(
+    context: WorkerContext, device: Device, watch: HostWatch, kept: KeptCeilings | None = None
+) -> tuple[Environment, HostLoad]:
+    """Return a device's environment and its host's load; ceilings come from the user's cache where they are known."""
+    kept = kept or KeptCeilings()
+    with Workers(context, device) as workers:
+        bare = probe_in(workers, device, ceilings=False)
+        known = kept.put_in(bare)
+        environment = known or probe_in(workers, device)
+    load = watch.begin(environment)
+    alone = not environment.rest["observed"].get("foreign_processes")
+    if known is None and alone and load.disturbs(device.kind) is None:
+        kept.keep(environment)
+    return environment, load
+
+
+def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
+    """Return a row for each finding of `pairbench doctor`, device by device."""
+    with open_context(config) as context:
+        return [
+            {
+                "device": device.selector,
+                "what": one.name,
+                "state": one.state,
+                "detail": one.detail,
+                "advice": one.advice,
+            }
+            for device in pick_devices(wanted, survey(context, ()).devices)
+            for one in (*_known(probe_environment(context, device)), *diagnose_device(context, device))
+        ]
+
+
+def _known(environment: Environment) -> list[Finding]:
+    ceilings = ", ".join(f"{name} {value:.4g}" for name, value in environment.rest["observed"]["ceilings"].items())
+    versions = f"torch {environment.torch}, triton {environment.triton or 'none'}, Python {environment.python}"
+    if environment.device.kind == "cuda":
+        versions += f", CUDA {environment.cuda}, cuDNN {environment.cudnn}, driver {environment.driver or 'unknown'}"
+    memory = f"{available_memory(1.0) / 2**30:.1f} GiB free"
+    known = {"Device": environment.device.name, "Versions": versions, "Ceilings": ceilings, "Host memory": memory}
+    return [Finding(name=name, state="ok", detail=detail) for name, detail in known.items()]
+
+
+_SHOWN = 8
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    operator: str
+    case: str | None  # the value of `--case`; None for the first case of the size that suits the device
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenCase:
+    context: WorkerContext
+    progress: PlainProgress
+    devices: tuple[Device, ...]
+    device: Device
+    planned: PlannedCase
+
+    def only(self, entries: tuple[Entry, ...]) -> "OpenCase":
+        """Return this case with some of the entries, and with the other GPUs that these need."""
+        planned = replace(self.planned, entries=entries)
+        return replace(self, planned=planned, device=equipped(self.device, self.devices, [planned]))
+
+    def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
+        """Return the result of `work` on the device, under its lock."""
+        answers: list[_Answer] = []
+        self.progress.expect(self.device, 1)
+
+        def step(device: Device) -> None:
+            self.progress.step(device, stage, self.planned.case.key)
+            answers.append(work(device))
+            self.progress.stepped(device)
+
+        on_devices(self.context, (self.device,), self.progress, step)
+        if self.context.interrupted.is_set():
+            raise InterruptedRunError
+        return answers[0]
+
+
+@contextlib.contextmanager
+def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
+    asked = ask(config, [wanted.operator])
+    with open_context(config, asked.files) as context, open_progress() as progress:
+        chosen = load(context, asked)
+        devices = chosen.survey.devices
+        device = one_device(wanted.device, devices)
+        planned = one_case(plan_for(context, chosen, device, edge=True), chosen, wanted.case, device)
+        yield OpenCase(context=context, progress=progress, devices=devices, device=device, planned=planned)
+
+
+def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
+    named = pick_devices(wanted, devices)
+    if len(named) > 1:
+        raise UsageError(f"--device {wanted!r} is {len(named)} devices here, expected one, such as {named[0].selector}")
+    return named[0]
+
+
+def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> PlannedCase:
+    """Return the named case, else the first of the size that suits the device."""
+    if chosen.survey.broken and not plan.cases:
+        raise SelectionError(chosen.survey.broken[0].reason)
+    operators = {(item.operator.suite, item.operator.name): item.operator for item in plan.cases}
+    if len(operators) > 1:
+        names = ", ".join(f"{suite}::{name}" for suite, name in operators)
+        raise SelectionError(f"expected one operator, the selection takes {len(operators)}: {names}")
+    if wanted is None:
+        return typical(plan.cases, device)
+    fitting = [item for item in plan.cases if fits(item.case, wanted)]
+    if len(fitting) == 1:
+        return fitting[0]
+    what = "several cases" if fitting else "no case"
+    keys = [item.case.key for item in fitting or plan.cases]
+    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    raise SelectionError(f"--case {wanted!r} fits {what}; expected one of {', '.join(keys[:_SHOWN])}{more}")
+
+
+def fits(case: Case, wanted: str) -> bool:
+    """Return whether a text names a case: its key, some of its axes as `dtype=float32,rows=4`, or a glob of its key."""
+    axes = {f"{axis}={text}" for axis, value in case.axes for text in (format_value(value), value)}
+    if set(wanted.split(",")) <= axes:
+        return True
+    # A key holds brackets, which a glob would read as a set of characters.
+    return wanted == case.key or fnmatch.fnmatchcase(case.key, wanted.replace("[", "[[]"))

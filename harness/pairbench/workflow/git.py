@@ -21,15 +21,13 @@ from pairbench.model.commits import HistoryCommit
 from pairbench.model.environment import Commit
 from pairbench.own_folders import held_folder, is_held, make_own, state_folder, sweep_folders
 
+# The variables that a git hook sets for its own repository, by `git rev-parse --local-env-vars`. Settings (`GIT_CONFIG_COUNT`
+# and its like) are left: they name no repository, and CI gives `safe.directory` so.
 OF_ANOTHER_REPOSITORY = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE"),
     *("GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
-"""The variables that a git hook sets for its own repository, by `git rev-parse --local-env-vars`.
-
-Settings (`GIT_CONFIG_COUNT` and its like) are left: they name no repository, and CI gives `safe.directory` so.
-"""
 
 
 def git(folder: Path, *arguments: str) -> str | None:
@@ -70,7 +68,6 @@ class Repository:
 
     @functools.cached_property
     def is_one(self) -> bool:
-        """Whether the folder is in a checkout that has a commit."""
         return git(self.folder, "rev-parse", "--verify", "-q", "HEAD") is not None
 
     @functools.cached_property
@@ -79,11 +76,9 @@ class Repository:
         head = git(self.folder, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD")
         if head:
             return head.removeprefix("origin/")
-        for prefix in ("refs/remotes/origin/", "refs/heads/"):
-            for name in ("main", "master"):
-                if git(self.folder, "rev-parse", "--verify", "-q", f"{prefix}{name}") is not None:
-                    return name
-        return None
+        refs = (f"{prefix}/{name}" for prefix in ("refs/remotes/origin", "refs/heads") for name in ("main", "master"))
+        known = (ref for ref in refs if git(self.folder, "rev-parse", "--verify", "-q", ref) is not None)
+        return next((ref.rpartition("/")[2] for ref in known), None)
 
     @functools.cached_property
     def default_commits(self) -> frozenset[str]:
@@ -127,8 +122,8 @@ def repository_address(folder: Path) -> str | None:
 
 
 _SUBJECT = 200
+# Variables of GitLab, Jenkins, Bitbucket and Azure that hold the number alone.
 _NAMES = ("CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID", "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER")
-"""Variables of GitLab, Jenkins, Bitbucket and Azure that hold the number alone."""
 _MESSAGE = (
     re.compile(r"\AMerge pull request #(\d{1,9})\b"),
     re.compile(r"\A[^\n]*\(#(\d{1,9})\)[ \t]*(?:\n|\Z)"),  # squashed by GitHub
@@ -180,20 +175,14 @@ def _of_job(variables: Mapping[str, str]) -> int | None:
 _PREFIX = "pairbench-ab-"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Checkout:
-    """The files of one commit."""
-
-    name: str
-    """The name of its folder; of a comparison, that of the side."""
-    asked: str
-    """The user's word for it, or `the working tree`."""
+    name: str  # the name of its folder; of a comparison, that of the side
+    asked: str  # the user's word for it, or `the working tree`
     commit: Commit
     root: Path
-    stand_in: StandIn | None
-    """Makes workers load this copy in place of the repository's checkout; None where the checkout itself is measured."""
-    submodules: tuple[str, ...] = ()
-    """The submodules' folders, which are empty in a worktree."""
+    stand_in: StandIn | None  # has workers load this copy in place of the checkout; None where that itself is measured
+    submodules: tuple[str, ...] = ()  # the submodules' folders, which are empty in a worktree
 
 
 def repository_of(path: Path, why: str = "commits of it are measured") -> Path:
@@ -206,7 +195,6 @@ def repository_of(path: Path, why: str = "commits of it are measured") -> Path:
 
 
 def find_commit(repository: Path, name: str) -> str | None:
-    """Return the commit of a branch, tag or hash, or None."""
     return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
 
@@ -230,18 +218,12 @@ class Worktrees:
     folder: Path
 
     def add(self, name: str, asked: str) -> Checkout:
-        """Return the files of a commit in a folder of their own."""
         sha, root = resolve(self.repository, asked), self.folder / name
         add_worktree(self.repository, root, sha)
         tree = run_git(self.repository, "ls-tree", "-r", "--full-tree", sha).splitlines()
-        return Checkout(
-            name=name,
-            asked=asked,
-            commit=_commit(self.repository, sha),
-            root=root,
-            stand_in=StandIn(checkout=self.repository, copy=root),
-            submodules=tuple(line.partition("\t")[2] for line in tree if line.startswith("160000 ")),
-        )
+        submodules = tuple(line.partition("\t")[2] for line in tree if line.startswith("160000 "))
+        stand_in = StandIn(checkout=self.repository, copy=root)
+        return Checkout(name, asked, _commit(self.repository, sha), root, stand_in, submodules)
 
     def remove(self, name: str) -> None:
         _remove(self.repository, self.folder / name)
@@ -288,7 +270,7 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
         branch = git(repository, "symbolic-ref", "--short", "-q", "HEAD")
         commit = replace(_commit(repository, run_git(repository, "rev-parse", "HEAD")), branch=branch, dirty=dirty)
         asked = f"the working tree{' with uncommitted changes' * dirty}"
-        yield earlier, Checkout(name="head", asked=asked, commit=commit, root=repository, stand_in=None), outputs
+        yield earlier, Checkout("head", asked, commit, repository, stand_in=None), outputs
 
 
 def _commit(repository: Path, sha: str) -> Commit:
@@ -319,7 +301,6 @@ def commits_between(repository: Path, good: str, bad: str) -> tuple[HistoryCommi
 
 
 def list_commits(repository: Path, *what: str) -> tuple[HistoryCommit, ...]:
-    """Return the commits that `git log` lists for some arguments, oldest first."""
     names = ("sha", "committed_at", "author", "subject")
     text = run_git(repository, "log", "--topo-order", "--format=%x01%H%x00%cI%x00%an%x00%s", *what, "--")
     rows = (zip(names, entry.rstrip("\n").split("\0"), strict=True) for entry in text.split("\x01") if entry)

@@ -1,20 +1,23 @@
-"""Records found by names of series: for a trend, and for a chart along an axis of the cases."""
+"""Stored records found by names of series, for a trend or a chart along an axis of the cases, and what is known of their noise."""
 
 import difflib
 import fnmatch
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from pairbench.analyze.compare.attribute import FIELDS
+from pairbench.analyze.compare.effect import minimum_effect
 from pairbench.analyze.compare.exact import AcceptedLevel
+from pairbench.analyze.compare.floors import Past, floors_of
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.model.comparison import DEFAULT, Floor, Policy
-from pairbench.model.latency import RESULT_COLUMNS
+from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor, Policy
+from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, parse_selection
@@ -22,38 +25,27 @@ from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import read_distinct, read_frame, read_records, read_run, read_series
 from pairbench.store.reading import Reading, current_name, dataset_files
-from pairbench.store.run_index import RunIndex
-from pairbench.workflow.noise import accepted_levels, newest_calibrations
+from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.setup import store_of
 
-_NEWEST = (2, 50)
-"""The number of newest run files of each device model that are searched for a name, and for a glob or a part of one."""
+_NEWEST = (2, 50)  # the newest run files of each device model that are searched for a name, and for a part of one
 _LISTED = 10
-NEEDED = (
+NEEDED = (  # the columns of a trend; fewer are faster to read
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
     *("suite", "case", "implementation", "mode", "device_name", "status", "reason"),
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *RESULT_COLUMNS,
 )
-"""The columns of a trend; fewer are faster to read."""
 
 
 def read_trend(
-    store: str | StoreLocation,
-    text: str,
-    *,
-    timer: str | None = None,
-    last: int | None = None,
-    policy: Policy = DEFAULT,
-    wanted: Wanted = ANY,
+    store: str | StoreLocation, text: str, *, timer: str | None, last: int | None, wanted: Wanted
 ) -> Reading[Trend]:
     """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument."""
     # `timer` is that of the newest run and `last` all runs, where not given.
     series = find_series(store, text, wanted)
     reading, floor, accepted = read_history(store, series.value)
-    trend = make_trend(
-        reading.value, series.value, timer=timer, last=last, floor=floor, accepted=accepted, policy=policy
-    )
+    trend = make_trend(reading.value, series.value, timer=timer, last=last, floor=floor, accepted=accepted)
     if timer is not None and not any(point.record.timer == timer for point in trend.points):
         known = sorted({record.timer for record in reading.value if record.timer})
         raise SelectionError(f"--timer {timer!r} timed no run of this series, expected one of {', '.join(known)}")
@@ -71,7 +63,11 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
     here: list[Series] = []
     matches: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
-    for stage, files in enumerate(_stages(list(stored.files))):
+    by_device: defaultdict[str, list[RunFile]] = defaultdict(list)
+    for file in stored.files:
+        by_device[file.device_slug].append(file)
+    newest = ([file for several in by_device.values() for file in several[-number:]] for number in _NEWEST)
+    for stage, files in enumerate([*newest, stored.files]):
         unread = [file for file in files if file not in looked]
         reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
         looked.update(unread)
@@ -96,15 +92,13 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
         return Reading(matches[0], problems)
     names = {series.name for series in matches}
     if len(names) == 1:
-        models = ", ".join(series.device_name for series in matches)
-        problem = f"series {text!r} was measured on several device models; choose one with --device: {models}"
-        raise SelectionError(problem)
+        measured = f"series {text!r} was measured on several device models; choose one with --device"
+        raise SelectionError(f"{measured}: {', '.join(series.device_name for series in matches)}")
     if matches:
         is_ambiguous = len(names) < len(matches)
         lines = [f"\n  {one.name}{f' ({one.device_name})' if is_ambiguous else ''}" for one in matches[:_LISTED]]
         lines += [f"\n  and {len(matches) - _LISTED:,} more"] if len(matches) > _LISTED else []
-        problem = f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(lines)}"
-        raise SelectionError(problem)
+        raise SelectionError(f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(lines)}")
     close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
     raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
@@ -135,14 +129,6 @@ def read_history(
         accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
     problems = reading.problems + calibrations.problems + acceptances.problems
     return Reading(records, problems), floors.get(series), accepted
-
-
-def _stages(files: list[RunFile]) -> list[list[RunFile]]:
-    """Return the files to search first, next, and at last."""
-    by_device: dict[str, list[RunFile]] = defaultdict(list)
-    for file in files:
-        by_device[file.device_slug].append(file)
-    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
 
 
 def matching(known: Iterable[Series], text: str) -> list[Series]:
@@ -186,3 +172,103 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     rows, more = read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
     taken = tuple(row for row in rows if (series := Series.of(row)) and run_of.get(series) == row.run_id)
     return Reading(taken, tuple(dict.fromkeys([*problems, *more])))
+
+
+RUNS = 30
+
+_LEVELS = ("status", "device_kind", "device_p50_ns", "device_p95_ns", "call_p50_ns", "call_p95_ns")
+_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer", "device_timer")
+_COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
+
+
+def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collection[Series]) -> dict[Series, Floor]:
+    """Return the noise floors that the runs before the current ones imply."""
+    before = min((head.run_id for head in current), default="")
+    devices = frozenset(device for head in current for device in head.devices)
+
+    def counts(head: IndexedRun) -> bool:
+        return head.run_id < before and not head.dirty and head.confirms is None and bool(head.devices & devices)
+
+    heads = index.first(RUNS, counts)
+    return floors_of(_past(index.columns(reversed(heads), _COLUMNS), frozenset(wanted)))
+
+
+def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
+    past: dict[Series, list[Past]] = defaultdict(list)
+    known: dict[tuple[Any, ...], Series | None] = {}
+    several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
+    for key, (status, kind, device_p50, device_p95, call_p50, call_p95), sameness in zip(*several, strict=True):
+        of_device = kind != "cpu" and device_p50 is not None and device_p50 > 0
+        latency, p50, p95 = (DEVICE, device_p50, device_p95) if of_device else (CALL, call_p50, call_p95)
+        if key not in known:
+            series = None if None in key else Series(**dict(zip(COLUMNS, key, strict=True)))
+            known[key] = series if series in wanted else None
+        if (of_series := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
+            past[of_series].append(Past(p50, p95, None, latency.name, (*sameness, latency.name)))
+    return past
+
+
+def accepted_levels(
+    index: RunIndex,
+    acceptances: Mapping[Series, Acceptance],
+    calibrations: Collection[Calibration],
+    newest: Mapping[Series, Record],
+    policy: Policy = DEFAULT,
+) -> dict[Series, AcceptedLevel]:
+    """Return the accepted levels of series with the minimum effects that a comparison of their newest records would take."""
+    runs: dict[str, dict[Series, Record]] = defaultdict(dict)
+    for series in newest.keys() & acceptances.keys():
+        # What measured the suspects of a run again is judged together with it, by the same past.
+        runs[newest[series].confirms or newest[series].run_id][series] = newest[series]
+    levels: dict[Series, AcceptedLevel] = {}
+    for run_id, of_run in runs.items():
+        heads = [head for head in index.beginning(run_id) if head.run_id == run_id]
+        _, calibrated = newest_calibrations(calibrations, of_run.values())
+        floors = widest(past_floors(index, heads, of_run.keys()), calibrated)
+        for series in of_run:
+            effect = minimum_effect(floors.get(series), policy)
+            levels[series] = AcceptedLevel(acceptance=acceptances[series], minimum_effect=effect)
+    return levels
+
+
+def newest_calibrations(
+    calibrations: Iterable[Calibration], current: Iterable[Record]
+) -> tuple[tuple[Calibration, ...], dict[Series, Floor]]:
+    """Return the newest calibration of each device model, and the newest floor of each series."""
+    # Calibrations of another environment count where there are none of the same.
+    environments = {record.environment_hash for record in current}
+    devices = {record.device_name for record in current}
+    # The last one wins: those of the same environment, and of these the newest.
+    ordered = sorted(calibrations, key=lambda one: (one.environment_hash in environments, one.made_at))
+    here = [one for one in ordered if one.device_name in devices]
+    floors = {series: floor for one in here for series, floor in one.floors.items()}
+    return tuple({one.device_name: one for one in here}.values()), floors
+
+
+def quiet(
+    calibrations: Iterable[Calibration], current: Iterable[Record], policy: Policy = DEFAULT
+) -> frozenset[Series]:
+    """Return the series whose machine, in its present environment, was calibrated and is quiet enough to judge times."""
+    here = {(record.device_name, record.environment_hash) for record in current}
+    return frozenset(
+        series
+        for one in calibrations
+        if (one.device_name, one.environment_hash) in here and one.alarms <= policy.calibration_alarms * one.judged
+        for series in one.floors
+    )
+
+
+def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
+    """Return the largest floor of each series: a move that happened once can happen again."""
+    widest_floors: dict[Series, Floor] = {}
+    for floors in several:
+        for series, floor in floors.items():
+            known = widest_floors.get(series, floor)
+            # One of the call says nothing of the device, and was made before that was judged.
+            wider = max(known, floor, key=lambda one: (one.latency == DEVICE.name, one.p50))
+            host, relative = (
+                max((value for one in (known, floor) if (value := getattr(one, name)) is not None), default=None)
+                for name in ("host", "host_relative")
+            )
+            widest_floors[series] = replace(wider, host=host, host_relative=relative)
+    return widest_floors

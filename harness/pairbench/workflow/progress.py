@@ -8,7 +8,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,16 @@ from pairbench.model.environment import Device
 from pairbench.model.text import safe
 from pairbench.own_folders import make_own, temporary_folder
 
-_LINE_EVERY_S, _REDRAW_EVERY_S = 10.0, 0.1
-"""Seconds between two lines of a log, and between two changes of a notebook's line."""
 _BAR = 24
 
 
 class PlainProgress:
-    """A line now and then, for logs."""
+    every_s = 10.0  # seconds between two lines of a log
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._total = self._done = 0
-        self._began = time.monotonic()
-        self._printed = 0.0
+        self._began, self._printed = time.monotonic(), 0.0
 
     def expect(self, device: Device, steps: int) -> None:  # noqa: ARG002 (the bars need it)
         with self._lock:
@@ -38,10 +34,13 @@ class PlainProgress:
     def step(self, device: Device, stage: str, case: str) -> None:
         now = time.monotonic()
         with self._lock:
-            if now - self._printed < _LINE_EVERY_S and self._printed:
+            if now - self._printed < self.every_s and self._printed:
                 return
             self._printed = now
-            self.notify(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
+            self._write(f"{device.selector} {stage}: {case}{self._left(now)}")
+
+    def _write(self, text: str) -> None:
+        self.notify(f"[{self._done}/{self._total}] {text}")
 
     def stepped(self, device: Device) -> None:  # noqa: ARG002 (the bars need it)
         """Count a step. With a budget there may be more steps than were expected."""
@@ -64,8 +63,6 @@ class PlainProgress:
 
 
 class BarProgress(PlainProgress):
-    """A bar for each device."""
-
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -105,34 +102,28 @@ class BarProgress(PlainProgress):
 class NotebookProgress(PlainProgress):
     """A line below the notebook's cell that changes with each step and is removed in the end."""
 
+    every_s = 0.1
+
     def __init__(self) -> None:
         super().__init__()
         # Loaded already, for it is what runs the cell; pairbench does not depend on it.
         self._display = sys.modules["IPython.display"]
         self._shown = self._display.display({"text/plain": ""}, raw=True, display_id=True)
-        self._last = 0.0
-
-    def step(self, device: Device, stage: str, case: str) -> None:
-        now = time.monotonic()
-        with self._lock:
-            if now - self._last < _REDRAW_EVERY_S:
-                return
-            self._last = now
-            part = self._done / self._total if self._total else 0.0
-            bar = "█" * round(_BAR * part) + "░" * (_BAR - round(_BAR * part))
-            self._write(f"{bar} {self._done}/{self._total} {device.selector} {stage}: {case}{self._left(now)}")
-
-    def close(self) -> None:
-        self._write("")
 
     def _write(self, text: str) -> None:
+        part = round(_BAR * self._done / self._total) if self._total else 0
+        text = f"{'█' * part}{'░' * (_BAR - part)} {self._done}/{self._total} {text}"
         self._shown.update({"text/plain": safe(text)}, raw=True)
 
+    def close(self) -> None:
+        self._shown.update({"text/plain": ""}, raw=True)
 
-class StatusListener:
-    """The callbacks of a try, with a line on a terminal that says what goes on and is removed in the end; results are shown by the caller."""
+
+class StatusListener(PlainProgress):
+    """A line on a terminal that says what a try is doing and is removed in the end; results are shown by the caller."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._shown = False
 
     def doing(self, what: str) -> None:
@@ -142,54 +133,42 @@ class StatusListener:
             sys.stderr.flush()
             self._shown = True
 
-    def clear(self) -> None:
+    def close(self) -> None:
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
 
     def notify(self, text: str) -> None:
-        self.clear()
-        sys.stderr.write(f"{safe(text)}\n")
-        sys.stderr.flush()
+        self.close()
+        super().notify(text)
 
     def case(self, tried: Any) -> None:
         """Leave finished cases to the caller."""
 
 
-@contextlib.contextmanager
-def open_progress() -> Iterator[PlainProgress]:
+def open_progress() -> contextlib.closing[PlainProgress]:
     """Give the progress that suits stderr or the notebook."""
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive is not None and "IPython.display" in sys.modules else None
-    progress = (
-        NotebookProgress() if hasattr(shell, "kernel") else BarProgress() if sys.stderr.isatty() else PlainProgress()
-    )
-    try:
-        yield progress
-    finally:
-        progress.close()
+    bars = BarProgress if sys.stderr.isatty() else PlainProgress
+    return contextlib.closing(NotebookProgress() if hasattr(shell, "kernel") else bars())
 
 
 @dataclass(kw_only=True)
 class DeviceNow:
-    """The stage, case and number of steps, each one stage of one case, of one device such as `cuda:0 (NVIDIA H100)`."""
-
-    device: str
+    device: str  # such as `cuda:0 (NVIDIA H100)`
     stage: str = ""
     case: str = ""
-    done: int = 0
+    done: int = 0  # steps, each one stage of one case
     total: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveRun:
-    """A run that is going on."""
-
     run_id: str
     store: str
-    began: float
-    """Seconds since the epoch."""
+    began: float  # seconds since the epoch
     devices: tuple[DeviceNow, ...]
 
     @property
@@ -200,10 +179,7 @@ class LiveRun:
 
 
 class PublishedProgress(PlainProgress):
-    """Progress that is also written to a file, for others on this machine.
-
-    The file is locked while this process lives, so that a file left behind by a killed process is not taken for a run.
-    """
+    """Progress that is also written to a file, which is locked while this process lives: what a killed one left is no run."""
 
     def __init__(self, inner: PlainProgress, run_id: str, store: str) -> None:
         super().__init__()

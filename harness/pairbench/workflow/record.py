@@ -1,4 +1,4 @@
-"""A run from start to store: outcomes become records and samples, and are kept as soon as they are final.
+"""A run from start to store: outcomes become records and samples, and are kept, or spooled, as soon as nothing can change them.
 
 A run may leave out the cases that a store has whole. With a budget it takes the cases first that were tried longest ago.
 """
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.analyze.facts import remeasured_blocks
-from pairbench.analyze.records import Run
+from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.config import Config
-from pairbench.errors import EmptyStoreError, SuiteError, UsageError
+from pairbench.errors import EmptyStoreError, PairbenchError, SuiteError, UsageError
 from pairbench.execute.parent.budget import Budget, BudgetedCases
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
@@ -27,16 +27,144 @@ from pairbench.model.environment import Commit, Device, Environment, HostLoad
 from pairbench.model.latency import result_of
 from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plan import Entry, Plan, PlannedCase
-from pairbench.model.record import Record
+from pairbench.model.record import Record, Samples
 from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.model.unit import VARIABLE, marked
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
-from pairbench.workflow.devices import Reporter, on_devices, plans_for
+from pairbench.store.spool import Spool, push, waiting
+from pairbench.store.writer import RunWriter
+from pairbench.workflow.devices import HostWatch, Reporter, on_devices, plans_for, probe_device
 from pairbench.workflow.git import read_commit
-from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.progress import PublishedProgress
-from pairbench.workflow.run_files import Kept, Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
+
+_Case = tuple[str, str]
+
+
+@dataclass(kw_only=True)
+class Recorder:
+    """Turns final outcomes of one device into rows, once the case's baseline is known, which the speedups need."""
+
+    run: Run
+    environment: Environment
+    records: list[Record]  # the list for final rows, besides the store
+    writer: RunWriter | None = None  # writes the files of one device model; None where nothing is stored
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    rows: dict[_Case, dict[Entry, Record]] = field(default_factory=dict)  # the newest stored row of each entry, by case
+    controls: dict[_Case, list[Outcome]] = field(default_factory=dict)  # of each case's baseline, one for each mode
+    sampled: set[tuple[object, ...]] = field(default_factory=set)
+
+    def keep(self, outcomes: list[Outcome]) -> list[Record]:
+        """Store some outcomes of one case that are final, and return their rows."""
+        controls = self.controls.setdefault(_case(outcomes[0]), [])
+        records = to_records(self.run, self.environment, [*controls, *outcomes])[len(controls) :]
+        controls += [outcome for outcome in outcomes if outcome.entry.role == "baseline"]
+        with self.lock:
+            self._store(outcomes, records)
+            self.records += records
+        return records
+
+    def hold(self, outcomes: list[Outcome]) -> None:
+        """Store outcomes of one case that another round will replace, in case the process is killed before."""
+        records = to_records(self.run, self.environment, outcomes, resamples=100)
+        with self.lock:
+            self._store(outcomes, records)
+
+    def _store(self, outcomes: list[Outcome], records: list[Record]) -> None:
+        if self.writer is None:
+            return
+        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _key(row) not in self.sampled]
+        self.writer.append_samples(samples)
+        self.sampled.update(map(_key, samples))
+        case = _case(outcomes[0])
+        rows = self.rows.setdefault(case, {})
+        rows.update(zip((outcome.entry for outcome in outcomes), records, strict=True))
+        self.writer.write_case((self.environment.device, case), list(rows.values()))
+
+    def begin(self, plan: Plan) -> None:
+        """Store a row for each suite that could not be loaded, and announce the plan's order of cases to the writer."""
+        records = [broken_record(self.run, self.environment, suite) for suite in plan.broken]
+        with self.lock:
+            if self.writer is not None:
+                self.writer.append_records(records)
+                self.writer.expect((self.environment.device, case) for case in map(_case, plan.cases))
+            self.records += records
+
+
+def _case(one: Outcome | PlannedCase) -> _Case:
+    return one.operator.suite, one.case.key
+
+
+def _key(row: Samples) -> tuple[object, ...]:
+    return row.suite, row.case, row.implementation, row.mode, row.round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    why: str
+    folder: Path | None  # of the spool, for `pairbench store push`; None where nothing could be written anywhere
+    lost: tuple[str, ...] = ()  # the files that could be written nowhere: only the command's output has their rows
+
+    def lines(self) -> list[str]:
+        kept = [f"What it did not take is in {self.folder}; `pairbench store push` publishes it"]
+        lost = [f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else"]
+        return [f"The store failed: {self.why}", *(kept if self.folder else []), *(lost if self.lost else [])]
+
+
+class RunFiles:
+    def __init__(self, run: Run, store: str | StoreLocation, notify: Callable[[str], None]) -> None:
+        """Prepare the spool; no file is made yet."""
+        self._run, self._location, self._notify = run, StoreLocation.of(store), notify
+        self._spool = Spool(self._location, run.run_id, notify)
+        self._writers: dict[str, RunWriter] = {}
+        self._lock = threading.Lock()
+
+    def remind(self) -> None:
+        """Report how many earlier runs have results that the store did not take."""
+        if count := sum(one.store == self._location.address for one in waiting()):
+            self._notify(
+                f"pairbench: results of {count} earlier run{'s' if count > 1 else ''} wait for store {self._location.name!r}; "
+                "`pairbench store push` publishes them"
+            )
+
+    def writer(self, device: Device) -> RunWriter:
+        with self._lock:
+            if device.slug not in self._writers:
+                names = {"run_id": self._run.run_id, "device_slug": device.slug, "month": self._run.started_at[:7]}
+                writer = RunWriter(self._location, **names, publish=self._spool.publish)
+                self._writers[device.slug] = writer.__enter__()
+            return self._writers[device.slug]
+
+    def close(self) -> Kept | None:
+        """Finish the files, and offer the store once more what it did not take; return what it still does not take."""
+        kept = settle(self._spool, self._notify)
+        if kept is not None:
+            return kept
+        for writer in self._writers.values():
+            try:
+                writer.close()
+            except PairbenchError as error:
+                self._notify(f"pairbench: {error}; the parts of the run are there, and as good as one file")
+        return None
+
+
+def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
+    """Write the results to the store again that it refused before; return those that it still refuses, or None."""
+    if spool.why is None:
+        return None
+    lost = spool.close()
+    try:
+        for one in waiting():
+            if one.folder == spool.folder:
+                push(one, spool.location)
+    except (PairbenchError, BlockingIOError):
+        return Kept(why=spool.why, folder=spool.folder, lost=lost)
+    if lost:
+        return Kept(why=spool.why, folder=None, lost=lost)
+    notify(f"pairbench: store {spool.location.name!r} takes results again, and has all of them")
+    return None
+
 
 COLUMNS = (
     *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
@@ -65,8 +193,7 @@ def existing(
             if entry not in planned.skipped
         )
 
-    planned_at = {(planned.operator.suite, planned.case.key): planned for planned in cases}
-    return {place for place, planned in planned_at.items() if any(has(run, planned) for run in runs[place].values())}
+    return {_case(planned) for planned in cases if any(has(run, planned) for run in runs[_case(planned)].values())}
 
 
 def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
@@ -113,22 +240,24 @@ def speedup_halfwidth(records: Sequence[Record]) -> float | None:
 
 @dataclass(kw_only=True)
 class DoneRun:
-    """The result of a run."""
-
     run_id: str
     wall_s: float = 0.0
+    # By the device's selector: seconds inside timed calls and the flushes between them, and those spent on changing inputs
+    # and on judging outputs of timed calls.
     measuring_s: dict[str, float] = field(default_factory=dict)
-    """Seconds inside timed calls and the flushes between them, by the device's selector, as the two below."""
     judging_s: dict[str, float] = field(default_factory=dict)
-    """Seconds spent on changing inputs and on judging outputs of timed calls."""
     loads: dict[str, HostLoad] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
-    """Sentences on operators whose inputs take long to make."""
+    remarks: list[str] = field(default_factory=list)  # sentences on operators whose inputs take long to make
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
     kept: Kept | None = None
-    error: Exception | None = None
-    """The error that ended the run early, to be raised once the measurements have been shown."""
+    error: Exception | None = None  # what ended the run early, to be raised once the measurements have been shown
+
+    def take(self, device: Device, session: DeviceSession, watch: HostWatch) -> None:
+        self.measuring_s[device.selector], self.judging_s[device.selector] = session.measuring_s(), session.judging_s()
+        self.remarks += session.slow_inputs()
+        self.loads[device.selector] = load = watch.during(session.states, session.foreign_cores)
+        watch.end(load)
 
     @property
     def exit_code(self) -> int:
@@ -140,17 +269,10 @@ class DoneRun:
             return 2
         return int(any(Status(record.status).bad for record in self.records))
 
-    def take(self, device: Device, session: DeviceSession) -> None:
-        """Take what a session on a device says of itself."""
-        self.measuring_s[device.selector] = session.measuring_s()
-        self.judging_s[device.selector] = session.judging_s()
-        self.remarks += session.slow_inputs()
-
     def summary(self) -> dict[str, Any]:
         timed = [record for record in self.records if record.n_rounds]
         untried = {(one.device_name, one.suite, one.case) for one in self.records if one.reason == OUT_OF_BUDGET}
-        kept = self.kept
-        loads = self.loads.items()
+        kept, loads = self.kept, self.loads.items()
         return {
             "wall_s": self.wall_s,
             "measuring_s": self.measuring_s,
@@ -192,8 +314,12 @@ class DoneRun:
         return lines + (self.kept.lines() if self.kept else [])
 
 
-_STOPS = {None: "without a reason", PRECISE: "precise enough", TIME_CAP: "out of the case's time"}
-_STOPS |= {SAMPLE_CAP: "at the most samples"}
+_STOPS = {
+    None: "without a reason",
+    PRECISE: "precise enough",
+    TIME_CAP: "out of the case's time",
+    SAMPLE_CAP: "at the most samples",
+}
 
 
 def record_run(
@@ -217,16 +343,19 @@ def record_run(
         return done
     plans = plans_for(context, chosen, request.devices, edge=False)
     contexts = {device: context_for(context, config, device) for device in plans}
-    files = RunFiles(run, config.store, progress.notify)
+    files, lock = RunFiles(run, config.store, progress.notify), threading.Lock()
     files.remind()
-    lock = threading.Lock()
 
     def work(device: Device) -> None:
-        writer = files.writer(device)  # a store that cannot be written is known before anything is measured
-        watch = HostWatch(device, progress.notify)
+        # A store that cannot be written is known before anything is measured.
+        writer, watch = files.writer(device), HostWatch(device, progress.notify)
         environment, load = probe_device(context, device, watch)
-        plan, environment = _asked(request, environment, plans[device], filled, skip_existing=skip_existing)
-        environment = load.put_in(environment)
+        plan, requested = plans[device], requested_of(chosen, device, context.settings)
+        if skip_existing:
+            plan = without_existing(config, environment, plan, progress.notify, filled)
+        if len(plan.cases) < len(plans[device].cases):
+            requested = replace(requested, select=tuple(map(_case, plan.cases)))
+        environment = load.put_in(requested.put_in(environment))
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.begin(plan)
         budgeted = _budgeted(config, began, contexts[device].settings, recorder)
@@ -245,9 +374,7 @@ def record_run(
         try:
             session.run(context.settings.rounds, budgeted)
         finally:
-            done.take(device, session)
-            done.loads[device.selector] = measured = watch.during(session.states, session.foreign_cores)
-            watch.end(measured)
+            done.take(device, session, watch)
 
     try:
         with contextlib.closing(PublishedProgress(progress, run.run_id, store_of(config).address)) as progress:
@@ -273,27 +400,12 @@ def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
     return lambda record: places.get((record.device_kind, record.device_uuid, record.suite, record.case), -1)
 
 
-def _asked(
-    request: Request, environment: Environment, plan: Plan, filled: Commit | None, *, skip_existing: bool
-) -> tuple[Plan, Environment]:
-    """Return a device's plan, and its environment with what was asked for."""
-    requested, count = requested_of(request.chosen, environment.device, request.context.settings), len(plan.cases)
-    if skip_existing:
-        plan = without_existing(request.config, environment, plan, request.progress.notify, filled)
-    if len(plan.cases) < count:
-        names = ((planned.operator.suite, planned.case.key) for planned in plan.cases)
-        requested = replace(requested, select=tuple(names))
-    return plan, requested.put_in(environment)
-
-
 def _budgeted(config: Config, began: float | None, settings: Settings, recorder: Recorder) -> BudgetedCases | None:
-    """Return the budgeted walk of a device's cases; None without a budget."""
     if began is None or config.budget_s is None:
         return None
 
     def width(state: CaseState) -> float | None:
-        rows = recorder.rows.get((state.planned.operator.suite, state.planned.case.key), {})
-        return speedup_halfwidth(tuple(rows.values()))
+        return speedup_halfwidth(tuple(recorder.rows.get(_case(state.planned), {}).values()))
 
     deadline, rounds = began + config.budget_s, settings.rounds
     budget = Budget(deadline=deadline, seconds=config.budget_s, rounds=rounds, case_seconds=settings.case_seconds)
@@ -311,7 +423,6 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
 
 
 def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
-    """Return a run that begins now, of the commit that is checked out unless it is given."""
     now = dt.datetime.now(dt.UTC)
     run_id, started_at = marked(stamp(now), os.environ.get(VARIABLE)), now.isoformat(timespec="milliseconds")
     return Run(run_id=run_id, started_at=started_at, commit=commit or read_commit(checkout), confirms=confirms)
@@ -326,21 +437,12 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
     return replace(context, settings=replace(context.settings, **chosen))
 
 
+# What is left after a quarter of a second is between processes: on an H100 device P50 of two runs differs by 0.10 % instead of 0.11
+# with twice the time (median of 219 series), P95 by 0.11 % instead of 0.12.
 _ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
-"""What is left after a quarter of a second is between processes.
-
-In two runs of the training suites on an H100 (219 series, half a second a case) device P50 differs by 0.11 % (median of the series; 0.44 in 90 %).
-With the first half of that, and all of it where `Stopping` would take it, it differs by 0.10 % (0.48). With the first half alone P95 differs by
-0.11 % instead of 0.12 (0.64 instead of 0.61), and 95 % intervals of P50 are as wide (0.40 %).
-"""
+# A CPU's rounds differ by more (1.6 % on a Xeon with two cores, 465 series) than what is uncertain within one (0.24 %), so more samples
+# of each say nothing: P50 of two runs differs by 1.2 % instead of 1.1 with twice the time, P95 by 2.8 % instead of 2.4.
 _ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
-"""A CPU's rounds differ by more than what is uncertain within one, so more samples of each say nothing.
-
-In two runs of the catalogue on an Intel Xeon with two cores (465 series, 0.3 s a case) medians of rounds spread by 1.6 % where one round's own
-standard error was 0.24 %. With the time and target given here, applied to the same samples, P50 of the runs differs by 1.2 % instead of 1.1 (median
-of the series; 4.0 instead of 3.7 in 90 %), the speedup by 0.66 as before (2.8 instead of 2.3), P95 by 3.3 instead of 2.4. With 400 samples at least,
-two runs differ in P95 by 2.8 %.
-"""
 
 
 def checkout_of(chosen: Chosen, config: Config) -> Path:
@@ -374,5 +476,4 @@ def without_existing(
             f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.shown_store!r} already, "
             "and are left out"
         )
-    left = (planned for planned in plan.cases if (planned.operator.suite, planned.case.key) not in there)
-    return replace(plan, cases=tuple(left))
+    return replace(plan, cases=tuple(planned for planned in plan.cases if _case(planned) not in there))

@@ -16,8 +16,7 @@ from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record, Series
 from pairbench.plan import Selection, names_implementation
 
-_NAMED = 40
-"""The most names of a line; JSON has all."""
+_NAMED = 40  # The most names of a line; JSON has all
 
 OperatorKey = tuple[str, str]
 
@@ -28,15 +27,11 @@ class Narrowed:
 
     ref: str
     sha: str
-    changed: dict[OperatorKey, str]
-    """The difference of each changed operator."""
-    whole: frozenset[OperatorKey]
-    """Operators with all of their cases."""
-    control: dict[OperatorKey, str]
-    """The measured case of each untouched operator."""
+    changed: dict[OperatorKey, str]  # the difference of each changed operator
+    whole: frozenset[OperatorKey]  # operators with all of their cases
+    control: dict[OperatorKey, str]  # the measured case of each untouched operator
     left_out: tuple[OperatorKey, ...]
-    gone: tuple[tuple[str, str | None], ...] = ()
-    """Suite and name of operators that are gone; no name for a whole suite."""
+    gone: tuple[tuple[str, str | None], ...] = ()  # suite and name of operators, no name for a whole suite
 
     def select(
         self, operators: Iterable[OperatorDescription], tiers: Collection[str], named: Collection[str | None]
@@ -52,7 +47,6 @@ class Narrowed:
         yield from self.gone
 
     def lines(self) -> list[str]:
-        """Return what is measured and what is left out, in words."""
         since = f"{self.ref} ({self.sha[:7]})"
         number, names = len(self.left_out), [name for _, name in self.left_out]
         gone = [name if name is not None else suite for suite, name in self.gone]
@@ -67,18 +61,13 @@ class Narrowed:
         return lines
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "ref": self.ref,
-            "commit": self.sha,
-            "changed": [{**_plain(key), "reason": reason} for key, reason in self.changed.items()],
-            "control": [{**_plain(key), "case": case} for key, case in self.control.items()],
-            "left_out": [_plain(key) for key in self.left_out],
-            "gone": [_plain(key) for key in self.gone],
-        }
-
-
-def _plain(key: tuple[str, str | None]) -> dict[str, str | None]:
-    return {"suite": key[0], "operator": key[1]}
+        changed = [{"suite": suite, "operator": name, "reason": why} for (suite, name), why in self.changed.items()]
+        control = [{"suite": suite, "operator": name, "case": case} for (suite, name), case in self.control.items()]
+        left_out, gone = (
+            [{"suite": suite, "operator": name} for suite, name in keys] for keys in (self.left_out, self.gone)
+        )
+        known = {"changed": changed, "control": control, "left_out": left_out, "gone": gone}
+        return {"ref": self.ref, "commit": self.sha, **known}
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -88,25 +77,20 @@ def _listed(names: Sequence[str]) -> str:
 
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 
-_KEY = "asked"
-"""The key in the stored environment; files of every release have it."""
+_KEY = "asked"  # The key in the stored environment; files of every release have it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requested:
     """The selection of one run on one device. It is stored in the observed part of its environment, which has no hash."""
 
-    select: tuple[tuple[str | None, str | None], ...]
-    """Suite and pattern of each selection; empty for everything."""
-    suites: frozenset[str]
-    """The suite files that were loaded, or should have been."""
+    select: tuple[tuple[str | None, str | None], ...]  # suite and pattern of each selection; empty for everything
+    suites: frozenset[str]  # the suite files that were loaded, or should have been
     tiers: frozenset[str]
     modes: frozenset[str]
-    implementations: frozenset[str] = frozenset()
-    """Names or globs, empty for all; baselines are taken anyway."""
+    implementations: frozenset[str] = frozenset()  # names or globs, empty for all; baselines are taken anyway
 
     def covers(self, series: Series, tier: str | None) -> bool:
-        """Return whether a series would have been measured if it still existed."""
         if series.mode not in self.modes or not names_implementation(self.implementations, series.implementation):
             return False
         named = any(pattern == series.case and suite in (None, series.suite) for suite, pattern in self.select)
@@ -119,7 +103,6 @@ class Requested:
         return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
 
     def put_in(self, environment: Environment) -> Environment:
-        """Return the environment with this value stored in it."""
         plain: dict[str, Any] = {"select": [list(pair) for pair in self.select]}
         plain |= {name: sorted(getattr(self, name)) for name in ("suites", "tiers", "modes", "implementations")}
         observed = {**environment.rest.get("observed", {}), _KEY: plain}
@@ -146,13 +129,11 @@ class Scope:
     """The requests of several runs, by device model."""
 
     requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
+    # Device, suite, mode and tier of everything in runs without a stored request.
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
-    """Device, suite, mode and tier of everything in runs without a stored request."""
-    broken: frozenset[tuple[str, str]] = frozenset()
-    """Device and suite of suites that could not be loaded."""
+    broken: frozenset[tuple[str, str]] = frozenset()  # device and suite of suites that could not be loaded
 
     def covers(self, series: Series, tier: str | None) -> bool:
-        """Return whether one of the runs would hold the series if it still existed."""
         return (
             (series.device_name, series.suite, series.mode, tier) in self.held
             or (series.device_name, series.suite) in self.broken
@@ -177,7 +158,6 @@ class Scope:
 
     @classmethod
     def of_records(cls, records: Iterable[Record], moved: Mapping[str, str]) -> "Scope":
-        """Return the scope of the runs of these records."""
         # A run that measured suspects again was asked to measure no more than them.
         own = (record for record in records if not record.confirms)
         return cls.of(({name: getattr(record, name) for name in SCOPE_COLUMNS} for record in own), moved)

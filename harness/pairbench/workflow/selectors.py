@@ -16,27 +16,23 @@ from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
 
 AUTO = "auto"
+# The number of runs in a reference, such as a branch or another store: more average out more noise, and reach further back.
 WINDOW = 5
-"""The number of runs in a reference: more average out more noise, and reach further back."""
 WORDS = (
     "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
     "2026-11-01..2026-11-07, a parquet file, or another store"
 )
 
-_AHEAD = dt.timedelta(hours=1)
-"""The largest lead of a clock before a run counts as one from the future."""
+_AHEAD = dt.timedelta(hours=1)  # The largest lead of a clock before a run counts as one from the future
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picked:
-    """The runs of one side."""
-
     asked: str
     index: RunIndex
-    heads: tuple[IndexedRun, ...]
-    """The runs, newest first, with those that confirm them."""
+    heads: tuple[IndexedRun, ...]  # the runs, newest first, with those that confirm them
 
     @property
     def side(self) -> Side:
@@ -52,11 +48,9 @@ def side(asked: str, heads: Sequence[IndexedRun]) -> Side:
 class RunSelector:
     """Finds the runs of a store that a word of the command line names."""
 
-    def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
-        """Take an opened store."""
-        # Runs that began after `now` are left out of what is picked by time. As a reference, a branch or another store stands for `window` runs.
-        self.index = index
-        self._repository, self._now, self._window = repository, now, window
+    def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime) -> None:
+        # Runs that began after `now` are left out of what is picked by time.
+        self.index, self._repository, self._now = index, repository, now
         self._notes: list[str] = []
         self._future: dict[str, str] = {}
 
@@ -89,7 +83,7 @@ class RunSelector:
         if is_store:
             index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
-            return Picked(asked=redacted(text), index=index, heads=self._newest(index, self._window if against else 1))
+            return Picked(asked=redacted(text), index=index, heads=self._newest(index, WINDOW if against else 1))
         if text == AUTO and against is None:
             heads, known = self._newest_of_devices(), False
         elif ordered := _ORDER.fullmatch(text):
@@ -118,11 +112,8 @@ class RunSelector:
             return tuple(self._notes)
         first = min(self._future)
         what = f"run {first} says" if len(self._future) == 1 else f"{len(self._future)} runs, {first} the first, say"
-        note = (
-            f"{what} to have started in the future, at {self._future[first]}: a clock was wrong, and whatever "
-            "is not named by its id is left out"
-        )
-        return (*self._notes, note)
+        future = f"{what} to have started in the future, at {self._future[first]}: a clock was wrong"
+        return (*self._notes, f"{future}, and whatever is not named by its id is left out")
 
     def _by_order(self, asked: re.Match[str], against: Picked | None) -> tuple[IndexedRun, ...]:
         """Return runs by their position among all: `latest~N` counts from the newest, whatever it is compared with."""
@@ -188,7 +179,7 @@ class RunSelector:
         if named:
             return _with_confirming(self.index, named)
         if any(head.branch == text for head in self.index):
-            return self._newest(self.index, self._window if against else 1, against, branch=text)
+            return self._newest(self.index, WINDOW if against else 1, against, branch=text)
         sha = next(iter(commits), None) or self._repository.commit(text)
         if sha is None:
             return ()
@@ -212,7 +203,6 @@ class RunSelector:
 
 
 def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[IndexedRun, ...]:
-    """Return runs with those that confirm them."""
     if not heads:
         return ()
     ids = {head.run_id for head in heads}

@@ -137,7 +137,6 @@ FORMATS = ("table", "markdown", "json")
 
 
 def configure(output: str = "table", **options: Any) -> Config:
-    """Return the configuration of the current folder and of the options of this command."""
     if output not in FORMATS:
         raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     return load_config(Path.cwd(), **options)
@@ -168,14 +167,10 @@ def make_context(
         cache = (kept_compilations() if quick else None) or own
         bytecode = kept_bytecode()
         prepare(launchers, cache, needed, bytecode)
-        yield WorkerContext(
-            settings=config.settings,
-            cache=cache,
-            interrupted=interrupted or threading.Event(),
-            memory_bytes=available_memory(config.settings.memory_fraction),
-            launchers=launchers,
-            bytecode=bytecode,
-        )
+        settings, stop = config.settings, interrupted or threading.Event()
+        memory = available_memory(settings.memory_fraction)
+        context = WorkerContext(settings=settings, cache=cache, interrupted=stop, memory_bytes=memory)
+        yield replace(context, launchers=launchers, bytecode=bytecode)
 
 
 @contextlib.contextmanager
@@ -197,12 +192,10 @@ class Chosen:
 
     survey: "Survey"
     selections: tuple[Selection, ...]
-    implementations: tuple[str, ...] = ()
-    """Names or globs, empty for all; the baseline is taken anyway."""
+    implementations: tuple[str, ...] = ()  # names or globs, empty for all; the baseline is taken anyway
     narrowed: Narrowed | None = None
 
     def operators(self) -> tuple["OperatorDescription", ...]:
-        """Return the selected operators, each with its selected cases."""
         if not self.selections:
             return self.survey.operators
         taken = []
@@ -213,7 +206,6 @@ class Chosen:
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
-    """Return the request of a run on one device."""
     survey, tiers = chosen.survey, frozenset(tiers_for(device, settings, edge=False))
     select = tuple((selection.suite, selection.pattern) for selection in chosen.selections)
     if chosen.narrowed is not None:
@@ -223,10 +215,8 @@ def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requeste
     return Requested(select=select, suites=suites, tiers=tiers, modes=modes, implementations=implementations)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Request:
-    """The arguments of a command that measures or verifies, and its context."""
-
     config: Config
     context: "WorkerContext"
     chosen: Chosen
@@ -253,23 +243,19 @@ def open_request(
             import_module(module)
         chosen = load(context, asked, implementations)
         devices = pick_devices(device, chosen.survey.devices)
-        yield Request(config=config, context=context, chosen=chosen, devices=devices, progress=progress)
+        yield Request(config, context, chosen, devices, progress)
 
 
 def choose(
     config: Config, context: "WorkerContext", select: list[str] | None, implementations: Iterable[str] = ()
 ) -> Chosen:
-    """Load the suites of SELECT arguments."""
     return load(context, ask(config, select), implementations)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectedSuites:
-    """The suites of SELECT arguments, before any is loaded."""
-
     suites: tuple[tuple[str, Path], ...]
-    selections: tuple[Selection, ...]
-    """The arguments with the suites' own names; empty for everything."""
+    selections: tuple[Selection, ...]  # the arguments with the suites' own names; empty for everything
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -327,7 +313,6 @@ def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...
 
 
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
-    """Return a device with the GPUs beside it and Triton's presence."""
     return Equipment(device=device, gpus=len(same_model(device, devices)), triton=find_spec("triton") is not None)
 
 
@@ -339,7 +324,6 @@ def store_of(config: Config) -> "StoreLocation":
 
 
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return the devices that `--device` names."""
     gpus = tuple(device for device in devices if device.kind == "cuda")
     if wanted in ("auto", "all"):
         return (gpus[:1] if wanted == "auto" else gpus) or devices[-1:]

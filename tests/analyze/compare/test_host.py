@@ -11,7 +11,7 @@ import pytest
 
 from pairbench.analyze.compare.floors import calibrate_from
 from pairbench.analyze.compare.runs import compare, confirm
-from pairbench.features.ab.measure import compare_interleaved, to_measure_again
+from pairbench.features.ab import compare_interleaved, to_measure_again
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
 from pairbench.model.latency import HOST
 from pairbench.model.record import Record

@@ -14,9 +14,15 @@ from hypothesis import strategies as st
 
 from pairbench.cli.exchange import Form, export
 from pairbench.errors import UsageError
-from pairbench.features.exchange.export import STATS_OF, benchmark_document, csv_of, stats_of
 from pairbench.features.exchange.importing import Intake, rows_of
-from pairbench.features.exchange.pytest_benchmark import SAMPLES_OF, read_benchmark_json
+from pairbench.features.exchange.pytest_benchmark import (
+    SAMPLES_OF,
+    STATS_OF,
+    benchmark_document,
+    csv_of,
+    read_benchmark_json,
+    stats_of,
+)
 from pairbench.model.latency import CALL, result_of
 from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json
@@ -32,7 +38,7 @@ def there_and_back(
     records: tuple[Record, ...], samples: tuple[Samples, ...], folder: Path
 ) -> tuple[tuple[Record, ...], tuple[Samples, ...]]:
     path = folder / "run.json"
-    path.write_text(to_json(benchmark_document(records, samples).document))
+    path.write_text(to_json(benchmark_document(records, samples)[0]))
     found = rows_of(read_benchmark_json(path))
     return found.records, found.samples
 
@@ -91,14 +97,12 @@ def test_records_without_a_latency_are_named_and_come_back(tmp_path: Path) -> No
     nameless = dict.fromkeys(("operator", "case", "axes", "dtype", "implementation", "role", "mode", "definition_hash"))
     broken = replace(whole, suite="suites/gone.py", **nameless)  # type: ignore[arg-type]
     records = (fine, ended(wrong, "failed"), broken)
-    found = benchmark_document(records, ())
-    assert found.not_measured == (
+    document, not_measured = benchmark_document(records, ())
+    assert not_measured == (
         "rms_norm[dtype=bfloat16,tokens=1024]-fused-eager (failed)",
         "suites/gone.py (failed)",
     )
-    assert [item["name"] for item in found.document["benchmarks"]] == [
-        "rms_norm[dtype=bfloat16,tokens=1024]-baseline-eager"
-    ]
+    assert [item["name"] for item in document["benchmarks"]] == ["rms_norm[dtype=bfloat16,tokens=1024]-baseline-eager"]
     assert there_and_back(records, (), tmp_path)[0] == records
 
 
@@ -106,14 +110,14 @@ def test_runs_on_several_devices_come_back(tmp_path: Path) -> None:
     records = (*make_run(), *make_run(device_uuid="GPU-1", driver="590.2", environment_hash="a" * 16))
     restored, _ = there_and_back(records, (), tmp_path)
     assert restored == records
-    names = [item["fullname"] for item in benchmark_document(records, ()).document["benchmarks"]]
+    names = [item["fullname"] for item in benchmark_document(records, ())[0]["benchmarks"]]
     assert len(set(names)) == len(names) == 8
     assert names[0].endswith("-baseline-eager (GPU-0)") and names[-1].endswith("-fused-eager (GPU-1)")
 
 
 def test_a_benchmark_is_named_for_pytest_benchmark() -> None:
     record = make_run(axes='{"dtype": "bfloat16", "tokens": 1024}')[1]
-    (item,) = benchmark_document((record,), ()).document["benchmarks"]
+    (item,) = benchmark_document((record,), ())[0]["benchmarks"]
     assert item["fullname"] == "suites/norm.py::rms_norm[dtype=bfloat16,tokens=1024]-fused-eager"
     assert item["group"] == record.case
     assert item["params"] == {"dtype": "bfloat16", "tokens": 1024, "implementation": "fused", "mode": "eager"}
@@ -122,7 +126,7 @@ def test_a_benchmark_is_named_for_pytest_benchmark() -> None:
 def test_stats_are_of_the_samples_where_they_are_there() -> None:
     record = make_run(rounds=2)[0]
     samples = of(record, [[1000.0, 2000.0], [3000.0, 4000.0, 5000.0]])
-    (item,) = benchmark_document((record,), samples).document["benchmarks"]
+    (item,) = benchmark_document((record,), samples)[0]["benchmarks"]
     assert item["extra_info"][STATS_OF] == "samples"
     assert item["stats"]["data"] == pytest.approx([1e-6, 2e-6, 3e-6, 4e-6, 5e-6])
     assert (item["stats"]["median"], item["stats"]["rounds"]) == (pytest.approx(3e-6), 5)
@@ -132,11 +136,11 @@ def test_stats_are_of_the_samples_where_they_are_there() -> None:
 def test_stats_are_of_the_device_on_a_gpu_and_of_calls_on_a_cpu(kind: str, result: str) -> None:
     record = replace(make_run(rounds=1)[0], device_kind=kind, device_p50_ns=500.0, device_round_p50_ns=(500.0,))
     samples = of(record, [[1000.0, 2000.0]], device_ns=(400.0, 600.0))
-    (item,) = benchmark_document((record,), samples).document["benchmarks"]
+    (item,) = benchmark_document((record,), samples)[0]["benchmarks"]
     expected = {"device": [4e-7, 6e-7], "call": [1e-6, 2e-6]}[result]
     assert item["stats"]["data"] == pytest.approx(expected)
     assert item["extra_info"][SAMPLES_OF] == result and item["extra_info"]["call_p50_ns"] == record.call_p50_ns
-    (pruned,) = benchmark_document((record,), ()).document["benchmarks"]
+    (pruned,) = benchmark_document((record,), ())[0]["benchmarks"]
     middle = 5e-7 if result == "device" else (record.call_p50_ns or 0) / 1e9
     assert pruned["stats"]["median"] == pytest.approx(middle) and pruned["extra_info"][SAMPLES_OF] == result
 
@@ -144,13 +148,13 @@ def test_stats_are_of_the_device_on_a_gpu_and_of_calls_on_a_cpu(kind: str, resul
 def test_what_was_measured_again_is_left_out_as_in_our_statistics() -> None:
     record = make_run(rounds=1)[0]
     samples = of(record, [[1000.0, 2000.0, 9000.0]], throttled=(False, False, True))
-    (item,) = benchmark_document((record,), samples).document["benchmarks"]
+    (item,) = benchmark_document((record,), samples)[0]["benchmarks"]
     assert item["stats"]["data"] == pytest.approx([1e-6, 2e-6])
 
 
 def test_stats_are_of_rounds_where_samples_are_gone_and_say_so() -> None:
     record = make_run(rounds=3)[0]
-    (item,) = benchmark_document((record,), ()).document["benchmarks"]
+    (item,) = benchmark_document((record,), ())[0]["benchmarks"]
     assert record.round_p50_ns
     assert item["extra_info"][STATS_OF] == "round_p50_ns"
     assert "data" not in item["stats"]
@@ -159,7 +163,7 @@ def test_stats_are_of_rounds_where_samples_are_gone_and_say_so() -> None:
         (min(record.round_p50_ns) / 1e9, max(record.round_p50_ns) / 1e9)
     )
     old = replace(record, round_p50_ns=None)
-    (item,) = benchmark_document((old,), ()).document["benchmarks"]
+    (item,) = benchmark_document((old,), ())[0]["benchmarks"]
     assert (item["stats"]["rounds"], item["stats"]["median"]) == (1, pytest.approx((old.call_p50_ns or 0) / 1e9))
 
 

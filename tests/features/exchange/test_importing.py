@@ -16,6 +16,7 @@ import pytest
 
 from pairbench.errors import StoreError, UsageError
 from pairbench.features.exchange.asv import read_asv_file
+from pairbench.features.exchange.foreign import Axes, ForeignRun, ImportFailedError, Result, Timing, told_apart
 from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, order_interval, rows_of, split
 from pairbench.features.exchange.pytest_benchmark import (
     KEY,
@@ -25,7 +26,6 @@ from pairbench.features.exchange.pytest_benchmark import (
     read_benchmark_json,
     run_info_of,
 )
-from pairbench.features.exchange.values import Axes, ForeignRun, ImportFailedError, Result, Timing, told_apart
 from pairbench.store.reader import read_run, read_samples
 from tests.builders import ended, make_run
 from tests.faults.kill_at import killed_at, lines_of
@@ -161,8 +161,7 @@ def test_the_rest_of_a_run_joins_what_is_there(tmp_path: Path, imported: Importe
     for path in gone:
         path.unlink()
     other = f"20200101T000000-{imported.run_id.partition('-')[2]}"
-    again = replace(
-        imported,
+    again = imported._replace(
         run_id=other,
         records=tuple(replace(record, run_id=other) for record in imported.records),
         samples=tuple(replace(row, run_id=other) for row in imported.samples),
@@ -174,8 +173,7 @@ def test_the_rest_of_a_run_joins_what_is_there(tmp_path: Path, imported: Importe
 
 
 def test_two_models_whose_folder_is_the_same_are_both_kept(tmp_path: Path, imported: ImportedRun) -> None:
-    alike = replace(
-        imported,
+    alike = imported._replace(
         records=tuple(
             replace(record, device_name="nvidia h200" if record.device_name == "NVIDIA H200" else "NVIDIA H200")
             for record in imported.records

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.features.exchange.values import axis_value, literal, word
+from pairbench.features.exchange.foreign import axis_value, literal, word
 from pairbench.model.case import make_case
 
 

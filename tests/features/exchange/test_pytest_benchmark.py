@@ -14,6 +14,7 @@ import pytest
 from pairbench.cli.exchange import Tool, import_
 from pairbench.cli.stored import compare, trend
 from pairbench.errors import UsageError
+from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, rows_of
 from pairbench.features.exchange.pytest_benchmark import (
     KEY,
@@ -23,7 +24,6 @@ from pairbench.features.exchange.pytest_benchmark import (
     machine_info_of,
     read_benchmark_json,
 )
-from pairbench.features.exchange.values import ImportFailedError
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run

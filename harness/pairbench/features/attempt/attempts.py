@@ -11,10 +11,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import KW_ONLY, astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
@@ -40,9 +40,9 @@ from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptCeilings, KeptValues, user_folder
 from pairbench.suite.load import refuse_syntax_errors
 from pairbench.suite.reached import forget, reached_files, sources_beside
-from pairbench.workflow.devices import plan_for
+from pairbench.workflow.devices import one_device, plan_for
 from pairbench.workflow.git import git
-from pairbench.workflow.one_case import one_device
+from pairbench.workflow.progress import StatusListener
 from pairbench.workflow.record import context_for
 from pairbench.workflow.setup import Chosen, SelectedSuites, ask, store_of
 
@@ -61,8 +61,6 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """The result of one implementation of one case in one mode, beside the last try of its series and its newest stored run."""
-
     record: Record
     last: Beside | None = None
     stored: Beside | None = None
@@ -70,8 +68,6 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One invocation of `pairbench try`, or one repetition of `try --watch`."""
-
     cases: tuple[tuple[Tried, ...], ...]
     left_out: tuple[str, ...] = ()  # keys of selected cases that were not taken: one case of each operator is enough
     untried: tuple[str, ...] = ()  # keys of taken cases that were not tried, because an earlier case was wrong
@@ -88,10 +84,9 @@ class Attempt:
         return tuple(one for case in self.cases for one in case)
 
 
-_BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
-"""Relative difference of latencies between two processes of the same code, by device kind; on a CPU it includes the addresses of memory."""
-_BETWEEN_PROCESSES_NS = 200.0
-"""Difference of latencies between two such processes in ns, for short calls: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
+# The difference of latencies between two processes of the same code, in parts by device kind (on a CPU it includes the addresses of
+# memory) and, for short calls, in ns: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns.
+_BETWEEN_PROCESSES, _BETWEEN_PROCESSES_NS = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}, 200.0
 
 
 def beside(record: Record, earlier: Record) -> Beside:
@@ -171,8 +166,7 @@ def _types() -> dict[str, tuple[type, ...]]:
     return {name: (*several, int) if float in several else several for name, several in kinds.items()}
 
 
-_STEPS = (4, 28, 168)
-"""Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
+_STEPS = (4, 28, 168)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
 
 
 class NewestRuns:
@@ -209,30 +203,24 @@ class NewestRuns:
         self._found |= dict.fromkeys(missing)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WantedTry:
-    select: tuple[str, ...]  # SELECT arguments; empty for everything
-    implementations: tuple[str, ...]  # names or globs of implementations; empty for all
-    device: str
-    every_case: bool  # whether to take all selected cases instead of one for each operator
-
-
-class TryListener(Protocol):
-    def doing(self, what: str) -> None: ...
-    def notify(self, text: str) -> None: ...
-    def case(self, tried: tuple[Tried, ...]) -> None: ...
-
-
+@dataclass
 class Attempts:
-    """Repeated tries of one selection on one device."""
+    config: Config
+    context: WorkerContext
+    listener: StatusListener
+    select: list[str]
+    implementations: tuple[str, ...]
+    device: str
+    _: KW_ONLY
+    every_case: bool  # whether all selected cases are taken, or one of each operator
+    _devices: tuple[Device, ...] = ()
+    _look: QuickLook | None = None
+    _environment: Environment | None = None
 
-    def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, listener: TryListener) -> None:
-        self._config, self._context, self._wanted, self._listener = config, context, wanted, listener
-        self._stored, self._tries, self._ceilings = NewestRuns(store_of(config)), LastTries(config.root), KeptCeilings()
-        self._devices: tuple[Device, ...] = ()
-        self._look: QuickLook | None = None
-        self._environment: Environment | None = None
-        self.asked: SelectedSuites = ask(config, list(wanted.select))
+    def __post_init__(self) -> None:
+        self._stored, self._tries = NewestRuns(store_of(self.config)), LastTries(self.config.root)
+        self._ceilings = KeptCeilings()
+        self.asked: SelectedSuites = ask(self.config, self.select)
 
     def close(self) -> None:
         if self._look is not None:
@@ -241,27 +229,24 @@ class Attempts:
     def park(self) -> None:
         """Start a process for the next try, in which nothing of the project is loaded."""
         if self._look is not None:
-            self._look.renew(one_device(self._wanted.device, self._devices))
+            self._look.renew(one_device(self.device, self._devices))
 
     def once(self) -> Attempt:
         """Try everything that is selected, up to the first case in which an implementation is wrong."""
-        self.asked = ask(self._config, list(self._wanted.select))
+        self.asked = ask(self.config, self.select)
         refuse_syntax_errors(self.asked.files)
-        self._listener.doing("loading torch" if self._look is None else "loading suites")
+        self.listener.doing("loading torch" if self._look is None else "loading suites")
         look, device = self._ready()
         operators, broken = look.describe(self.asked.suites)
-        chosen = Chosen(
-            survey=Survey(devices=self._devices, operators=operators, broken=broken),
-            selections=self.asked.selections,
-            implementations=self._wanted.implementations,
-        )
-        plan = plan_for(self._context, chosen, device, edge=False)
-        cases = plan.cases if self._wanted.every_case else one_of_each(plan.cases, self.asked.selections, device)
+        survey, selections = Survey(devices=self._devices, operators=operators, broken=broken), self.asked.selections
+        chosen = Chosen(survey=survey, selections=selections, implementations=self.implementations)
+        plan = plan_for(self.context, chosen, device, edge=False)
+        cases = plan.cases if self.every_case else one_of_each(plan.cases, selections, device)
         using = equipped(device, self._devices, cases)
         if using.beside:
             look.renew(using)
         tried: list[tuple[Tried, ...]] = []
-        lock = device_lock(using, self._listener.notify, self._context.interrupted.is_set)
+        lock = device_lock(using, self.listener.notify, self.context.interrupted.is_set)
         with lock if cases else contextlib.nullcontext(True) as held:
             if not held:
                 raise InterruptedRunError
@@ -269,7 +254,7 @@ class Attempts:
                 if tried:
                     look.renew(using)
                 tried.append(self._case(look, planned, device))
-                self._listener.case(tried[-1])
+                self.listener.case(tried[-1])
                 if any(Status(one.record.status).bad for one in tried[-1]):
                     break
         untried = tuple(planned.case.key for planned in cases[len(tried) :])
@@ -278,21 +263,21 @@ class Attempts:
 
     def _ready(self) -> tuple[QuickLook, Device]:
         if not self._devices:
-            with Scout(self._context) as scout:
+            with Scout(self.context) as scout:
                 self._devices = scout.devices()
-        device = one_device(self._wanted.device, self._devices)
+        device = one_device(self.device, self._devices)
         if self._look is None:
-            self._look = QuickLook(context_for(self._context, self._config, device), device)
+            self._look = QuickLook(context_for(self.context, self.config, device), device)
         return self._look, device
 
     def _case(self, look: QuickLook, planned: PlannedCase, device: Device) -> tuple[Tried, ...]:
         state, key = CaseState(planned=planned), planned.case.key
-        self._listener.doing(f"verifying {key}")
+        self.listener.doing(f"verifying {key}")
         look.verify(state)
-        self._listener.doing(f"timing {key}")
+        self.listener.doing(f"timing {key}")
         load = HostLoad(cores=count_cores(), before=None, rounds=(look.time(state),))
         environment = self._environment_of(look, state, device, load)
-        self._listener.doing(f"counting what {key} launches")
+        self.listener.doing(f"counting what {key} launches")
         look.profile(state)
         run = Run(run_id="", started_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), commit=None)
         outcomes = [state.outcome(entry) for entry in planned.entries]
@@ -328,11 +313,9 @@ class Attempts:
 
 
 _EVERY_S = 0.2
+# Seconds between two looks at files that are being written, and the number of looks after which they count as written.
 _SETTLE_S, _SETTLED_AFTER = 0.03, 30
-"""Seconds between two looks at files that are being written, and the number of looks after which they count as written."""
-
-_Stamps = dict[Path, tuple[int, int, int] | None]
-"""Time of the last change, size and inode of each file; None for an absent one."""
+_Stamps = dict[Path, tuple[int, int, int] | None]  # time of the last change, size and inode; None for an absent file
 
 
 class SuiteFiles:

@@ -17,7 +17,6 @@ _SHOWN = 3
 
 
 def case_lines(case: Sequence[Tried]) -> list[str]:
-    """Return the heading of one case and the lines of its implementations."""
     first = case[0].record
     heading = clean(f"{first.case} ({first.suite}, {first.tier}, {first.device_name})")
     if shared := _shared_reason(case):

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pairbench.analyze.compare.exact import LAUNCHES, number
 from pairbench.analyze.latencies import sampled_rounds
@@ -13,7 +14,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
-from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side, reached_paths
+from pairbench.features.ab import Arguments, LoadedSide, load_side, plan_side, reached_paths, series_of
 from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plan import BASELINE, Entry, Plan
@@ -30,24 +31,10 @@ class UnmeasurableError(Exception):
     """A commit cannot be measured: its suite cannot be loaded, lacks the case, or is wrong."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The series to search for."""
-
-    suite: str
-    case: str
+class Wanted(NamedTuple):
+    series: Series
     entry: Entry
     device: Device
-
-    @property
-    def series(self) -> Series:
-        return Series(
-            device_name=self.device.name,
-            suite=self.suite,
-            case=self.case,
-            implementation=self.entry.implementation,
-            mode=self.entry.mode,
-        )
 
 
 @dataclass(kw_only=True)
@@ -97,10 +84,10 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
     if reason := planned.skipped.get(entry) or planned.untimed.get(entry):
         raise SelectionError(f"{key}, {entry} cannot be measured on {device.selector}: {reason}")
     path = Path(planned.operator.path).resolve().relative_to(loaded.checkout.root.resolve()).as_posix()
-    return Wanted(suite=planned.operator.suite, case=key, entry=entry, device=device), path
+    return Wanted(series_of(device, planned, entry), entry, device), path
 
 
-@dataclass(kw_only=True)
+@dataclass
 class LoadedCommits:
     config: Config
     context: WorkerContext
@@ -124,14 +111,13 @@ class LoadedCommits:
         return self.known[sha]
 
     def take(self, loaded: LoadedSide) -> LoadedCommit:
-        """Return a loaded commit with the plan of the one series."""
         if loaded.chosen.survey.broken:
             raise UnmeasurableError(loaded.chosen.survey.broken[0].reason)
         wanted, entry = self.wanted, self.wanted.entry
         plan, why = plan_side(loaded, wanted.device)
-        cases = [one for one in plan.cases if (one.operator.suite, one.case.key) == (wanted.suite, wanted.case)]
+        cases = [one for one in plan.cases if series_of(wanted.device, one, entry) == wanted.series]
         if not cases or entry not in cases[0].entries:
-            raise UnmeasurableError(f"there is no {wanted.case}, {entry}{f': {why}' if why else ''}")
+            raise UnmeasurableError(f"there is no {wanted.series.case}, {entry}{f': {why}' if why else ''}")
         names = (BASELINE, entry.implementation)
         kept = tuple(one for one in cases[0].entries if one.mode == entry.mode and one.implementation in names)
         return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
@@ -139,16 +125,16 @@ class LoadedCommits:
     def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
         """Return log(latency of a commit / latency of the good end) of one more round of both in turns."""
         commit, wanted = self.commit(sha), self.wanted
-        first = commit.interleaving is None
-        if commit.interleaving is None:
+        if first := commit.interleaving is None:
             scratch = self.worktrees.folder / f"outputs-{sha[:16]}"
             scratch.mkdir()
             contexts, plans = (good.loaded.context, commit.loaded.context), (good.plan, commit.plan)
             commit.interleaving = Interleaving(contexts, wanted.device, plans, self._reporter(), scratch)
         interleaving = commit.interleaving
+        assert interleaving is not None
         if not interleaving.twins:
             raise UnmeasurableError(
-                f"{wanted.case} asks another question there: its definition is not that of the good end"
+                f"{wanted.series.case} asks another question there: its definition is not that of the good end"
             )
         twin = interleaving.twins[0]
         with interleaving.ahead(1) as ahead:

@@ -1,19 +1,14 @@
 """How probable it is of each commit that it moved a latency, given the rounds so far.
 
-Commits are numbered from 1, the first after the good end, to the bad end. A round sets one of them beside the good end, or an
-earlier one, and leaves a log ratio: noise around one unknown step where the culprit is between the two, else noise alone. Neither
-the step nor the noise is known beforehand. The step has a flat prior and the variance an inverse gamma one, and both are summed over
-a grid, so that few rounds make no one surer than they should. Any round may be an outlier: it reads as if the culprit were on
-the other side, or as anything. So one round alone decides nothing, and an improbable one is taken again, in fresh processes.
-
-The next round is of the commit whose round is expected to leave the least entropy. Commits that no round can tell apart, for none
-between them can be measured, are one candidate: `Candidate`. A count needs no statistics: it is bisected, around commits that
-cannot be counted.
+Commits are numbered from 1, the first after the good end, to the bad end. A round sets one of them beside the good end, or an earlier
+one, and leaves a log ratio: noise around one unknown step where the culprit is between the two, else noise alone. The step has a flat
+prior and the variance an inverse gamma one, and both are summed over a grid, so that few rounds make no one surer than they should. Any
+round may be an outlier, so one round alone decides nothing. The next round is of the commit that is expected to leave the least entropy.
+Commits that no round can tell apart are one `Candidate`. A count needs no statistics: it is bisected.
 """
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,25 +18,18 @@ from pairbench.model.comparison import DEFAULT, Policy
 
 Floats = NDArray[np.float64]
 
+# The prior weight of a commit that leaves the implementation's hash unchanged, for code that no hash covers (a library, a build, a setting)
+# moves latencies too; one that changes it has 1. A wrong weight costs rounds, not the result: log2(1 / 0.05) is 4.3 bits of evidence.
 UNTOUCHED = 0.05
-"""The prior weight of a commit that leaves the implementation's hash unchanged; one that changes it has 1.
-
-Code that no hash covers moves latencies too: an imported library, a build, a setting. The weight is a guess, and a wrong one costs rounds,
-not the result: log2(1 / 0.05) is 4.3 bits of evidence.
-"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """One round of a commit beside the good end, or beside another."""
-
+class Round(NamedTuple):
     commit: int
     log_ratio: float  # the logarithm of the latency of the commit over that of its base
     base: int = 0  # the earlier commit beside it; 0 is the good end
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spread:
+class Spread(NamedTuple):
     """The prior of how far log ratios of rounds spread: a scaled inverse chi-squared distribution of the variance."""
 
     deviation: float
@@ -54,16 +42,12 @@ class Spread:
 
     @classmethod
     def of_floor(cls, floor: float, rounds: int) -> "Spread":
-        """Return the prior that a noise floor implies.
-
-        The floor exceeds 95 % of the changes between two runs of `rounds` rounds each, in log units. Such a change has the variance of
-        two means of that many rounds, and a log ratio has the variance of two rounds.
-        """
+        """Return the prior that a floor implies, which exceeds 95 % of the log changes between two runs of `rounds` rounds each."""
+        # Such a change has the variance of two means of that many rounds, and a log ratio has the variance of two rounds.
         return cls(deviation=float(floor / 1.959963984540054 * np.sqrt(rounds)), weight=4.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Posterior:
+class Posterior(NamedTuple):
     """The posterior of the culprit, with the mean step and noise if it is the most probable one."""
 
     probability: Floats  # the probability of each commit, beginning with commit 1
@@ -109,10 +93,8 @@ def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posteri
 
 
 def _grid(ratios: Floats, ends: Floats, spread: Spread) -> tuple[Floats, Floats, Floats]:
-    """Return the steps and deviations to sum over, a column each, and the logarithms of their weights.
-
-    Steps lie around the median of the ends, deviations around that of the rounds, each round beside the nearer of no step and that one.
-    """
+    """Return the steps and deviations to sum over, a column each, and the logarithms of their weights."""
+    # Steps lie around the median of the ends, deviations around that of the rounds, each beside the nearer of no step and that one.
     middle = float(np.median(ends))
     reach = 1.4826 * float(np.median(np.abs(ends - middle)))
     near = 1.4826 * float(np.median(np.minimum(np.abs(ratios), np.abs(ratios - middle))))
@@ -137,12 +119,10 @@ def _normal(values: Floats, middle: Floats | float, deviation: Floats) -> Floats
 
 ENOUGH = 0.99  # the probability at which the search stops
 UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED  # ENOUGH, for commits that leave the implementation's hash unchanged
-_REACH, _POINTS = 5.0, 101
-"""The range of log ratios to integrate over, in deviations beyond both means, and its number of points."""
+_REACH, _POINTS = 5.0, 101  # the log ratios to integrate over: deviations beyond both means, and the number of points
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A range of commits that no round can tell apart; one commit, unless some cannot be measured."""
 
     first: int
@@ -151,7 +131,6 @@ class Candidate:
 
 
 def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate, ...]:
-    """Return the candidates, the most probable first."""
     ends = [number for number in range(1, len(probability) + 1) if number not in skipped]
     found = (
         Candidate(first=before + 1, last=end, probability=float(probability[before:end].sum()))
@@ -174,10 +153,7 @@ def next_probe(known: Posterior, skipped: Collection[int]) -> int:
 
 
 def expected_fall(moved: Floats, step: float) -> Floats:
-    """Return by how many nats a round of each commit is expected to lower the entropy over the commits.
-
-    `moved` is the probability that the step is at or before each commit, and `step` is in units of the noise.
-    """
+    """Return by how many nats a round of each commit is expected to lower the entropy; `step` is in units of the noise."""
     ratio = np.linspace(-_REACH, step + _REACH, _POINTS)
     width = ratio[1] - ratio[0]
     still, beyond = (np.exp(-((ratio - mean) ** 2) / 2) / np.sqrt(2 * np.pi) for mean in (0.0, step))
@@ -195,10 +171,8 @@ def _entropy(part: Floats) -> Floats:
 
 
 class Open(NamedTuple):
-    """The last commit known to have the good count, and the first known to have another."""
-
-    good: int
-    bad: int
+    good: int  # the last commit known to have the good count
+    bad: int  # the first known to have another
 
 
 def still_open(counts: Mapping[int, float], last: int) -> Open:
@@ -208,7 +182,6 @@ def still_open(counts: Mapping[int, float], last: int) -> Open:
 
 
 def next_count(open_: Open, skipped: Collection[int]) -> int | None:
-    """Return the index of the countable commit nearest to the middle, or None."""
     middle = (open_.good + open_.bad) / 2
     able = [number for number in range(open_.good + 1, open_.bad) if number not in skipped]
     return min(able, key=lambda number: (abs(number - middle), number), default=None)

@@ -4,7 +4,7 @@ import functools
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from pairbench.analyze.compare.attribute import percent
@@ -14,8 +14,7 @@ from pairbench.analyze.compare.rounds import round_values
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, StoreError, UsageError
 from pairbench.execute.parent.lock import device_lock
-from pairbench.features.ab.arguments import Arguments, load_side
-from pairbench.features.ab.measure import SideBySide, Turns, measure
+from pairbench.features.ab import Arguments, SideBySide, Turns, load_side, measure
 from pairbench.features.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series
 from pairbench.features.bisect.posterior import (
     Candidate,
@@ -38,10 +37,10 @@ from pairbench.model.record import Series
 from pairbench.report.comparison import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations
+from pairbench.workflow.devices import HostWatch, probe_device
 from pairbench.workflow.git import commits_between, keep_reason, open_worktrees, touched_files
-from pairbench.workflow.machine import HostWatch, probe_device
-from pairbench.workflow.noise import newest_calibrations
-from pairbench.workflow.progress import PlainProgress, open_progress
+from pairbench.workflow.lookup import newest_calibrations
+from pairbench.workflow.progress import open_progress
 from pairbench.workflow.setup import open_context, store_of
 
 
@@ -63,11 +62,8 @@ def render_bisection(found: Bisection, output: str) -> str:
 
 
 def _sentence(found: Bisection) -> str:
-    rounds = (
-        f"{found.rounds} round{'' if found.rounds == 1 else 's'} beyond the {found.confirming} of the ends"
-        if found.confirming
-        else f"{found.rounds + 2} commits counted"
-    )
+    rounds = f"{found.rounds} round{'' if found.rounds == 1 else 's'} beyond the {found.confirming} of the ends"
+    rounds = rounds if found.confirming else f"{found.rounds + 2} commits counted"
     if not found.moved:
         return "No change is proven between the ends, so there is nothing to look for"
     if not found.found:
@@ -111,18 +107,17 @@ _MORE = 3  # the factor of rounds for ends that the first rounds leave undecided
 _FLOOR_ROUNDS = 3  # the rounds of a calibration's runs, which its floors do not record: the default of `run`
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    arguments: Arguments  # the good end as base, the bad end as head, and SELECT
-    device: str
-    implementation: str | None
-    metric: str  # the count to search by, `latency`, or `auto`: a count that differs between the ends, else the latency
-    most: int
-    policy: Policy
-
-
-def bisect_commits(config: Config, options: SearchOptions) -> Bisection:
-    arguments = options.arguments
+def bisect_commits(
+    config: Config,
+    arguments: Arguments,
+    device: str,
+    implementation: str | None,
+    metric: str,
+    most: int,
+    policy: Policy,
+) -> Bisection:
+    """Search for the commit that moved a series, between the good end, which is `arguments.base`, and the bad one, its head."""
+    # `metric` is a count, `latency`, or `auto`: a count that differs between the ends, else the latency.
     assert arguments.head is not None
     history = commits_between(arguments.repository, arguments.base, arguments.head)
     with (
@@ -131,46 +126,40 @@ def bisect_commits(config: Config, options: SearchOptions) -> Bisection:
         open_progress() as progress,
     ):
         bad = load_side(config, context, arguments, worktrees.add("bad", arguments.head))
-        wanted, path = choose_series(bad, options.device, options.implementation)
-        select = (f"{arguments.repository / path}::{wanted.case}",)
+        wanted, path = choose_series(bad, device, implementation)
+        select = (f"{arguments.repository / path}::{wanted.series.case}",)
         arguments = replace(arguments, select=select, implementations=(wanted.entry.implementation,))
-        commits = LoadedCommits(
-            config=config,
-            context=context,
-            arguments=arguments,
-            worktrees=worktrees,
-            progress=progress,
-            wanted=wanted,
-        )
+        commits = LoadedCommits(config, context, arguments, worktrees, progress, wanted)
         commits.known[history[-1].sha] = commits.take(bad)
-        search = _Search(config=config, options=options, loaded=commits, history=history, progress=progress)
-        return search.latency() if options.metric in (AUTO, LATENCY) else search.count(options.metric)
+        search = _Search(commits, history, exact_first=metric == AUTO, most=most, policy=policy)
+        return search.latency() if metric in (AUTO, LATENCY) else search.count(metric)
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Search:
-    config: Config
-    options: SearchOptions
     loaded: LoadedCommits
     history: tuple[HistoryCommit, ...]  # the good end first, the bad end last: a commit's number is its index
-    progress: PlainProgress
+    _: KW_ONLY
+    exact_first: bool  # whether a count that differs between the ends is searched for before the latency
+    most: int
+    policy: Policy
     spread: Spread = field(default_factory=Spread.least)
     skipped: dict[int, Skipped] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
     probes: int = 0  # the rounds of commits beside the good end, without those of the ends
     changed: list[bool | None] = field(default_factory=list)
 
-    @property
-    def last(self) -> int:
-        return len(self.history) - 1
+    def __post_init__(self) -> None:
+        self.last, self.progress = len(self.history) - 1, self.loaded.progress
+        self.settings = self.loaded.config.settings
 
     def latency(self) -> Bisection:
         good = self._end(0)
         self.progress.notify(f"pairbench: {self.last} commits; the two ends are measured in turns first")
-        ends = self._turns(0, self.last, self.config.settings.rounds)
+        ends = self._turns(0, self.last, self.settings.rounds)
         change = self._change(ends.comparison)
         if change.verdict is Verdict.UNDECIDED and change.p50 is not None:
-            more = _MORE * self.config.settings.rounds
+            more = _MORE * self.settings.rounds
             self.progress.notify(f"pairbench: {change.p50.reason}; measured again with {more} rounds")
             ends = self._turns(0, self.last, more)
             change = self._change(ends.comparison)
@@ -228,7 +217,7 @@ class _Search:
         """Return a count that differs exactly between the ends; None where none does, or something else was asked for."""
         series = self.loaded.wanted.series
         sides = [next((one for one in side if Series.of(one) == series), None) for side in ends.records]
-        if self.options.metric != AUTO or None in sides:
+        if not self.exact_first or None in sides:
             return None
         exact = [record for record in sides if record and record.launch_status == "exact"]
         for metric in (*COUNTS, *LAUNCHES):
@@ -241,7 +230,7 @@ class _Search:
         """Return `ab` of a candidate and its parent, and whether it shows the change of the ends; its rounds are evidence."""
         parent = best.first - 1
         self._notify_last(parent, best.last)
-        for rounds in (self.config.settings.rounds, _MORE * self.config.settings.rounds):
+        for rounds in (self.settings.rounds, _MORE * self.settings.rounds):
             turns = self._turns(parent, best.last, rounds)
             self.rounds += self._rounds(turns, parent, best.last, latency)
             found = self._change(turns.comparison).verdict
@@ -260,11 +249,10 @@ class _Search:
             self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
             return counts[number]
 
-        for number in (0, self.last):
+        for number, end in ((0, "--good"), (self.last, "--bad")):
             try:
                 counted(number)
             except UnmeasurableError as error:
-                end = "--bad" if number else "--good"
                 return self._nothing(f"{end} {self.history[number].sha[:10]} cannot be counted: {error}", metric)
         words = f"{metric} {counts[0]:g} -> {counts[self.last]:g}"
         if counts[0] == counts[self.last]:
@@ -295,13 +283,12 @@ class _Search:
             return result
         self._notify_last(open_.good, open_.bad)
         try:
-            return replace(result, last=self._turns(open_.good, open_.bad, self.config.settings.rounds).comparison)
+            return replace(result, last=self._turns(open_.good, open_.bad, self.settings.rounds).comparison)
         except InterruptedRunError:
             return replace(result, interrupted=True)
 
     def _probe(self, good: LoadedCommit, latency: Latency) -> None:
-        """Measure commits until one is probable enough, or the rounds are used up."""
-        while self.probes < self.options.most:
+        while self.probes < self.most:
             known = self._posterior()
             if is_enough(self._best(known), self.changed):
                 return
@@ -367,16 +354,8 @@ class _Search:
         loaded = [self._end(number).loaded for number in (base, head)]
         reference, current = (replace(one, context=replace(one.context, settings=settings)) for one in loaded)
         scratch = Path(tempfile.mkdtemp(prefix="outputs-", dir=self.loaded.worktrees.folder))
-        return measure(
-            Turns(
-                context=replace(context, settings=settings),
-                sides=(reference, current),
-                device=self.loaded.wanted.device.selector,
-                scratch=scratch,
-                progress=self.progress,
-                policy=self.options.policy,
-            )
-        )
+        context, selector = replace(context, settings=settings), self.loaded.wanted.device.selector
+        return measure(Turns(context, (reference, current), selector, scratch, self.progress, self.policy))
 
     def _change(self, comparison: Comparison) -> Change:
         series = self.loaded.wanted.series
@@ -391,15 +370,13 @@ class _Search:
         return [Round(commit=head, base=base, log_ratio=math.log(now / then)) for then, now in zip(*sides, strict=True)]
 
     def _prior_spread(self, ends: SideBySide, latency: Latency) -> Spread:
-        """Return the spread that a calibration says, else the least spread."""
         try:
-            calibrations = read_calibrations(store_of(self.config)).value
+            calibrations = read_calibrations(store_of(self.loaded.config)).value
         except StoreError:
             calibrations = ()
-        _, floors = newest_calibrations(calibrations, ends.records[1])
-        floor = floors.get(self.loaded.wanted.series)
+        floor = newest_calibrations(calibrations, ends.records[1])[1].get(self.loaded.wanted.series)
         if floor is None or floor.latency != latency.name:
-            return Spread.least(self.options.policy)
+            return Spread.least(self.policy)
         return Spread.of_floor(floor.p50, _FLOOR_ROUNDS)
 
     def _suspect(self, number: int, probability: float) -> Suspect:
@@ -408,15 +385,8 @@ class _Search:
         return Suspect(commit=self.history[number], probability=probability, changed=changed, skipped=skipped)
 
     def _nothing(self, ends: str, metric: str) -> Bisection:
-        return Bisection(
-            series=self.loaded.wanted.series,
-            metric=metric,
-            good=self.history[0],
-            bad=self.history[-1],
-            commits=self.last,
-            ends=ends,
-            moved=False,
-        )
+        series, (good, *_, bad) = self.loaded.wanted.series, self.history
+        return Bisection(series=series, metric=metric, good=good, bad=bad, commits=self.last, ends=ends, moved=False)
 
     def _locked(self, work: Callable[[], float]) -> float:
         device, interrupted = self.loaded.wanted.device, self.loaded.context.interrupted

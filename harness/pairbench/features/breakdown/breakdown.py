@@ -35,8 +35,8 @@ from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import percent, size
 from pairbench.store.documents import write_breakdown
+from pairbench.workflow.devices import Wanted, open_case
 from pairbench.workflow.git import read_commit
-from pairbench.workflow.one_case import Wanted, open_case
 from pairbench.workflow.setup import stamp
 
 PROFILED = "Times are those of a profiled run: their shares count, and none of them is a latency."

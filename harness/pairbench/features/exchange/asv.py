@@ -4,58 +4,36 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pairbench.features.exchange.values import (
-    UNKNOWN,
-    ForeignRun,
-    ImportFailedError,
-    Origin,
-    Result,
-    Timing,
-    count,
-    cpu_environment,
-    latencies_ns,
-    latency_ns,
-    literal,
-    moment_of,
-    number,
-    optional,
-    read_document,
-    run_id_of,
-    told_apart,
-    word,
-)
-from pairbench.features.exchange.values import field as field_of
+from pairbench.features.exchange import foreign
 from pairbench.model.environment import Environment
 
 _TIME, _PEAK = "time", "peakmemory"
 _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsvTable:
-    """One benchmark of asv with a result for each value of its parameters."""
-
+class AsvTable(NamedTuple):
     name: str
     kind: str
     started_at: object
-    results: tuple[Result, ...]
+    results: tuple[foreign.Result, ...]
 
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
-        """Return the benchmark in a row of the file's table, with its description in `benchmarks`."""
         if not isinstance(row, list):
-            raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
+            raise foreign.ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
         cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
-        known = optional(benchmarks, name, dict) or {}
+        known = foreign.optional(benchmarks, name, dict) or {}
         params = cells.get("params") or []
         if not isinstance(params, list) or not all(isinstance(values, list) for values in params):
-            raise ImportFailedError(f"{where} has the params {params!r:.60} for {name!r}, expected lists of values")
+            raise foreign.ImportFailedError(
+                f"{where} has the params {params!r:.60} for {name!r}, expected lists of values"
+            )
         points = tuple(itertools.product(*(map(str, values) for values in params)))
-        names = optional(known, "param_names", list) or []
+        names = foreign.optional(known, "param_names", list) or []
         names = [names[place] if place < len(names) else f"param{place + 1}" for place in range(len(params))]
         kind = str(known.get("type") or _PREFIXES.get(name.rpartition(".")[2].partition("_")[0], "another kind"))
 
@@ -63,7 +41,7 @@ class AsvTable:
             values = cells.get(column)
             values = values if isinstance(values, list) else [None] * len(points)
             if len(values) != len(points):
-                raise ImportFailedError(
+                raise foreign.ImportFailedError(
                     f"{where} has {len(values)} of {column!r} for {name!r}, expected {len(points)}: one for each value of "
                     "its parameters"
                 )
@@ -75,21 +53,22 @@ class AsvTable:
         for point, (value, samples, calls, repeats) in zip(points, measures, strict=True):
             status, reason = _status(value, kind)
             measured = status == "measured"
-            pairs = zip(names, point, strict=True)
+            timing = foreign.timing("asv", foreign.latency_ns(value) or 0.0, samples, repeats, calls)
+            axes = ((foreign.word(str(name)), foreign.literal(text)) for name, text in zip(names, point, strict=True))
             results.append(
-                Result(
+                foreign.Result(
                     suite=suite,
                     operator=operator,
-                    axes=tuple(sorted(((word(str(name)), literal(text)) for name, text in pairs), key=str)),
+                    axes=tuple(sorted(axes, key=str)),
                     label=", ".join(point),
                     status=status,
                     reason=reason,
-                    timing=_timing(value, samples, calls, repeats) if measured and kind == _TIME else None,
-                    peak_bytes=count(int(number(value))) if measured and kind == _PEAK else None,
-                    definition_hash=optional(cells, "version", str),
+                    timing=timing if measured and kind == _TIME else None,
+                    peak_bytes=foreign.count(int(foreign.number(value))) if measured and kind == _PEAK else None,
+                    definition_hash=foreign.optional(cells, "version", str),
                 )
             )
-        return cls(name=name, kind=kind, started_at=cells.get("started_at"), results=tuple(results))
+        return cls(name, kind, cells.get("started_at"), tuple(results))
 
 
 def _place(name: str) -> tuple[str, str]:
@@ -99,29 +78,18 @@ def _place(name: str) -> tuple[str, str]:
     return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
 
 
-def _timing(value: object, samples: object, calls: object, repeats: object) -> Timing:
-    samples_ns = latencies_ns(samples)
-    return Timing(
-        timer="asv",
-        p50_ns=latency_ns(value) or 0.0,
-        n_samples=len(samples_ns) or count(repeats),
-        samples_ns=samples_ns,
-        calls_per_sample=count(calls) or 1,
-    )
-
-
 def _status(value: object, kind: str) -> tuple[str, str | None]:
     if value is None:
         return "failed", "asv has no result for it: it failed, or took too long"
-    result = number(value)
+    result = foreign.number(value)
     if math.isnan(result) and isinstance(value, float):
         return "skipped", "asv skipped it: its setup raised NotImplementedError"
-    if not 0 < result < math.inf or (kind == _TIME and not latency_ns(value)):
+    if not 0 < result < math.inf or (kind == _TIME and not foreign.latency_ns(value)):
         return "failed", f"asv has the result {value!r:.40}, expected a positive number"
     return "measured", None
 
 
-def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
+def joined(tables: Iterable[AsvTable]) -> Iterator[foreign.Result]:
     """Yield the results; the peak memory of `peakmem_x` joins the latency of `time_x` where both exist."""
     tables = list(tables)
     peaks = {
@@ -149,8 +117,7 @@ def _stem(operator: str) -> str:
 
 
 EXPECTED = "a result file of asv (api version 2)"
-_EXISTING = "existing"
-"""The environments in which asv did not check the code out, so that it may differ from the commit's."""
+_EXISTING = "existing"  # in such environments asv did not check the code out, which may differ from the commit's
 
 
 def find_results(folder: str | Path) -> tuple[tuple[Path, ...], Mapping[str, Any]]:
@@ -160,59 +127,59 @@ def find_results(folder: str | Path) -> tuple[tuple[Path, ...], Mapping[str, Any
     files = tuple(sorted(file for file in documents if (file.parent / "machine.json").is_file()))
     if not files:
         what = "holds no results" if root.is_dir() else "is no folder"
-        raise ImportFailedError(
+        raise foreign.ImportFailedError(
             f"{folder}: {what}, expected asv's results_dir with MACHINE/machine.json and a file for each commit beside it"
         )
     for file in (root / "benchmarks.json", root.parent / "benchmarks.json"):
         if file.is_file():
-            return files, read_document(file, "the list of benchmarks that asv writes")[0]
+            return files, foreign.read_document(file, "the list of benchmarks that asv writes")[0]
     return files, {}
 
 
-def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool = False) -> ForeignRun:
+def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool = False) -> foreign.ForeignRun:
     """Return the run in one result file; with `at_commit` its time is that of its commit, for a history that was measured afterwards."""
-    document, content = read_document(path, EXPECTED)
+    document, content = foreign.read_document(path, EXPECTED)
     where = f"{path}:"
     if document.get("version") != 2 or not isinstance(document.get("result_columns"), list):
-        raise ImportFailedError(
+        raise foreign.ImportFailedError(
             f"{where} is of version {document.get('version')!r}, expected {EXPECTED}; `asv update` brings older ones up to date"
         )
-    rows = field_of(document, "results", dict, where)
+    rows = foreign.field(document, "results", dict, where)
     columns = [str(name) for name in document["result_columns"]]
     tables = [AsvTable.of(name, row, columns, benchmarks, where) for name, row in sorted(rows.items())]
     committed = _moment(document.get("date"), f"{where} 'date'")
     measured = min((_moment(table.started_at, where) for table in tables if table.started_at), default=committed)
-    kept, twice = told_apart(list(joined(tables)))
+    kept, twice = foreign.told_apart(list(joined(tables)))
     if not kept:
-        raise ImportFailedError(f"{where} holds no time_* or peakmem_* benchmark, expected at least one")
-    foreign = (table.name for table in tables if table.kind not in (_TIME, _PEAK) for _ in table.results)
+        raise foreign.ImportFailedError(f"{where} holds no time_* or peakmem_* benchmark, expected at least one")
+    others = (table.name for table in tables if table.kind not in (_TIME, _PEAK) for _ in table.results)
     started = committed if at_commit else measured
     existing = str(document.get("env_name") or _EXISTING).startswith(_EXISTING)
-    return ForeignRun(
+    return foreign.ForeignRun(
         source=str(path),
-        origin=Origin(
-            run_id=run_id_of(started, content),
-            started_at=moment_of(started),
-            commit=optional(document, "commit_hash", str),
+        origin=foreign.Origin(
+            run_id=foreign.run_id_of(started, content),
+            started_at=foreign.moment_of(started),
+            commit=foreign.optional(document, "commit_hash", str),
             commit_at=committed.isoformat(timespec="seconds"),
             dirty=None if existing else False,
         ),
         environment=_environment(document, path, measured if at_commit else None),
         results=kept,
-        left_out=(*foreign, *twice),
+        left_out=(*others, *twice),
     )
 
 
 def _moment(value: object, where: str) -> dt.datetime:
     try:
-        return dt.datetime.fromtimestamp(number(value) * 1e-3, dt.UTC)
+        return dt.datetime.fromtimestamp(foreign.number(value) * 1e-3, dt.UTC)
     except (ValueError, OverflowError, OSError) as error:
-        raise ImportFailedError(f"{where} is {value!r:.40}, expected milliseconds since 1970") from error
+        raise foreign.ImportFailedError(f"{where} is {value!r:.40}, expected milliseconds since 1970") from error
 
 
 def _environment(document: dict[str, Any], path: Path, measured: dt.datetime | None) -> Environment:
-    params = optional(document, "params", dict) or {}
-    requirements = optional(document, "requirements", dict) or {}
+    params = foreign.optional(document, "params", dict) or {}
+    requirements = foreign.optional(document, "requirements", dict) or {}
     cpu = str(params.get("cpu") or params.get("arch") or params.get("machine") or path.parent.name).strip()
     rest: dict[str, Any] = {
         "environment": document.get("env_name"),
@@ -221,11 +188,11 @@ def _environment(document: dict[str, Any], path: Path, measured: dt.datetime | N
         "machine": {name: params.get(name) for name in ("os", "arch", "num_cpu", "ram")},
     }
     if measured is not None:
-        rest["observed"] = {"measured_at": moment_of(measured)}
-    return cpu_environment(
+        rest["observed"] = {"measured_at": foreign.moment_of(measured)}
+    return foreign.cpu_environment(
         cpu,
-        torch=str(requirements.get("torch") or UNKNOWN),
-        python=str(document.get("python") or UNKNOWN),
+        torch=str(requirements.get("torch") or foreign.UNKNOWN),
+        python=str(document.get("python") or foreign.UNKNOWN),
         hostname=str(params.get("machine") or path.parent.name),
         rest=rest,
     )

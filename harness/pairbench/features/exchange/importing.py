@@ -5,6 +5,7 @@ how well the process knows its own median, by order statistics, and nothing of o
 benchmark after the other, so there are no pairs of samples, and a speedup's interval is that of two independent medians.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -20,8 +21,7 @@ from pairbench.analyze.latencies import interval_columns
 from pairbench.analyze.records import environment_columns
 from pairbench.errors import StoreFailedError, UsageError
 from pairbench.features.exchange.asv import find_results, read_asv_file
-from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
-from pairbench.features.exchange.values import (
+from pairbench.features.exchange.foreign import (
     Axes,
     ForeignRun,
     ImportFailedError,
@@ -31,6 +31,7 @@ from pairbench.features.exchange.values import (
     inversions,
     word,
 )
+from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import device_slug
 from pairbench.model.latency import CALL, p50_of
@@ -59,7 +60,6 @@ class Pairing:
         return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
 
     def check(self, results: Iterable[Result]) -> None:
-        """Raise where the pairing pairs nothing."""
         values: set[str] = set()
         axes: set[str] = set()
         result = None
@@ -98,8 +98,7 @@ _Z = 1.959964  # standard normal quantile of a 95 % interval
 _LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportedRun:
+class ImportedRun(NamedTuple):
     source: str
     run_id: str
     records: tuple[Record, ...]
@@ -112,19 +111,14 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
     shared = {**asdict(run.origin), **environment_columns(run.environment)}
     pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
     own = list(_with_speedups([record for record, _ in pairs]))
-    samples = [
-        _samples(record, [timing.samples_ns], timing.calls_per_sample)
-        for record, timing in pairs
-        if timing and timing.samples_ns
-    ]
-    samples += [_samples(record, rounds) for record, rounds in run.restored if rounds]
-    return ImportedRun(
-        source=run.source,
-        run_id=run.origin.run_id,
-        records=(*own, *(record for record, _ in run.restored)),
-        samples=tuple(itertools.chain.from_iterable(samples)),
-        left_out=run.left_out,
-    )
+    samples: list[Samples] = []
+    for record, timing in pairs:
+        if timing and timing.samples_ns:
+            samples += _samples(record, [timing.samples_ns], timing.calls_per_sample)
+    for record, rounds in run.restored:
+        samples += _samples(record, rounds)
+    records = (*own, *(record for record, _ in run.restored))
+    return ImportedRun(run.source, run.origin.run_id, records, tuple(samples), run.left_out)
 
 
 def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> Record:
@@ -186,14 +180,11 @@ def _with_speedups(records: Sequence[Record]) -> Iterator[Record]:
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
     """Return raw samples as rows. Other tools do not say when each was taken, so `at_ns` is the sum of the samples before."""
     names = ("operator", "case", "implementation", "mode", "timer")
-    required: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
+    shared: dict[str, Any] = {name: getattr(record, name) or "" for name in names}
+    shared |= {name: getattr(record, name) for name in ("run_id", "device_name", "device_uuid", "suite")}
     return [
         Samples(
-            run_id=record.run_id,
-            device_name=record.device_name,
-            device_uuid=record.device_uuid,
-            suite=record.suite,
-            **required,
+            **shared,
             round=number,
             stop_reason=record.stop_reason or "unknown",
             block=tuple(range(len(values))),
@@ -213,8 +204,6 @@ _IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
 
 
 class Intake:
-    """A store that takes imported runs."""
-
     def __init__(self, store: str | Path) -> None:
         self._place = StoreLocation.of(store)
         self._known: dict[str, str] = {}
@@ -232,15 +221,11 @@ class Intake:
         missing = sorted(set(slugs.values()) - self._slugs[run_id])
         for slug in missing:
             names = {name for name in slugs if slugs[name] == slug}
+            records = [replace(one, run_id=run_id) for one in run.records if one.device_name in names]
+            samples = [replace(one, run_id=run_id) for one in run.samples if one.device_name in names]
+            where = {"run_id": run_id, "device_slug": slug, "month": f"{run_id[:4]}-{run_id[4:6]}"}
             try:
-                write_run(
-                    self._place,
-                    run_id=run_id,
-                    device_slug=slug,
-                    month=f"{run_id[:4]}-{run_id[4:6]}",
-                    records=[replace(one, run_id=run_id) for one in run.records if one.device_name in names],
-                    samples=[replace(one, run_id=run_id) for one in run.samples if one.device_name in names],
-                )
+                write_run(self._place, **where, records=records, samples=samples)
             except TypeError as error:
                 raise ImportFailedError(f"{run.source}: holds what a store does not take: {error}") from error
             self._add(run_id, slug)
@@ -252,68 +237,57 @@ class Intake:
 
     def _add(self, run_id: str, slug: str) -> None:
         self._slugs[run_id].add(slug)
-        self._known[run_id] = run_id
-        if content := _content(run_id):
-            self._known[content] = run_id
+        self._known[run_id] = self._known[_content(run_id)] = run_id
 
 
 def _content(run_id: str) -> str:
-    """Return the hash of the imported file in a run id: the same file imported with another time is the same run."""
+    """Return the hash of the imported file in a run id, by which it is the same run with another time, else the id."""
     match = _IMPORTED.fullmatch(run_id)
-    return match[1] if match else ""
+    return match[1] if match else run_id
 
 
 ASV, COMMITTED = "asv", "committed"
 NOT_IMPORTED = "not imported"
+_Source = tuple[str, Callable[[], ForeignRun]]  # a file's name, and what reads it
 
 
-@dataclass(frozen=True, kw_only=True)
-class WantedImport:
-    tool: str
-    paths: tuple[str, ...]  # files of pytest-benchmark, or results folders of asv
-    implementation: str | None = None
-    """`AXIS[:BASELINE]`: the parameter whose values are implementations; None where every benchmark stands alone."""
-    when: str | None = None
-    """`committed` or `measured`: the time of a run; None for when it was measured, if that is the commits' order."""
-    device_name: str | None = None  # the GPU that was measured; None for the CPU in the files
+def import_runs(
+    store: str,
+    tool: str,
+    paths: Iterable[str],
+    *,
+    implementation: str | None = None,
+    when: str | None = None,
+    device_name: str | None = None,
+) -> list[dict[str, Any]]:
+    """Import runs, and return a row for each file: its outcome, and what was left out. The arguments are those of `pairbench import`."""
 
+    def on_device(read: Callable[..., ForeignRun], *arguments: Any) -> ForeignRun:
+        run = read(*arguments, at_commit=when == COMMITTED)
+        return run.on_gpu(device_name) if device_name else run
 
-def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
-    """Import runs, and return a row for each file: its outcome, and what was left out."""
-    pairing = Pairing.parse(wanted.implementation) if wanted.implementation else None
-    sources = list(_sources(wanted))
-    _look(sources, pairing, order=wanted.tool == ASV and wanted.when is None)
+    pairing = Pairing.parse(implementation) if implementation else None
+    if tool == ASV:
+        sources = [
+            (name, partial(on_device, *read)) for path in dict.fromkeys(paths) for name, *read in _asv_files(path)
+        ]
+    else:
+        sources = [(path, partial(on_device, read_benchmark_json, path)) for path in dict.fromkeys(paths)]
+    _look(sources, pairing, order=tool == ASV and when is None)
     intake = Intake(store)
     return [_imported(source, pairing, intake) for source in sources]
 
 
-class _Source(NamedTuple):
-    name: str
-    read: Callable[[], ForeignRun]
+def _asv_files(path: str) -> Iterator[tuple[Any, ...]]:
+    try:
+        files, benchmarks = find_results(path)
+    except ImportFailedError as error:
+        yield path, partial(_fail, error)
+    else:
+        yield from ((str(file), read_asv_file, file, benchmarks) for file in files)
 
 
-def _sources(wanted: WantedImport) -> Iterator[_Source]:
-    at_commit = wanted.when == COMMITTED
-    for path in dict.fromkeys(wanted.paths):
-        if wanted.tool != ASV:
-            yield _Source(path, partial(_on_device, wanted.device_name, read_benchmark_json, path, at_commit=at_commit))
-            continue
-        try:
-            files, benchmarks = find_results(path)
-        except ImportFailedError as error:
-            yield _Source(path, partial(_fail, error))
-            continue
-        for file in files:
-            read = partial(_on_device, wanted.device_name, read_asv_file, file, benchmarks, at_commit=at_commit)
-            yield _Source(str(file), read)
-
-
-def _on_device(gpu: str | None, read: Callable[..., ForeignRun], *arguments: Any, at_commit: bool) -> ForeignRun:
-    run = read(*arguments, at_commit=at_commit)
-    return run.on_gpu(gpu) if gpu else run
-
-
-def _fail(error: Exception) -> ForeignRun:
+def _fail(error: Exception, **_: object) -> ForeignRun:
     raise error
 
 
@@ -324,9 +298,11 @@ def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -
     series: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
 
     def results() -> Iterator[Result]:
-        for run in _readable(sources):
-            series[run.environment.hostname, run.environment.hash].append(run.origin)
-            yield from run.results
+        for _, read in sources:
+            with contextlib.suppress(ImportFailedError):  # it is read again, and then named
+                run = read()
+                series[run.environment.hostname, run.environment.hash].append(run.origin)
+                yield from run.results
 
     if pairing:
         pairing.check(results())
@@ -339,18 +315,11 @@ def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -
         )
 
 
-def _readable(sources: Iterable[_Source]) -> Iterator[ForeignRun]:
-    for source in sources:
-        try:
-            yield source.read()
-        except ImportFailedError:
-            continue  # it is read again, and then named
-
-
 def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[str, Any]:
-    row: dict[str, Any] = {"source": source.name, "outcome": NOT_IMPORTED, "run_id": None, "commit": None}
+    name, read = source
+    row: dict[str, Any] = {"source": name, "outcome": NOT_IMPORTED, "run_id": None, "commit": None}
     try:
-        measurement = source.read()
+        measurement = read()
         rows = rows_of(measurement, pairing)
         there = intake.take(rows)
     except (UsageError, StoreFailedError) as error:

@@ -1,6 +1,7 @@
 """`pairbench fleet run`: units are selected, taken through the fleet, shown as they come back, and added up."""
 
 import contextlib
+import itertools
 import json
 import sys
 import threading
@@ -8,7 +9,7 @@ import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +23,30 @@ from pairbench.model.text import safe
 from pairbench.model.unit import Host, Unit, UnitEnd, UnitResult
 from pairbench.report.render import render_rows, to_json
 from pairbench.workflow.git import git, repository_of, resolve
+from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import choose, on_signals, open_context, store_of
 
 ANY = "any"  # the device of units that are measured on each device model of the fleet, GPUs before CPUs
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    commits: tuple[str, ...]  # commits, branches or tags; empty for the commit that is checked out
-    devices: tuple[str, ...]
-    tier: tuple[str, ...]
-    mode: tuple[str, ...]
-    rounds: int | None
-
-
-def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit, ...]:
+def units_of(
+    config: Config, arguments: list[str], commits: Sequence[str], devices: Sequence[str], **options: Any
+) -> tuple[Unit, ...]:
     """Return the units of a plan's file, or of SELECT arguments; `on_models` replaces the device `any`."""
+    # Without `commits` the one that is checked out; `options` are tier, mode and rounds.
     if len(arguments) == 1 and arguments[0].endswith((".json", ".toml")):
-        if wanted != Wanted(commits=(), devices=(), tier=(), mode=(), rounds=None):
+        if any((commits, devices, *options.values())):
             raise UsageError(
                 f"plan {arguments[0]!r} says all of its units: it goes with none of --commit, --device, --tier, --mode, --rounds"
             )
         units = read_plan(Path(arguments[0]))
         return tuple(replace(unit, commit=unit.commit and resolve(_repository(config), unit.commit)) for unit in units)
-    plain = [
-        Unit(operators=names, device=ANY, tier=wanted.tier, mode=wanted.mode, rounds=wanted.rounds)
-        for names in _operators(config, arguments)
-    ]
-    commits: list[str | None] = [*(resolve(_repository(config), name) for name in wanted.commits)]
-    commits = commits or [git(config.root, "rev-parse", "HEAD")]
+    selected = _operators(config, arguments)
+    named: list[str | None] = [*(resolve(_repository(config), name) for name in commits)]
+    shas = named or [git(config.root, "rev-parse", "HEAD")]
     return tuple(
-        replace(unit, commit=commit, device=device)
-        for commit in commits
-        for unit in plain
-        for device in wanted.devices or (ANY,)
+        Unit(operators=names, commit=commit, device=device, **options)
+        for commit, names, device in itertools.product(shas, selected, devices or (ANY,))
     )
 
 
@@ -73,7 +64,6 @@ def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
 
 
 def read_plan(file: Path) -> tuple[Unit, ...]:
-    """Return the units in a JSON or TOML file: a list of tables under `units`."""
     plan = f"plan {str(file)!r}"
     try:
         text = file.read_text(encoding="utf-8")
@@ -91,7 +81,6 @@ def _repository(config: Config) -> Path:
 
 
 def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
-    """Return the SELECT arguments of each selected operator: the operator, or its selected cases."""
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     if chosen.survey.broken:
@@ -114,31 +103,21 @@ _LINE_EVERY_S = 10.0
 def run_fleet(
     config: Config,
     units: Callable[[], tuple[Unit, ...]],
-    *,
-    address: str,
+    where: str,
     certificates: Path | None,
+    wait_s: float,
+    *,
     insecure: bool,
-    patience_s: float,
 ) -> Progress:
     need_dask()
-    address = checked_address(address, certificates, insecure=insecure)
-    store = store_of(config)
-    asked = units()
-    interrupted = threading.Event()
+    address = checked_address(where, certificates, insecure=insecure)
+    store, asked, interrupted = store_of(config), units(), threading.Event()
     with on_signals(lambda *_: interrupted.set()), open_table() as (show, notify):
         if store.is_local and not is_loopback(address):
             notify(
                 f"pairbench: store {store.address} is a folder, which every host has to see under this name; s3:// and gs:// need none"
             )
-        drive = Drive(
-            address=address,
-            certificates=certificates,
-            store=store,
-            patience_s=patience_s,
-            notify=notify,
-            show=show,
-            interrupted=interrupted,
-        )
+        drive = Drive(address, certificates, store, wait_s, notify, show, interrupted)
         head = git(config.root, "rev-parse", "HEAD")
         if any(unit.commit == head for unit in asked if head) and git(config.root, "status", "--porcelain"):
             notify("pairbench: uncommitted changes are not measured: a unit is of its commit")
@@ -150,15 +129,15 @@ def run_fleet(
 @contextlib.contextmanager
 def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
     if not sys.stderr.isatty():
-        shown_at = 0.0
+        shown_at, plain_progress = 0.0, PlainProgress()
 
         def show_line(progress: Progress) -> None:
             nonlocal shown_at
             if time.monotonic() - shown_at >= _LINE_EVERY_S:
                 shown_at = time.monotonic()
-                _say(f"pairbench: {_head(progress)}")
+                plain_progress.notify(f"pairbench: {_head(progress)}")
 
-        yield show_line, _say
+        yield show_line, plain_progress.notify
         return
     from rich.console import Console
     from rich.live import Live
@@ -183,16 +162,10 @@ def _head(progress: Progress) -> str:
     return f"{len(progress.results)} units over, {len(progress.flying)} under way, {progress.waiting} waiting, {len(progress.hosts)} workers"
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{safe(text)}\n")
-    sys.stderr.flush()
-
-
 _LISTED = 20
 
 
 def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
-    """Return a row for each host that is present or has measured a unit."""
     ends: defaultdict[str, Counter[UnitEnd]] = defaultdict(Counter)
     for result in results:
         if result.host:
@@ -223,8 +196,8 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
     ends = Counter(result.end for result in results)
     if output == "json":
         units = [{**plain(result), "key": result.unit.key} for result in results]
-        summary, shown = dict(ends), plain(tuple(hosts))
-        return to_json({"store": store, "seconds": seconds, "summary": summary, "hosts": shown, "units": units})
+        document = {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts))}
+        return to_json({**document, "units": units})
     host_totals = [{name: row[name] for name in row if name != "now"} for row in host_rows(hosts, {}, results)]
     parts = [render_rows("hosts", host_totals, output)]
     rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]

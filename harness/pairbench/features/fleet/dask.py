@@ -22,12 +22,11 @@ PORT = 8786
 _ADDRESS = re.compile(r"(?P<scheme>tcp|tls)://(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 AUTHORITY = "ca"
+# The roles of certificates, and where the files of each belong.
 ROLES = {"scheduler": "the scheduler's host", "worker": "every worker's host", "client": "whoever calls `fleet run`"}
-"""The roles of certificates, and where the files of each belong."""
-
-NO_HTTP = "127.0.0.1:0"
-"""The address of Dask's HTTP servers, which cannot be switched off and have no TLS: no other host reaches them."""
-
+NO_HTTP = (
+    "127.0.0.1:0"  # of Dask's HTTP servers, which cannot be switched off and have no TLS: no other host reaches it
+)
 QUIET: dict[str, Any] = {
     # What would disturb a measurement beside it.
     "distributed.diagnostics.nvml": False,  # asks every GPU every 500 ms
@@ -51,7 +50,6 @@ QUIET: dict[str, Any] = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.comm.timeouts.connect": "10s",
 }
-"""The settings of Dask that pairbench changes, everywhere."""
 
 
 def need_dask() -> None:

@@ -1,7 +1,7 @@
 """Takes units through a fleet: one at a time to a host, and the next when it comes back.
 
-The scheduler knows one unit of each host and may forget it. A unit that it forgot, or that was lost with its worker, is looked up in the
-store, and measured again where the store lacks it.
+A series stays on its GPU. The scheduler knows one unit of each host and may forget it. A unit that it forgot, or that was lost with its
+worker, is looked up in the store, and measured again where the store lacks it. No more files of the store are opened than that takes.
 """
 
 import contextlib
@@ -11,26 +11,177 @@ import queue
 import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pairbench.errors import PairbenchError
+from pairbench.analyze.history.points import moment_of
+from pairbench.errors import EmptyStoreError, PairbenchError
 from pairbench.features.fleet.dask import METADATA, configured, security_of
-from pairbench.features.fleet.queue import Last, Waiting, last_devices, runs_of, stored_units
-from pairbench.features.fleet.unit import BUSY, run_unit
-from pairbench.features.fleet.worker import HOST, hosts_of
-from pairbench.model.outcome import Status
+from pairbench.features.fleet.worker import BUSY, HOST, hosts_of, run_unit
+from pairbench.model.environment import device_slug
+from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, Status
 from pairbench.model.plain import plain
-from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult
-from pairbench.store.location import StoreLocation
+from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult, unit_of
+from pairbench.plan import Selection, parse_selection
+from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.reader import read_distinct
+from pairbench.store.reading import dataset_files, stored_files
+
+COLUMNS = ("run_id", "environment_hash", "reason")
+
+
+WholeRuns = dict[str, dict[str, set[str]]]  # the environments of complete runs, oldest first, by the key of their unit
+
+
+def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> WholeRuns:
+    """Return complete runs from rows with `COLUMNS` of finished runs."""
+    environments: dict[str, set[str]] = {}
+    cut_short = set()
+    for row in rows:
+        run_id = row["run_id"] or ""
+        environments.setdefault(run_id, set()).add(row["environment_hash"] or "")
+        if row["reason"] in (NOT_REACHED, OUT_OF_BUDGET):
+            cut_short.add(run_id)
+    whole: WholeRuns = {}
+    for run_id in sorted(environments.keys() - cut_short):
+        if key := unit_of(run_id):
+            whole.setdefault(key, {})[run_id] = environments[run_id]
+    return whole
+
+
+def stored_units(units: Collection[Unit], runs: WholeRuns, hosts: Iterable[Host]) -> dict[Unit, str]:
+    """Return the units with a run in an environment of the fleet, and that run; files without a commit may have changed since."""
+    offers = [offer for host in hosts for offer in host.offers]
+    stored = {}
+    for unit in units:
+        here = {offer.environment_hash for offer in offers if offer.serves(unit.device)}
+        for run_id, environments in runs.get(unit.key, {}).items() if unit.commit else ():
+            if environments & here:
+                stored[unit] = run_id
+    return stored
+
+
+AWAY = dt.timedelta(days=1)  # the time after which another GPU of the model takes over an absent GPU's series
+
+
+class Last(NamedTuple):
+    identity: str
+    host: str
+    seen: dt.datetime  # when the device measured anything last, as far as the store knows
+
+
+def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt.datetime) -> str:
+    """Return the device that a unit needs: the one that measured its series last, else the one it names.
+
+    GPUs of one model differ by some percent, so a series that goes from one GPU to another moves. The pin is soft: a device that has
+    been away for a day is given up.
+    """
+    if last is None or (last.identity not in present and now - last.seen >= AWAY):
+        return unit.device
+    return last.identity
+
+
+class Waiting:
+    """Units that wait for a host, in one line for each device that they need, so that a host's next unit is found at once."""
+
+    def __init__(
+        self, units: Iterable[Unit], last: Mapping[Unit, Last], present: Collection[str], now: dt.datetime
+    ) -> None:
+        self._last, self._present, self._now = last, present, now
+        self._lines: dict[str, deque[Unit]] = {}
+        for unit in units:
+            self._line(unit).append(unit)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def _line(self, unit: Unit) -> deque[Unit]:
+        need = requirement(unit, self._last.get(unit), self._present, self._now)
+        return self._lines.setdefault(need, deque())
+
+    def units(self) -> list[Unit]:
+        return [unit for line in self._lines.values() for unit in line]
+
+    def put_back(self, unit: Unit) -> None:
+        """Put a unit that came back without a result at the head of its line."""
+        self._line(unit).appendleft(unit)
+
+    def take(self, host: Host) -> tuple[Unit, Offer] | None:
+        """Return the next unit for an idle host and its device, units that no other device can measure first; or None."""
+        needs = [(offer.identity, offer) for offer in host.offers]
+        needs += [(name, offer) for offer in host.offers for name in (offer.model, offer.kind)]
+        return next(((line.popleft(), offer) for need, offer in needs if (line := self._lines.get(need))), None)
+
+    def missing(self, hosts: Iterable[Host]) -> dict[str, int]:
+        there = {name for host in hosts for offer in host.offers for name in (offer.identity, offer.model, offer.kind)}
+        return {need: len(line) for need, line in self._lines.items() if line and need not in there}
+
+    def give_up(self, need: str) -> list[Unit]:
+        return list(self._lines.pop(need, ()))
+
+
+_STEPS = (16, 112, 896)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
+_DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
+
+
+def runs_of(store: StoreLocation, units: Iterable[Unit]) -> WholeRuns:
+    """Return by the unit's key the complete runs of some units. The store is listed once; other runs' files stay closed."""
+    keys = {unit.key for unit in units}
+    there = stored_files(store, "records")
+    files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
+    unfinished = {file.run_id for file in files if file.is_part} - {file.run_id for file in files if not file.is_part}
+    return whole_runs(_rows(store, COLUMNS, [file for file in files if file.run_id not in unfinished]))
+
+
+def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, Last]:
+    selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
+    try:
+        files = sorted(dataset_files(store, "records").files, key=lambda file: file.run_id, reverse=True)
+    except EmptyStoreError:
+        return {}
+    seen: dict[str, float] = {}
+    found: dict[Unit, tuple[str, str]] = {}
+    begin = 0
+    for step in _STEPS:
+        some = files[begin : begin + step]
+        begin += step
+        rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
+        for row in rows:
+            if row["status"] == Status.MEASURED and (at := moment_of(row["started_at"])) is not None:
+                seen.setdefault(_identity(row), at)
+        for unit in [unit for unit in selections if unit not in found]:
+            if newest := next((row for row in rows if _measured(row, unit, selections[unit])), None):
+                found[unit] = (_identity(newest), newest["hostname"])
+        if len(found) == len(selections) or not some:
+            break
+    return {
+        unit: Last(identity, host, dt.datetime.fromtimestamp(seen[identity], dt.UTC))
+        for unit, (identity, host) in found.items()
+        if identity in seen
+    }
+
+
+def _measured(row: dict[str, Any], unit: Unit, selections: Iterable[Selection]) -> bool:
+    asked = (row["device_kind"], device_slug(row["device_name"], row["device_kind"]), _identity(row))
+    if row["status"] != Status.MEASURED or not row["case"] or unit.device not in asked:
+        return False
+    operator = row["case"].partition("[")[0]
+    return any(selection.takes_name(row["suite"], operator, row["case"]) for selection in selections)
+
+
+def _identity(row: dict[str, Any]) -> str:
+    return row["device_uuid"] or f"cpu-{row['hostname']}"
+
+
+def _rows(store: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> list[dict[str, Any]]:
+    return [row for rows in read_distinct(store, columns, files).value.values() for row in rows] if files else []
+
 
 _LOOK_S = 1.0  # seconds between two updates of the hosts
-_GRACE_S = 90.0
-"""Seconds after which a unit whose worker is invisible has surely ended: by then the worker notices that it is alone."""
+_GRACE_S = 90.0  # seconds after which a unit whose worker is invisible has surely ended: it notices that it is alone
 _MOST_DEATHS = 5
 _END_S = 40.0  # seconds that units have to end in order after an interruption
 
@@ -53,30 +204,24 @@ class Progress:
         return int(any(Status(name).bad for result in self.results for name in result.statuses or ()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Lost:
+class _Lost(NamedTuple):
     """A unit whose worker is gone, or that the scheduler forgot."""
 
     unit: Unit
-    host: str
-    address: str
+    host: Host
     at: float
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Drive:
-    """Takes units through a fleet.
-
-    Units wait `patience_s` for an absent device, and the command waits as long for a scheduler. `show` is called with the state about
-    once a second and whenever a unit ends.
-    """
+    """Takes units through a fleet, which wait `patience_s` for an absent device, and as long for a scheduler."""
 
     address: str
     certificates: Path | None
     store: StoreLocation
     patience_s: float
     notify: Callable[[str], None]
-    show: Callable[[Progress], None]
+    show: Callable[[Progress], None]  # called about once a second, and whenever a unit ends
     interrupted: threading.Event
     progress: Progress = field(default_factory=Progress)
     _client: Any = None
@@ -85,8 +230,6 @@ class Drive:
     _lost: list[_Lost] = field(default_factory=list)
     _deaths: Counter[Unit] = field(default_factory=Counter)
     _futures: dict[str, Any] = field(default_factory=dict)
-    _named: str = field(default_factory=partial(secrets.token_hex, 4))
-    _number: int = 0
     _missing: dict[str, float] = field(default_factory=dict)
     _last: dict[Unit, Last] = field(default_factory=dict)
     _present: frozenset[str] = frozenset()
@@ -174,7 +317,6 @@ class Drive:
                 self._send(host, *taken)
 
     def _send(self, host: Host, unit: Unit, offer: Offer) -> None:
-        self._number += 1
         text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self.store.address})
         try:
             future = self._client.submit(
@@ -182,7 +324,7 @@ class Drive:
                 text,
                 # Its own each time: Dask answers with what it has of a key that it knows. And no argument is ever equal to one,
                 # for Dask would put the result of that key in its place.
-                key=f"pairbench-{self._named}-{self._number}",
+                key=f"pairbench-{secrets.token_hex(8)}",
                 pure=False,
                 # By what the device is, and never by a worker's name, which another one may not have after it.
                 resources={HOST: 1, offer.identity: 1},
@@ -249,15 +391,16 @@ class Drive:
                 why = f"{type(error).__name__}: {error}"
                 self._keep(UnitResult(unit=unit, end=UnitEnd.FAILED, reason=why, host=host.name))
                 return
-        self._lost.append(_Lost(unit=unit, host=host.name, address=host.address, at=time.monotonic()))
+        self._lost.append(_Lost(unit, host, time.monotonic()))
 
     def _find_lost(self) -> None:
         """Look up lost units in the store, once they cannot be running any more."""
         if not self._lost or not self.progress.hosts:
             return
         now = time.monotonic()
-        back = {host.name for host in self.progress.hosts if host.address not in {one.address for one in self._lost}}
-        settled = [one for one in self._lost if one.host in back or now - one.at > _GRACE_S]
+        lost_at = {one.host.address for one in self._lost}
+        back = {host.name for host in self.progress.hosts if host.address not in lost_at}
+        settled = [one for one in self._lost if one.host.name in back or now - one.at > _GRACE_S]
         if not settled:
             return
         self._lost = [one for one in self._lost if one not in settled]
@@ -265,10 +408,10 @@ class Drive:
         have = stored_units(units, runs_of(self.store, units), self.progress.hosts)
         for one in settled:
             if one.unit in have:
-                self._keep(UnitResult(unit=one.unit, end=UnitEnd.DONE, run_id=have[one.unit], host=one.host))
+                self._keep(UnitResult(unit=one.unit, end=UnitEnd.DONE, run_id=have[one.unit], host=one.host.name))
             elif self._deaths[one.unit] >= _MOST_DEATHS:
                 why = f"its worker died {self._deaths[one.unit]} times"
-                self._keep(UnitResult(unit=one.unit, end=UnitEnd.FAILED, reason=why, host=one.host))
+                self._keep(UnitResult(unit=one.unit, end=UnitEnd.FAILED, reason=why, host=one.host.name))
             else:
                 self._waiting.put_back(one.unit)
 

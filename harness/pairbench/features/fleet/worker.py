@@ -1,38 +1,275 @@
-"""A host's worker: examined when it starts, watched for other work between units, and back whenever the scheduler is."""
+"""A host's worker: examined when it starts, watched for other work between units, and back whenever the scheduler is.
+
+A unit is `pairbench run` in a process that ends when the worker does, with the code of the unit's commit. A commit has a worktree in the
+user's cache, made and built once, whichever unit needs it; the user's checkout is never touched. Dask calls `run_unit` and nothing else:
+JSON goes in and comes out, and the results are in the store before anything comes back.
+"""
 
 import asyncio
+import contextlib
+import fcntl
+import hashlib
 import itertools
+import json
 import os
 import platform
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pairbench import __version__
-from pairbench.config import Config
+from pairbench.config import Config, load_config
+from pairbench.errors import PairbenchError, UsageError
+from pairbench.execute.orphans import die_with
 from pairbench.execute.parent.host_load import LoadMeter, count_cores
+from pairbench.execute.parent.log import last_lines
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
 from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, need_dask, security_of
-from pairbench.features.fleet.unit import PLUGIN, Commits, UnitContext
 from pairbench.model.environment import Finding, HostLoad
-from pairbench.model.unit import Host, Offer
+from pairbench.model.unit import VARIABLE, Host, Offer, Unit, UnitEnd
 from pairbench.own_folders import held_folder
+from pairbench.store.user_cache import user_folder
+from pairbench.workflow.git import add_worktree, find_commit, git, repository_of
 from pairbench.workflow.setup import open_context, pick_devices
 
-
-@dataclass(frozen=True, kw_only=True)
-class Examined:
-    name: str
-    offers: tuple[Offer, ...]
-    findings: tuple[tuple[str, Finding], ...]  # what `pairbench doctor` finds, by the device's selector
+_OLD_S = 14 * 24 * 3600
+BUILT = "PAIRBENCH_BUILD"  # names the folder for a build to install to, which comes first on the path of measured code
 
 
-def examine_host(config: Config, devices: str) -> Examined:
-    """Examine the devices of this host as `pairbench doctor` does."""
+class BuildError(PairbenchError):
+    """A commit is absent or cannot be built; its units are skipped."""
+
+    def __init__(self, message: str, log: str | None = None) -> None:
+        super().__init__(message)
+        self.log = log
+
+
+Code = tuple[Path, Path | None]  # a folder of files, and what their build has installed, if anything
+
+
+class Commits:
+    """The commits that this host has made; those of the checkout in which the worker was started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._failed: dict[str, BuildError] = {}
+
+    @contextlib.contextmanager
+    def code(self, commit: str | None) -> Iterator[Code]:
+        """Give the files of a commit while they are measured; without a commit, the worker's own folder. A build is tried once."""
+        if commit is None:
+            yield self._folder, None
+            return
+        if commit in self._failed:
+            raise self._failed[commit]
+        try:
+            with self._made(commit) as code:
+                yield code
+        except BuildError as error:
+            self._failed[commit] = error
+            raise
+
+    @contextlib.contextmanager
+    def _made(self, commit: str) -> Iterator[Code]:
+        try:
+            repository = repository_of(self._folder, "a unit names a commit of it")
+            if find_commit(repository, commit) is None:
+                git(repository, "fetch", "--quiet", "origin")
+            if find_commit(repository, commit) is None:
+                raise BuildError(f"commit {commit[:10]} is not in {repository} on this host; fetch it there")
+        except UsageError as error:
+            raise BuildError(str(error)) from error
+        place = user_folder() / "fleet" / hashlib.sha256(str(repository).encode()).hexdigest()[:12]
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(place / f"{commit}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BuildError(f"there is no room for commit {commit[:10]} in {place}: {error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _sweep(repository, place, commit)
+            folder, installed = _make(repository, place / commit, commit)
+            inside = self._folder.resolve().relative_to(repository)
+            if not (folder / inside).is_dir():
+                what = f"commit {commit[:10]} has no folder {inside.as_posix()!r}"
+                raise BuildError(f"{what}, where this worker was started")
+            os.utime(place / f"{commit}.lock")
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield folder / inside, installed
+        finally:
+            os.close(lock)
+
+
+def _make(repository: Path, place: Path, commit: str) -> Code:
+    folder, installed, done = place / "code", place / "installed", place / "done"
+    if not done.exists():
+        git(repository, "worktree", "remove", "--force", "--force", str(folder))
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(mode=0o700)
+        try:
+            add_worktree(repository, folder, commit)
+        except UsageError as error:
+            raise BuildError(f"commit {commit[:10]} cannot be checked out: {error}") from error
+        _build(folder, installed, place / "build.log", commit)
+        done.touch()
+    return folder, installed if installed.is_dir() else None
+
+
+def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
+    try:
+        command = load_config(folder).build
+    except PairbenchError as error:
+        raise BuildError(f"commit {commit[:10]}: {error}") from error
+    if command is None:
+        return
+    installed.mkdir()
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path, BUILT: str(installed)}
+    with log.open("wb") as output:
+        null, joined = subprocess.DEVNULL, subprocess.STDOUT
+        done = subprocess.run(  # noqa: S602 (a command of the project's own settings)
+            command, shell=True, cwd=folder, env=environment, stdin=null, stdout=output, stderr=joined, check=False
+        )
+    if done.returncode:
+        why = f"{command!r} ended with status {done.returncode}"
+        raise BuildError(f"commit {commit[:10]} cannot be built: {why}", tail_of(log))
+
+
+def tail_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            lines = last_lines(file.fileno())[-20:]
+    except OSError:
+        lines = []
+    return "\n".join([f"{log}:", *lines])
+
+
+def _sweep(repository: Path, place: Path, kept: str) -> None:
+    """Remove commits that nothing has used for two weeks."""
+    for lock in place.glob("*.lock"):
+        with contextlib.suppress(OSError):
+            if lock.stem == kept or time.time() - lock.stat().st_mtime < _OLD_S:
+                continue
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                git(repository, "worktree", "remove", "--force", "--force", str(place / lock.stem / "code"))
+                shutil.rmtree(place / lock.stem, ignore_errors=True)
+                lock.unlink()
+            finally:
+                os.close(descriptor)
+
+
+PLUGIN = "pairbench"
+BUSY = "busy"  # the `end` of a unit that was not begun because other work kept the host busy
+_POLL_S, _GRACE_S = 0.2, 30.0  # Seconds between two looks at the process, and those that it has to end in order
+
+
+@dataclass(frozen=True)
+class UnitContext:
+    python: str  # the interpreter whose pairbench measures
+    commits: Commits
+    logs: Path
+    held_up: Callable[[], str | None]  # says who else is at work on the host; None where nobody is
+
+
+def run_unit(text: str) -> str:
+    """Measure a unit on this worker's host: JSON with unit, device and store goes in, and its end, reason and statuses come back."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    context: UnitContext = worker.plugins[PLUGIN].context
+    key = worker.get_current_task()
+
+    def given_up() -> bool:
+        """Return whether nothing waits for this unit any more: the scheduler or the client is gone."""
+        task = worker.state.tasks.get(key)
+        return worker.status.name not in ("running", "paused") or task is None or task.state == "cancelled"
+
+    began, asked = time.monotonic(), json.loads(text)
+    unit = Unit.of(asked["unit"], "unit")
+    if why := context.held_up():
+        return json.dumps({"end": BUSY, "reason": why, "host": platform.node()})
+    try:
+        with context.commits.code(unit.commit) as code:
+            done = _run(unit, asked, code, context, given_up)
+    except BuildError as error:
+        done = {"end": UnitEnd.SKIPPED, "reason": str(error), "log": error.log}
+    return json.dumps({**done, "host": platform.node(), "seconds": time.monotonic() - began})
+
+
+def _run(
+    unit: Unit, asked: Mapping[str, Any], code: Code, context: UnitContext, given_up: Callable[[], bool]
+) -> dict[str, Any]:
+    command = [context.python, "-P", "-m", "pairbench", "run", "--format", "json", "--device", asked["device"]]
+    command += ["--store", asked["store"], "--skip-existing", *unit.options()]
+    log, (folder, installed) = context.logs / f"unit-{unit.key}.log", code
+    with tempfile.TemporaryFile() as output, log.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=_environment(unit, installed),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (one call into libc)
+        )
+        ended = _ended(process, given_up)
+        output.seek(0)
+        try:
+            document = json.loads(output.read())
+        except ValueError:
+            document = None
+    if ended == 130:
+        return {"end": UnitEnd.NOT_DONE, "reason": "interrupted; what was finished is in the store"}
+    if ended not in (0, 1) or not isinstance(document, dict) or "summary" not in document:
+        end = UnitEnd.SKIPPED if ended == 2 else UnitEnd.FAILED
+        tail = tail_of(log)
+        last = next((line for line in reversed(tail.splitlines()) if line.startswith("pairbench: ")), "")
+        why = last.removeprefix("pairbench: ") or f"`pairbench run` ended with status {ended}"
+        return {"end": end, "reason": why, "log": tail}
+    log.unlink(missing_ok=True)
+    statuses = document["summary"]["statuses"]
+    if not statuses:
+        return {"end": UnitEnd.STORED, "statuses": {}}
+    return {"end": UnitEnd.DONE, "run_id": document["run_id"], "statuses": statuses}
+
+
+def _environment(unit: Unit, installed: Path | None) -> dict[str, str]:
+    """Return the worker's environment without Dask's variables, and with what the unit's commit has built."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    if installed is not None:
+        paths = [str(installed), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return {**environment, VARIABLE: unit.key}
+
+
+def _ended(process: "subprocess.Popen[bytes]", given_up: Callable[[], bool]) -> int:
+    """Return the exit status of a process; one whose result nothing waits for is interrupted, then killed."""
+    deadline = None
+    while True:
+        try:
+            return process.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+            if deadline is None and given_up():
+                process.send_signal(signal.SIGINT)
+                deadline = now + _GRACE_S
+            elif deadline is not None and now > deadline:
+                process.kill()
+
+
+def examine_host(config: Config, devices: str) -> tuple[str, tuple[Offer, ...], list[tuple[str, Finding]]]:
+    """Return the name of this host, its devices, and the findings of `pairbench doctor` by the device's selector."""
     with open_context(config) as context:
         known = survey(context, ()).devices
         words = devices.split(",")
@@ -47,18 +284,17 @@ def examine_host(config: Config, devices: str) -> Examined:
             )
             for device in chosen
         )
-        findings = [(device.selector, found) for device in chosen for found in diagnose_device(context, device)]
+        findings = [(device.selector, finding) for device in chosen for finding in diagnose_device(context, device)]
     host = platform.node()
     part = {"auto", "all"}.isdisjoint(words) and len(chosen) < len(known) - (known[0].kind == "cuda")
-    return Examined(name=f"{host} {devices}" if part else host, offers=offers, findings=tuple(findings))
+    return f"{host} {devices}" if part else host, offers, findings
 
 
 class BusyWatch:
     """Tells between units whether other processes use the processors or GPUs of this host."""
 
     def __init__(self, offers: tuple[Offer, ...]) -> None:
-        self._offers = offers
-        self.begin()
+        self._offers, self._meter = offers, LoadMeter()
 
     def begin(self) -> None:
         """Begin anew, after a unit that kept the host busy itself."""
@@ -89,7 +325,6 @@ def compute_processes() -> list[tuple[str, str]]:
 
 
 def processes_of(text: str) -> list[tuple[str, str]]:
-    """Return the pairs in the output of `nvidia-smi --query-compute-apps=gpu_uuid,pid`."""
     pairs = (tuple(part.strip() for part in line.split(",")) for line in text.splitlines())
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
 
@@ -99,27 +334,30 @@ _KNOWN, _HELD_UP = "pairbench", "pairbench_held_up"
 _WATCH_S = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerChoice:
-    address: str
-    certificates: Path | None
-    insecure: bool
-    devices: str  # values of `--device`, with commas between them
-    python: str
-    ignores_load: bool
-
-
-def run_worker(config: Config, choice: WorkerChoice, notify: Callable[[str], None]) -> None:
+def run_worker(
+    config: Config,
+    address: str,
+    devices: str,
+    certificates: Path | None,
+    notify: Callable[[str], None],
+    *,
+    insecure: bool,
+    python: str,
+    ignores_load: bool,
+) -> None:
     """Take units until SIGINT or SIGTERM. A running unit then ends in order, and what it finished is in the store."""
     need_dask()
-    address = checked_address(choice.address, choice.certificates, insecure=choice.insecure)
-    security = security_of(choice.certificates)
-    examined = examine_host(config, choice.devices)
-    for selector, found in examined.findings:
-        if found.state != "ok":
-            notify(f"{selector}: {found.name}: {found.detail}{f'; {found.advice}' if found.advice else ''}")
+    address = checked_address(address, certificates, insecure=insecure)
+    security = security_of(certificates)
+    name, offers, findings = examine_host(config, devices)  # several `devices` have commas between them
+    for selector, one in findings:
+        if one.state != "ok":
+            notify(f"{selector}: {one.name}: {one.detail}{f'; {one.advice}' if one.advice else ''}")
     with configured(), held_folder() as logs:
-        asyncio.run(_Worker(examined, choice, address, security, logs, notify).serve())
+        worker = _Worker(
+            name, offers, address, logs, notify, security=security, python=python, watches=not ignores_load
+        )
+        asyncio.run(worker.serve())
 
 
 def resources_of(offers: tuple[Offer, ...]) -> dict[str, float]:
@@ -127,23 +365,22 @@ def resources_of(offers: tuple[Offer, ...]) -> dict[str, float]:
     return {HOST: 1.0, **{name: 1.0 for offer in offers for name in (offer.identity, offer.model, offer.kind)}}
 
 
+@dataclass
 class _Worker:
-    def __init__(
-        self,
-        examined: Examined,
-        choice: WorkerChoice,
-        address: str,
-        security: Any,
-        logs: Path,
-        notify: Callable[[str], None],
-    ) -> None:
-        self._examined, self._choice, self._notify = examined, choice, notify
-        self._address, self._security = address, security
-        self._watch = None if choice.ignores_load else BusyWatch(examined.offers)
+    name: str
+    offers: tuple[Offer, ...]
+    address: str
+    logs: Path
+    notify: Callable[[str], None]
+    _: KW_ONLY
+    python: str
+    watches: bool
+    security: Any = None
+
+    def __post_init__(self) -> None:
+        self._watch = BusyWatch(self.offers) if self.watches else None
         self._held_up: str | None = None
-        self.context = UnitContext(
-            python=choice.python, commits=Commits(Path.cwd()), logs=logs, held_up=lambda: self._held_up
-        )
+        self.context = UnitContext(self.python, Commits(Path.cwd()), self.logs, lambda: self._held_up)
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
@@ -162,14 +399,14 @@ class _Worker:
                 await worker.close(executor_wait=False)
                 await asyncio.sleep(0.2)
                 continue
-            self._notify(f"{self._examined.name} takes units from {self._address}")
+            self.notify(f"{self.name} takes units from {self.address}")
             watching = asyncio.ensure_future(self._look(worker))
             gone = asyncio.ensure_future(worker.finished())
             await asyncio.wait({gone, ended}, return_when=asyncio.FIRST_COMPLETED)
             watching.cancel()
             await worker.close()  # waits for the unit that is under way, which sees it and ends
             if not self._ended.is_set():
-                self._notify(f"the scheduler at {self._address} is gone; waiting for it")
+                self.notify(f"the scheduler at {self.address} is gone; waiting for it")
 
     async def _start(self, worker: Any) -> bool:
         try:
@@ -185,18 +422,17 @@ class _Worker:
             name = PLUGIN
             context = self.context
 
-        offers = [asdict(offer) for offer in self._examined.offers]
-        known = {"version": __version__, "host": self._examined.name, "offers": offers}
-        protocol = self._address.partition("://")[0]
+        known = {"version": __version__, "host": self.name, "offers": [asdict(offer) for offer in self.offers]}
+        protocol = self.address.partition("://")[0]
         return Worker(
-            self._address,
+            self.address,
             nthreads=1,
             memory_limit=0,
-            resources=resources_of(self._examined.offers),
+            resources=resources_of(self.offers),
             # A worker that comes back before it was missed may not have the name of the one before.
-            name=f"{self._examined.name} {os.getpid()}.{again}",
-            host=f"{protocol}://127.0.0.1" if is_loopback(self._address) else None,
-            security=self._security,
+            name=f"{self.name} {os.getpid()}.{again}",
+            host=f"{protocol}://127.0.0.1" if is_loopback(self.address) else None,
+            security=self.security,
             dashboard=False,
             dashboard_address=NO_HTTP,
             local_directory=str(self.context.logs),
@@ -217,7 +453,7 @@ class _Worker:
             found = await asyncio.to_thread(self._watch.held_up)
             if found != self._held_up:
                 words = f": {found}; it takes no unit" if found else " takes units again"
-                self._notify(f"{self._examined.name}{words}")
+                self.notify(f"{self.name}{words}")
             self._held_up = found
             if worker.status in (Status.running, Status.paused):
                 worker.status = Status.paused if found else Status.running

@@ -20,16 +20,15 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
-from pairbench.workflow.machine import HostWatch, probe_device
-from pairbench.workflow.record import checkout_of, context_for, new_run
+from pairbench.workflow.devices import HostWatch, probe_device
+from pairbench.workflow.record import Recorder, RunFiles, checkout_of, context_for, new_run
 from pairbench.workflow.requested import Requested
-from pairbench.workflow.run_files import Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, requested_of
 
 _Key = tuple[str, str] | tuple[str, str, Entry]
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Bench:
     """Verifies and measures one case at a time, from when the first item asks: all entries that the session wants, and their baselines."""
 
@@ -66,7 +65,6 @@ class Bench:
         return (*item.case, item.entry) if self.shared else item.case
 
     def verified(self, item: PairEntry) -> Outcome:
-        """Return an entry's outcome, once its case is verified."""
         key = self._key(item)
         state = self._states[key]
         if key not in self._verified:
@@ -126,7 +124,6 @@ class Bench:
 
     @functools.cached_property
     def _device(self) -> Device:
-        """The device, with the others beside it that the session's items need."""
         return equipped(self.loader.device, self.loader.devices, [state.planned for state in self._states.values()])
 
     @functools.cached_property

@@ -29,7 +29,6 @@ class SuiteLoader:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
 
     def __init__(self, config: Config, context: WorkerContext, device: str, files: Iterable[Path]) -> None:
-        """Start the worker, which loads the suites that pytest will come to while pytest goes on."""
         self._config = config
         self._settings = replace(context.settings, tiers=TIERS)
         self._selector = device
@@ -78,33 +77,22 @@ class PairEntry:
     def case(self) -> tuple[str, str]:
         return self.planned.operator.suite, self.planned.case.key
 
-    @property
-    def timed(self) -> bool:
-        return self.planned.case.tier != "edge" and self.entry not in self.planned.untimed
-
-    @property
-    def skipped(self) -> str | None:
-        return self.planned.skipped.get(self.entry)
-
 
 BENCH = pytest.StashKey[Any]()  # a Bench
 LOADER = pytest.StashKey[SuiteLoader]()
 MADE = pytest.StashKey["list[PairItem]"]()
 
+# The columns that a junit file has of an item, the result first; null ones are left out.
 _PROPERTIES = (
     *("device_p50_ns", "device_p95_ns", "device_speedup", "call_p50_ns", "call_p95_ns", "speedup", "host_p50_ns"),
     *("bound", "launches_per_call", "ops_per_call", "max_abs_error", "margin"),
 )
-"""The columns that a junit file has of an item, the result first; null ones are left out."""
 
 
 class SampledClock:
-    """A clock that each call advances by one sample.
+    """A clock that each call advances by one sample, through which calls that were timed interleaved are played back."""
 
-    pytest-benchmark reads a clock before and after a call and keeps the difference. That cannot time a GPU, and calls that are timed
-    one implementation after the other cannot be compared. So the calls were timed before, interleaved, and are played back here
-    through the fixture's public interface.
-    """
+    # What pytest-benchmark times itself, one implementation after the other, cannot be compared, and it cannot time a GPU.
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -155,7 +143,7 @@ class PairItem(pytest.Function):
     def of(cls, parent: SuiteFile, pair: PairEntry, *, can_time: bool) -> "PairItem":
         planned, entry = pair.planned, pair.entry
         clock = SampledClock()
-        timed = pair.timed and can_time
+        timed = can_time and planned.case.tier != "edge" and entry not in planned.untimed
         item: PairItem = cls.from_parent(
             parent,
             name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
@@ -173,8 +161,8 @@ class PairItem(pytest.Function):
             item.add_marker(_marker("benchmark")(group=planned.case.key, timer=clock))
         if parent.config.pluginmanager.hasplugin("xdist"):  # --dist loadgroup keeps a case in one process
             item.add_marker(_marker("xdist_group")(planned.case.key))
-        if pair.skipped:
-            item.add_marker(pytest.mark.skip(reason=pair.skipped))
+        if reason := planned.skipped.get(entry):
+            item.add_marker(pytest.mark.skip(reason=reason))
         return item
 
     def setup(self) -> None:
@@ -196,7 +184,6 @@ def _marker(name: str) -> pytest.MarkDecorator:
 
 @functools.cache
 def _lines(path: Path) -> dict[str, int]:
-    """Return where a file declares each operator, lines counted from 1."""
     from pairbench.suite.text import about
 
     return {name: declared.line for name, declared in about(path, path.name).items()}

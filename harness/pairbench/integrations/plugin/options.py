@@ -2,10 +2,11 @@
 
 import argparse
 import ast
+import contextlib
 import fnmatch
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from pairbench.config import Config, load_config
-from pairbench.errors import UsageError
+from pairbench.errors import PairbenchError, UsageError
 from pairbench.model.environment import Device
 from pairbench.suite.load import find_suites
 
@@ -22,12 +23,10 @@ _MENTIONS = re.compile(r"\bpairbench\b[\s\S]*\bOperator\b")
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteFiles:
-    """The rule of which files are suites: those that the settings list, and those that the command line names and that look like one.
+    """The rule of which files are suites: those that the settings list, and those that the command line names and that look like one."""
 
-    A folder that only the command line names stands for the files in it, not for those in folders below: `pytest tests`
-    must not look for suites among the data of tests. A file of such a folder looks like a suite if it assigns an operator at its
-    top level.
-    """
+    # A folder that only the command line names stands for the files in it, not for those in folders below: `pytest tests` must not look
+    # for suites among the data of tests. A file of such a folder looks like a suite if it assigns an operator at its top level.
 
     listed: tuple[Path, ...]  # the suite files that the settings list, those in folders below a listed one included
     named: tuple[Path, ...]  # files and folders of the command line
@@ -76,18 +75,6 @@ def of_device(storage: str, device: Device) -> str:
     return f"{scheme}{separator}{PurePosixPath(path) / device.slug}" if scheme in ("", "file") else storage
 
 
-def refuse_unlike(machine_info: Mapping[str, Any], compared: Mapping[str, Any]) -> None:
-    from pairbench.features.exchange.pytest_benchmark import KEY
-
-    both = machine_info.get(KEY), compared.get("machine_info", {}).get(KEY)
-    ours, theirs = (machine.get("device_name") if isinstance(machine, dict) else None for machine in both)
-    if all(isinstance(machine, dict) for machine in both) and ours != theirs:
-        raise UsageError(
-            f"--benchmark-compare: the file of {compared.get('datetime', 'unknown time')} was measured on {theirs}, "
-            f"this is {ours}; only runs of one device model can be compared"
-        )
-
-
 MARKERS = {
     "baseline": "a pair's plain implementation",
     "variant": "a pair's optimised implementation",
@@ -99,7 +86,7 @@ MARKERS = {
 }
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = {  # without the prefix `--pairbench-`, as argparse takes them
     "gate": {
         "nargs": "?",
         "const": "auto",
@@ -136,16 +123,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "timeout": {"metavar": "SECONDS", "type": float, "help": "For one implementation in one stage. Default: 300."},
 }
-"""The options, without the prefix `--pairbench-`, as argparse takes them."""
+# The options that are settings, by the names that they have in `[tool.pairbench]`, too.
 _SETTINGS = ("store", "tier", "mode", "rounds", "timer", "tf32", "timeout")
-"""The options that are settings, by the names that they have in `[tool.pairbench]`, too."""
-
-
-def add_options(parser: pytest.Parser) -> None:
-    """Declare the options; most are those of `pairbench run`."""
-    group = parser.getgroup("pairbench", "operator pairs (pairbench)")
-    for name, declared in _OPTIONS.items():
-        group.addoption(f"--pairbench-{name}", **declared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,3 +185,11 @@ def _refuse_path(gate: str, start: Path) -> None:
         f"--pairbench-gate was given {gate!r}, which is a path and names no run; put the option behind the paths, or write "
         "--pairbench-gate=REFERENCE"
     )
+
+
+@contextlib.contextmanager
+def usage() -> Iterator[None]:
+    try:
+        yield
+    except PairbenchError as error:
+        raise pytest.UsageError(f"pairbench: {error}") from None

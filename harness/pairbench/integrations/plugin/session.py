@@ -4,7 +4,7 @@ import contextlib
 import functools
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +15,7 @@ from _pytest.runner import runtestprotocol
 from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile, SuiteLoader
-from pairbench.integrations.plugin.options import Options, of_device
+from pairbench.integrations.plugin.options import Options, of_device, usage
 from pairbench.model.text import safe
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, make_context, store_of
@@ -23,46 +23,9 @@ from pairbench.workflow.setup import Chosen, Request, make_context, store_of
 # Imported where it is used, for collecting needs neither.
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.bench import Bench
-    from pairbench.model.comparison import Comparison
-    from pairbench.workflow.confirm import Confirmed
+    from pairbench.workflow.comparer import Confirmed
 
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR  # of a gate that could not judge: 4, as other failures of the harness
-
-
-class HeldReports:
-    """Reports of tests that have not failed, kept from pytest until the gate has judged them: a test has one outcome."""
-
-    def __init__(self) -> None:
-        self._held: list[tuple[PairItem, list[pytest.TestReport]]] = []
-
-    def run(self, item: PairItem, nextitem: pytest.Item | None) -> None:
-        """Run a test as pytest does, and hold its reports back unless it fails."""
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        if any(report.failed for report in reports):
-            _log(item, reports)
-        else:
-            self._held.append((item, reports))
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-    def release(self, comparison: "Comparison | None" = None) -> None:
-        """Give pytest all reports that are held; tests whose series regressed fail, in the summary, the junit file and `--lf`."""
-        from pairbench.model.comparison import GateOutcome
-
-        regressed = {
-            (series.suite, series.case, series.implementation, series.mode): change.reason
-            for change in (comparison.changes if comparison else ())
-            if change.outcome is GateOutcome.REGRESSION and (series := change.series)
-        }
-        held, self._held = self._held, []
-        for item, reports in held:
-            entry = item.pair.entry
-            reason = regressed.get((*item.pair.case, entry.implementation, entry.mode))
-            if reason is not None:
-                # The call's own report; of a test that was skipped, the report that says so.
-                report = next((one for one in reports if one.when == "call" or one.skipped), reports[0])
-                report.outcome, report.longrepr = "failed", f"regression: {reason}"
-            _log(item, reports)
 
 
 def _log(item: PairItem, reports: Iterable[pytest.TestReport]) -> None:
@@ -78,11 +41,11 @@ class PluginSession:
     config: pytest.Config
     opened: contextlib.ExitStack
     tiers: frozenset[str] = frozenset()  # tiers that are run; empty until pytest has collected
-    changed: Chosen | None = None
-    """The operators that have changed since a commit, and a control; None without `--pairbench-changed-since`."""
+    changed: Chosen | None = None  # the operators that have changed since `--pairbench-changed-since`, and a control
     judged: "Confirmed | None" = None
     no_verdict: str | None = None  # why there is no verdict although there should be one
-    held: HeldReports = field(default_factory=HeldReports)
+    # Reports of tests that have not failed, kept from pytest until the gate has judged them: a test has one outcome.
+    held: list[tuple[PairItem, list[pytest.TestReport]]] = field(default_factory=list)
 
     @classmethod
     def open(cls, config: pytest.Config, options: Options, files: Iterable[Path]) -> Self:
@@ -112,46 +75,39 @@ class PluginSession:
         shared = hasattr(self.config, "workerinput")  # one of pytest-xdist's processes
         switches = ("benchmark_disable", "benchmark_skip", "collectonly")
         able = self.config.pluginmanager.hasplugin("benchmark") and not any(map(self.config.getoption, switches))
-        bench = Bench(
-            config=self.options.config,
-            context=self.context,
-            loader=self.loader,
-            notify=_notify(self.config),
-            times=able and not shared,
-            save=self.options.save,
-            shared=shared,
-        )
+        notify, times = _notify(self.config), able and not shared
+        bench = Bench(self.options.config, self.context, self.loader, notify, times, self.options.save, shared)
         self.opened.callback(bench.close)
         self.config.stash[BENCH] = bench
         return bench
 
-    def close(self) -> None:
-        self.opened.close()
-
-    def header(self) -> str:
+    def pytest_report_header(self) -> str:
         device, settings = self.loader.device, self.options.config.settings
         store = f", kept in {self.options.config.shown_store}" if self.options.save else ""
         return f"pairbench: {device.selector} ({device.name}), {settings.rounds} rounds{store}"
 
-    def collect(self, path: Path, parent: pytest.Collector, collectors: list[Any]) -> list[Any]:
-        """Return the collectors of a file, given those of pytest and its other plugins."""
-        if not self.options.files.takes(path):
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
+        """Collect a suite as such, and not also as a file of tests that the command line names."""
+        collectors = yield
+        if not self.options.files.takes(file_path):
             return collectors
-        others = collectors if self.options.files.is_test(path) else []
-        return [*others, SuiteFile.from_parent(parent, path=path)]
+        others = collectors if self.options.files.is_test(file_path) else []
+        return [*others, SuiteFile.from_parent(parent, path=file_path)]
 
-    def leave_out(self, items: list[pytest.Item]) -> None:
-        """Deselect operators that have not changed, if that is asked for, and tiers that are not run here.
-
-        A tier is run all the same where `-m` names it, and an item where the command line names it in full.
-        """
+    @pytest.hookimpl(tryfirst=True)
+    @usage()
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Deselect operators that have not changed, if that is asked for, and tiers that are not run here."""
+        # A tier is run all the same where `-m` names it, and an item where the command line names it in full.
         ours = [item for item in items if isinstance(item, PairItem)]
         if not ours:
             return
         words = re.findall(r"\w+", self.config.option.markexpr or "")
         self.tiers = frozenset({*self.loader.tiers(), *words})
         named = {argument.partition("::")[2] for argument in self.config.args}
-        self._find_changed()
+        if self.options.changed_since is not None:
+            self._find_changed(self.options.changed_since)
         out = {
             item
             for item in ours
@@ -161,13 +117,10 @@ class PluginSession:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
 
-    def _find_changed(self) -> None:
-        if (commit := self.options.changed_since) is None:
-            return
+    def _find_changed(self, commit: str) -> None:
         from pairbench.features.since import narrow_to_changed
 
-        chosen = Chosen(survey=self.loader.survey(), selections=())
-        tiers = self.tiers - {"edge"}
+        chosen, tiers = Chosen(survey=self.loader.survey(), selections=()), self.tiers - {"edge"}
         places = self.options.files.named
         self.changed = narrow_to_changed(self.options.config, self.context, chosen, tiers, commit, places=places)
         assert self.changed.narrowed is not None
@@ -179,10 +132,10 @@ class PluginSession:
         key = (item.pair.planned.operator.suite, item.pair.planned.operator.name)
         return narrowed is None or key in narrowed.changed or narrowed.control.get(key) == item.pair.planned.case.key
 
-    def select(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
         if self.config.option.collectonly:
             return
-        chosen = [item for item in items if isinstance(item, PairItem)]
+        chosen = [item for item in session.items if isinstance(item, PairItem)]
         # All items of the suites, before `--lf`, `-k` or a plugin deselected some.
         made = {
             item.nodeid
@@ -192,24 +145,52 @@ class PluginSession:
         whole = made <= {item.nodeid for item in chosen}
         self.bench.select([item.pair for item in chosen], whole=whole, changed=self.changed)
 
-    def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run a test whose outcome the gate decides; return whether it is such a test."""
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run a test whose outcome the gate decides as pytest does, and hold its reports back unless it fails."""
         if self.options.reference is None or not isinstance(item, PairItem):
-            return False
-        self.held.run(item, nextitem)
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if any(report.failed for report in reports):
+            _log(item, reports)
+        else:
+            self.held.append((item, reports))
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def finish(self, session: pytest.Session) -> int | None:
-        """Record the cases that were not reached, and judge; return the exit status that replaces pytest's, if any."""
+    def _release(self) -> None:
+        """Give pytest all reports that are held; tests whose series regressed fail, in the summary, the junit file and `--lf`."""
+        from pairbench.model.comparison import GateOutcome
+
+        regressed = {
+            (series.suite, series.case, series.implementation, series.mode): change.reason
+            for change in (self.judged.judged.comparison.changes if self.judged else ())
+            if change.outcome is GateOutcome.REGRESSION and (series := change.series)
+        }
+        held, self.held = self.held, []
+        for item, reports in held:
+            entry = item.pair.entry
+            reason = regressed.get((*item.pair.case, entry.implementation, entry.mode))
+            if reason is not None:
+                # The call's own report; of a test that was skipped, the report that says so.
+                report = next((one for one in reports if one.when == "call" or one.skipped), reports[0])
+                report.outcome, report.longrepr = "failed", f"regression: {reason}"
+            _log(item, reports)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Record the cases that were not reached, and judge, which may replace the exit status."""
         if self.config.option.collectonly:
-            return None
+            return
         narrowed = self.changed.narrowed if self.changed else None
         if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and narrowed and not narrowed.changed:
-            return pytest.ExitCode.OK  # nothing changed, so nothing had to be run
+            session.exitstatus = pytest.ExitCode.OK  # nothing changed, so nothing had to be run
+            return
         try:
-            return self._judge(session)
+            if (status := self._judge(session)) is not None:
+                session.exitstatus = status
         finally:  # also where the session was stopped: tests that ran are reported
-            self.held.release(self.judged.judged.comparison if self.judged else None)
+            self._release()
 
     def _judge(self, session: pytest.Session) -> int | None:
         try:
@@ -223,57 +204,69 @@ class PluginSession:
             if not self.bench.records:
                 self.no_verdict = "nothing was judged: nothing was measured"
                 return None
-            self.judged = self._confirm(self.options.reference)
+            from pairbench.workflow.comparer import confirm_run
+
+            chosen, progress = (
+                Chosen(survey=self.loader.survey(), selections=()),
+                _MessageProgress(_notify(self.config)),
+            )
+            request = Request(self.options.config, self.context, chosen, (self.loader.device,), progress)
+            run_id, reference = self.bench.run.run_id, self.options.reference
+            self.judged = confirm_run(request, run_id, reference=reference, quiet_only=True)
         except PairbenchError as error:
             self.no_verdict = str(error)
             return GATE_FAILED
         code = self.judged.exit_code
         return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
 
-    def _confirm(self, reference: str) -> "Confirmed":
-        from pairbench.workflow.confirm import confirm_run
-
-        request = Request(
-            config=self.options.config,
-            context=self.context,
-            chosen=Chosen(survey=self.loader.survey(), selections=()),
-            devices=(self.loader.device,),
-            progress=_MessageProgress(_notify(self.config)),
-        )
-        return confirm_run(request, self.bench.run.run_id, reference=reference, quiet_only=True)
-
-    def summarise(self, terminal: Any) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if BENCH in self.config.stash and self.bench.records:
             from pairbench.report.rows import precision_remark
 
             for line in precision_remark(self.bench.records):
-                terminal.write_line(f"pairbench: {line}")
+                terminalreporter.write_line(f"pairbench: {line}")
         if self.no_verdict:
-            terminal.section("pairbench gate", sep="=", red=True)
-            terminal.write_line(safe(self.no_verdict))
+            terminalreporter.section("pairbench gate", sep="=", red=True)
+            terminalreporter.write_line(safe(self.no_verdict))
         if self.judged is None:
             return
         from pairbench.report.comparison import render_comparison
 
         judged = self.judged.judged
-        terminal.section("pairbench gate", sep="=")
+        terminalreporter.section("pairbench gate", sep="=")
         for line in render_comparison(judged.comparison, "table").splitlines():
-            terminal.write_line(safe(line, colored=True))
+            terminalreporter.write_line(safe(line, colored=True))
         for note in filter(None, [judged.note, *judged.newer]):
-            terminal.write_line(safe(f"pairbench: {note}"))
+            terminalreporter.write_line(safe(f"pairbench: {note}"))
 
-    def describe_machine(self, machine_info: dict[str, Any]) -> None:
+    @pytest.hookimpl(optionalhook=True)
+    @usage()
+    def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
         from pairbench.features.exchange.pytest_benchmark import KEY, machine_info_of, steady
 
         machine_info[KEY] = steady(machine_info_of(self.bench.environment))
         if isinstance(cpu := machine_info.get("cpu"), dict):
-            for name in (
-                "hz_actual",
-                "hz_actual_friendly",
-            ):  # the clock at the moment: no two files would come from equal machines
-                cpu.pop(name, None)
+            for name in ("hz_actual", "hz_actual_friendly"):
+                cpu.pop(name, None)  # of the moment: no two files would come from equal machines
 
-    def complete(self, output_json: dict[str, Any]) -> None:
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    @usage()
+    def pytest_benchmark_compare_machine_info(
+        self, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
+    ) -> None:
+        from pairbench.features.exchange.pytest_benchmark import KEY
+
+        both = machine_info.get(KEY), compared_benchmark.get("machine_info", {}).get(KEY)
+        ours, theirs = (machine.get("device_name") if isinstance(machine, dict) else None for machine in both)
+        if all(isinstance(machine, dict) for machine in both) and ours != theirs:
+            raise UsageError(
+                f"--benchmark-compare: the file of {compared_benchmark.get('datetime', 'unknown time')} was measured on {theirs}, "
+                f"this is {ours}; only runs of one device model can be compared"
+            )
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
         """Add to a file of pytest-benchmark the values that `pairbench import` needs besides."""
         from pairbench.features.exchange.pytest_benchmark import KEY, extra_info_of, run_info_of
 

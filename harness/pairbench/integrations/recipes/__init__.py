@@ -4,16 +4,15 @@ They are read and printed as text: no YAML is made or parsed here.
 """
 
 import re
-from dataclasses import dataclass
 from importlib.resources import files
+from typing import NamedTuple
 
 from pairbench.errors import SelectionError
 
 _HEAD = re.compile(r"(?:#!/.+\n)?# For: (?P<purpose>.+)\n# File: (?P<place>\S+)\n")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(NamedTuple):
     name: str  # names of the system and of its runner's device, such as github-cpu
     purpose: str  # the file's first line: where it runs and what it does there
     place: str  # the file's second line: its path in a repository

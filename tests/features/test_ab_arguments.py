@@ -10,7 +10,7 @@ import pytest
 from pairbench.config import Config
 from pairbench.execute.parent.launch import Launchers, open_launchers
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.features.ab.arguments import load_side, read_arguments
+from pairbench.features.ab import load_side, read_arguments
 from pairbench.model.environment import Commit
 from pairbench.model.settings import Settings
 from pairbench.workflow.git import Checkout

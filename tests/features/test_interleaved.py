@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.features.ab.measure import compare_interleaved
+from pairbench.features.ab import compare_interleaved
 from pairbench.model.comparison import Attribution, Change, GateOutcome
 from pairbench.model.outcome import Agreement, Correctness, OutputsCompared
 from pairbench.model.plan import Entry

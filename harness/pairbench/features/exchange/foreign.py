@@ -1,7 +1,7 @@
 """The measurements of another tool as values, read from JSON that anybody may have written.
 
-Values of parameters become words that a case key can hold, the same in every run: a digest of the whole text keeps apart texts that look
-equal once other characters are replaced, and addresses in memory, which differ from run to run, are left out.
+Values of parameters become words that a case key can hold, the same in every run: a digest keeps apart texts that look equal once other
+characters are replaced, and addresses in memory are left out.
 """
 
 import ast
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pairbench.errors import UsageError
 from pairbench.model.case import AxisValue
@@ -27,13 +27,10 @@ _LETTERS = re.compile(r"[^A-Za-z0-9_.+-]+")
 _UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]", re.DOTALL)
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_OBJECTS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"<(?:cyfunction|function|built-in function|built-in method|bound method|class|module) '?([\w.]+)'?(?: .*)?>",
-        r"<([A-Za-z_][\w.]*): .*>",  # a member of an enumeration
-        r"torch\.(\w+)",  # a dtype, named as in our own cases
-    )
+_OBJECTS = (
+    r"<(?:cyfunction|function|built-in function|built-in method|bound method|class|module) '?([\w.]+)'?(?: .*)?>",
+    r"<([A-Za-z_][\w.]*): .*>",  # a member of an enumeration
+    r"torch\.(\w+)",  # a dtype, named as in our own cases
 )
 
 
@@ -54,14 +51,11 @@ def literal(text: str) -> AxisValue:
 
 
 def word(text: str) -> str:
-    """Return text as a word of a case key."""
     if wrapped := _UNSERIALIZABLE.fullmatch(text):
         text = wrapped[1]
     text = _ADDRESS.sub("", text)
-    for pattern in _OBJECTS:
-        if match := pattern.fullmatch(text):
-            text = match[1]
-            break
+    if match := next(filter(None, (re.fullmatch(pattern, text) for pattern in _OBJECTS)), None):
+        text = match[1]
     plain = _LETTERS.sub("_", text).strip("_")
     if plain == text and 0 < len(text) <= _LONGEST:
         return text
@@ -78,14 +72,17 @@ class ImportFailedError(UsageError):
     """A file cannot be imported; the message names it, the problem, and what was expected."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing:
+def timing(timer: str, p50_ns: float, data: object, rounds: object, iterations: object) -> "Timing":
+    samples_ns = latencies_ns(data)
+    return Timing(timer, p50_ns, len(samples_ns) or count(rounds), samples_ns, count(iterations) or 1)
+
+
+class Timing(NamedTuple):
     timer: str
     p50_ns: float
     n_samples: int | None
     samples_ns: tuple[float, ...] = ()  # latencies of single samples in order; empty where the file does not keep them
-    calls_per_sample: int = 1
-    """Number of calls in a sample. Beyond one, a sample is the mean of so many calls, and its tail is not that of single calls."""
+    calls_per_sample: int = 1  # beyond one, a sample is the mean of so many calls, and its tail is another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +123,8 @@ class ForeignRun:
     origin: Origin
     environment: Environment
     results: tuple[Result, ...]
+    # Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them.
     restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
-    """Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them."""
     left_out: tuple[str, ...] = ()  # the benchmark's name for each value that was left out
 
     def on_gpu(self, name: str) -> "ForeignRun":

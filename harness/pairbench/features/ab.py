@@ -1,11 +1,11 @@
-"""Two commits measured in turns, block by block: from their suites to a comparison.
+"""`pairbench ab`: two commits with the same selection measured in turns, block by block, from their suites to a comparison.
 
 Nothing is put into the store of runs: rows of a run are paired within that run, and these are paired across two commits. Both sides go
 into a store of their own, if one is named.
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from pairbench.analyze.compare.latency import suspicious
 from pairbench.analyze.compare.runs import SEVERITY, compare, suspects
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.config import Config
-from pairbench.errors import InterruptedRunError, UsageError
+from pairbench.errors import InterruptedRunError, SelectionError, SuiteError, UsageError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side
+from pairbench.execute.parent.scout import Survey
 from pairbench.model.comparison import (
     DEFAULT,
     Attribution,
@@ -34,26 +34,146 @@ from pairbench.model.comparison import (
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Agreement, Outcome, OutputsCompared, Status
 from pairbench.model.plain import plain
-from pairbench.model.plan import Entry, Plan
+from pairbench.model.plan import Entry, OperatorDescription, Plan, PlannedCase
 from pairbench.model.record import Record, Series
-from pairbench.plan import check_implementations, equipped
+from pairbench.plan import check_implementations, equipped, names_implementation, parse_selection
 from pairbench.report.comparison import document
 from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
-from pairbench.workflow.devices import Reporter
-from pairbench.workflow.git import open_checkouts
-from pairbench.workflow.machine import HostWatch, probe_device
+from pairbench.suite.load import find_suites
+from pairbench.suite.reached import reached_files
+from pairbench.workflow.devices import HostWatch, Reporter, plan_for, probe_device
+from pairbench.workflow.git import Checkout, find_commit, open_checkouts, repository_of
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.setup import open_context, pick_devices, stamp
+from pairbench.workflow.setup import Chosen, choose, default_places, moved_names, open_context, pick_devices, stamp
 
-_OUTCOMES = {
-    Agreement.EQUAL: GateOutcome.UNCHANGED,
-    Agreement.WITHIN: GateOutcome.UNCHANGED,
-    Agreement.DIFFERENT: GateOutcome.FAILED,
-    Agreement.UNKNOWN: GateOutcome.UNDECIDED,
-}
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    repository: Path
+    base: str
+    head: str | None  # the commit that is judged; None for the working tree
+    select: tuple[str, ...]
+    implementations: tuple[str, ...]  # names or globs; empty for all
+
+    def suites(self, config: Config) -> tuple[Path, ...]:
+        """Return the suite files of the working tree; a commit may have others."""
+        named = tuple(path for text in self.select if (path := _path_of(text)) is not None)
+        return find_suites(tuple(path for path in named or _defaults(config) if path.exists()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedSide:
+    checkout: Checkout
+    context: WorkerContext
+    chosen: Chosen
+    nothing: UsageError | None = None  # the error, if the side has nothing of the selection
+
+
+def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:
+    """Split HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name."""
+    named = [path for text in rest if (path := _path_of(text)) is not None]
+    repository = repository_of(named[0] if named else Path.cwd())
+    for path in named or _defaults(config):
+        if not path.is_relative_to(repository):
+            raise UsageError(
+                f"{path} is outside of the repository {repository}, expected suites in it: ab measures two of its commits; "
+                "name one of its suites, or set `suites` in its pyproject.toml"
+            )
+    head = rest[0] if rest and _path_of(rest[0]) is None and find_commit(repository, rest[0]) else None
+    select = tuple(rest[1:] if head else rest)
+    return Arguments(repository=repository, base=base, head=head, select=select, implementations=implementations)
+
+
+def load_side(config: Config, context: WorkerContext, arguments: Arguments, checkout: Checkout) -> LoadedSide:
+    context = replace(context, cache=context.cache / checkout.name, stand_in=checkout.stand_in)
+    root = config.root.resolve()
+    inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
+    folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config)]
+    suites = tuple(str(folder) for folder in folders if folder and folder.exists())
+    ours = replace(config, root=checkout.root / inside, suites=suites, catalogue=False)
+    moved = moved_names(config)
+    here = {text: _text_on_side(text, arguments, checkout, root, moved) for text in arguments.select}
+    whole_files = [text for text in here if _path_of(text) is not None and "::" not in text]
+    if whole_files and not any(here[text] for text in whole_files):
+        # Names without a file are looked for in these files, so that on this side there is nothing to look in.
+        here = {text: found for text, found in here.items() if "::" in text}
+    select = [text for text in here.values() if text is not None]
+    nothing = Chosen(survey=Survey(devices=(), operators=(), broken=()), selections=())
+    if arguments.select and not select:
+        missing = SuiteError(f"there is no {' and no '.join(arguments.select)}, expected suites of the repository")
+        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=missing)
+    try:
+        chosen = choose(ours, context, select, arguments.implementations)
+    except (SuiteError, SelectionError) as error:
+        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=error)
+    return LoadedSide(checkout=checkout, context=context, chosen=_under_new_names(chosen, moved))
+
+
+def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None]:
+    """Return a side's plan, and the error that explains an empty plan: another commit need not have all that is selected."""
+    if side.nothing:
+        return Plan(cases=()), side.nothing
+    survey, selections = side.chosen.survey, side.chosen.selections
+    broken = {suite.suite for suite in survey.broken}
+    cases = [(operator, case) for operator in survey.operators for case in operator.cases]
+    taking = tuple(one for one in selections if one.suite in broken or any(one.takes(*case) for case in cases))
+    wanted = side.chosen.implementations
+    known = {item.name for operator in survey.operators for item in operator.implementations}
+    having = tuple(one for one in wanted if any(names_implementation((one,), name) for name in known))
+    chosen = replace(side.chosen, selections=taking or selections, implementations=having or wanted)
+    try:
+        return plan_for(side.context, chosen, device, edge=False), None
+    except SelectionError as error:
+        return Plan(cases=()), error
+
+
+def reached_paths(checkout: Checkout, operators: Iterable[OperatorDescription]) -> frozenset[str]:
+    """Return the paths, in a checkout, of the files that the suites of some operators depend on."""
+    root = checkout.root.resolve()
+    reached = [reached_files(suite, root) for suite in {Path(one.path).resolve() for one in operators}]
+    files = (file for suite in reached for file in (*suite.tree, *suite.packages) if file.is_relative_to(root))
+    return frozenset(file.relative_to(root).as_posix() for file in files)
+
+
+def _defaults(config: Config) -> tuple[Path, ...]:
+    return tuple(path.resolve() for path in default_places(config))
+
+
+def _path_of(text: str) -> Path | None:
+    """Return the file or folder in a SELECT argument, or None."""
+    selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
+    return Path(selection.suite).resolve() if selection.suite is not None else None
+
+
+def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path | None:
+    """Return a path of the repository in a checkout of it; None for one outside."""
+    inside = path.is_relative_to(arguments.repository)
+    return checkout.root / path.relative_to(arguments.repository) if inside else None
+
+
+def _text_on_side(
+    text: str, arguments: Arguments, checkout: Checkout, root: Path, moved: Mapping[str, str]
+) -> str | None:
+    path = _path_of(text)
+    if path is None:
+        return text
+    olds = [root / old for old, new in moved.items() if root / new == path]
+    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds)]
+    _, separator, pattern = text.partition("::")
+    return next((f"{side}{separator}{pattern}" for side in sides if side and side.exists()), None)
+
+
+def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
+    """Return an earlier commit's suites under their present names, so that both sides have the same series."""
+
+    def renamed(values: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(one, suite=moved.get(one.suite, one.suite)) for one in values)
+
+    survey = replace(chosen.survey, operators=renamed(chosen.survey.operators), broken=renamed(chosen.survey.broken))
+    return replace(chosen, survey=survey, selections=renamed(chosen.selections))
 
 
 def compare_interleaved(
@@ -71,42 +191,36 @@ def compare_interleaved(
 def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> frozenset[Series]:
     """Return the series that are slower or may be: further rounds tell. Counts are exact and need none."""
     worse = set(suspects(changes))
-    return frozenset(
-        change.series
-        for change in changes
-        if any(
-            (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item, policy)
-            for item in change.judgements
-        )
-    )
+
+    def again(change: Change, item: Judgement) -> bool:
+        return (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item, policy)
+
+    return frozenset(change.series for change in changes if any(again(change, item) for item in change.judgements))
 
 
 def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
     if compared is None or change.outcome is GateOutcome.INCOMPARABLE:
         return change
-    outcome, reason = _OUTCOMES[compared.agreement], _reason(compared)
+    outcome, reason = _judged(compared)
     judgement = Judgement(metric="outputs", outcome=outcome, current=compared.agreement.value, reason=reason)
     if SEVERITY.index(outcome) >= SEVERITY.index(change.outcome):
         return replace(change, judgements=(*change.judgements, judgement))
     # What it computes comes first: a latency of something else is no news of this.
-    failed = outcome is GateOutcome.FAILED
-    return replace(
-        change,
-        outcome=outcome,
-        reason=reason if failed else f"{reason}; {change.reason}",
-        attribution=Attribution.CODE if failed else change.attribution,
-        judgements=(judgement, *change.judgements),
-    )
+    change = replace(change, outcome=outcome, judgements=(judgement, *change.judgements))
+    if outcome is GateOutcome.FAILED:
+        return replace(change, reason=reason, attribution=Attribution.CODE)
+    return replace(change, reason=f"{reason}; {change.reason}")
 
 
-def _reason(compared: OutputsCompared) -> str:
-    correctness = compared.correctness
+def _judged(compared: OutputsCompared) -> tuple[GateOutcome, str]:
+    correctness, why = compared.correctness, compared.reason
     left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
+    differs = f"right by itself, and not the same as before for the same inputs: {why}"
     return {
-        Agreement.EQUAL: "computes the same to the bit",
-        Agreement.WITHIN: f"computes the same within the tolerance{left}",
-        Agreement.DIFFERENT: f"right by itself, and not the same as before for the same inputs: {compared.reason}",
-        Agreement.UNKNOWN: f"nobody knows whether it computes the same: {compared.reason}",
+        Agreement.EQUAL: (GateOutcome.UNCHANGED, "computes the same to the bit"),
+        Agreement.WITHIN: (GateOutcome.UNCHANGED, f"computes the same within the tolerance{left}"),
+        Agreement.DIFFERENT: (GateOutcome.FAILED, differs),
+        Agreement.UNKNOWN: (GateOutcome.UNDECIDED, f"nobody knows whether it computes the same: {why}"),
     }[compared.agreement]
 
 
@@ -115,32 +229,23 @@ Parts = list[tuple[Run, list[Outcome]]]  # the outcomes of each case of one side
 _ROUNDS = 5  # the default: a round is one pair of ratios, and few tell little of the spread of pairs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SideBySide:
     comparison: Comparison
-    records: tuple[tuple[Record, ...], tuple[Record, ...]]
-    """The rows of both sides: one for each series, and a second where it was measured again."""
+    records: tuple[tuple[Record, ...], tuple[Record, ...]]  # of each series, twice where it was measured again
     parts: tuple[Parts, Parts]
     environment: Environment
     outputs: dict[Series, OutputsCompared]
-    broken: tuple[str, ...] = ()
-    """The errors of suites of the current side that cannot be loaded and have no compared series."""
+    broken: tuple[str, ...] = ()  # errors of suites of the current side that cannot be loaded
 
     def plain(self, *, strict: bool) -> dict[str, Any]:
-        reference, current = (list(map(expanded, side)) for side in self.records)
-        return {
-            **document(self.comparison),
-            "strict": strict,
-            "outputs": [{**plain(series), **plain(compared)} for series, compared in self.outputs.items()],
-            "reference_records": reference,
-            "current_records": current,
-        }
+        outputs = [{**plain(series), **plain(compared)} for series, compared in self.outputs.items()]
+        records = {f"{name}_records": list(map(expanded, side)) for name, side in zip(SIDES, self.records, strict=True)}
+        return {**document(self.comparison), "strict": strict, "outputs": outputs, **records}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Turns:
-    """Two loaded commits, and the settings by which they are measured in turns."""
-
     context: WorkerContext
     sides: tuple[LoadedSide, LoadedSide]  # the reference, then the current side
     device: str
@@ -162,8 +267,7 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
         named, against = (f"{side.asked} ({side.commit.sha[:7]})" for side in (head, base))
         progress.notify(f"pairbench: {named} against {against}")
         sides = (load_side(config, context, arguments, base), load_side(config, context, arguments, head))
-        turns = Turns(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
-        return measure(turns)
+        return measure(Turns(context, sides, device, scratch, progress, policy))
 
 
 def measure(loaded: Turns) -> SideBySide:
@@ -175,8 +279,7 @@ def measure(loaded: Turns) -> SideBySide:
         raise why
     device = pick_devices(loaded.device, known[-1])[0]
     plans = _plans(loaded.sides, device)
-    devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
-    device = equipped(device, devices, [case for plan in plans for case in plan.cases])
+    device = equipped(device, known[-1], [case for plan in plans for case in plan.cases])
     interrupted = loaded.context.interrupted
     with device_lock(device, loaded.progress.notify, interrupted.is_set) as held:
         done = _Measurement(loaded, plans, device).run() if held else None
@@ -249,7 +352,7 @@ class _Measurement:
         parts = (self._parts(0), self._parts(1))
         records = (self._records(0, parts[0]), self._records(1, parts[1]))
         outputs = {
-            self._series(shared.current, entry): agreement
+            series_of(self.device, shared.current.planned, entry): agreement
             for shared in self.alternation.twins
             for entry, agreement in shared.outputs.items()
         }
@@ -259,16 +362,10 @@ class _Measurement:
         reference, current = (
             Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
         )
-        suites = {change.series.suite for change in changes}
-        problems = self._problems()
-        return SideBySide(
-            comparison=Comparison(reference=reference, current=current, changes=changes, problems=problems),
-            records=records,
-            parts=parts,
-            environment=self.environment,
-            outputs=outputs,
-            broken=tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites),
-        )
+        suites, problems = {change.series.suite for change in changes}, self._problems()
+        broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites)
+        comparison = Comparison(reference=reference, current=current, changes=changes, problems=problems)
+        return SideBySide(comparison, records, parts, self.environment, outputs, broken)
 
     def _problems(self) -> tuple[str, ...]:
         named = [(side.checkout.asked, side) for side in self.loaded.sides]
@@ -308,14 +405,10 @@ class _Measurement:
             ]
         return tuple(rows)
 
-    def _series(self, state: CaseState, entry: Entry) -> Series:
-        return Series(
-            device_name=self.device.name,
-            suite=state.planned.operator.suite,
-            case=state.planned.case.key,
-            implementation=entry.implementation,
-            mode=entry.mode,
-        )
+
+def series_of(device: Device, planned: PlannedCase, entry: Entry) -> Series:
+    where = {"device_name": device.name, "suite": planned.operator.suite, "case": planned.case.key}
+    return Series(**where, implementation=entry.implementation, mode=entry.mode)
 
 
 def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
@@ -343,12 +436,7 @@ def keep(found: SideBySide, location: StoreLocation) -> None:
     for records, parts in zip(found.records, found.parts, strict=True):
         samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
         for run_id in dict.fromkeys(record.run_id for record in records):
-            rows = [record for record in records if record.run_id == run_id]
-            write_run(
-                location,
-                run_id=run_id,
-                device_slug=found.environment.device.slug,
-                month=rows[0].started_at[:7],
-                records=rows,
-                samples=[sample for sample in samples if sample.run_id == run_id],
-            )
+            own = [record for record in records if record.run_id == run_id]
+            raw = [sample for sample in samples if sample.run_id == run_id]
+            names = {"run_id": run_id, "device_slug": found.environment.device.slug, "month": own[0].started_at[:7]}
+            write_run(location, **names, records=own, samples=raw)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.features.fleet.queue import Last, Waiting, last_devices, requirement, runs_of, stored_units, whole_runs
+from pairbench.features.fleet.drive import Last, Waiting, last_devices, requirement, runs_of, stored_units, whole_runs
 from pairbench.model.outcome import NOT_REACHED
 from pairbench.model.unit import Host, Offer, Unit, marked, unit_of
 from pairbench.store.location import StoreLocation

@@ -1,1 +1,0 @@
-"""Two commits measured interleaved on one device."""
