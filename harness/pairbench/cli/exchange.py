@@ -104,8 +104,9 @@ def import_(
     """
     from pairbench.features.exchange.importing import NOT_IMPORTED, import_runs
 
-    options = {"implementation": implementation, "when": when, "device_name": device_name}
-    rows: list[dict[str, Any]] = import_runs(given.config.store, tool, paths, **options)
+    rows = import_runs(
+        given.config.store, tool, paths, implementation=implementation, when=when, device_name=device_name
+    )
     left_out, reasons = Counter[str](), defaultdict[str, list[str]](list)
     shown: list[dict[str, Any]] = []
     for row in rows:

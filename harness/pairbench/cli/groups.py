@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -205,8 +205,16 @@ def worker(
     """
     from pairbench.features.fleet.worker import run_worker
 
-    options = {"insecure": insecure, "ignores_load": ignore_load}
-    run_worker(given.config, address, devices, certificates, remark, python=python or sys.executable, **options)
+    run_worker(
+        given.config,
+        address,
+        devices,
+        certificates,
+        remark,
+        insecure=insecure,
+        python=python or sys.executable,
+        ignores_load=ignore_load,
+    )
 
 
 @fleet_verbs.command()
@@ -247,12 +255,22 @@ def run(
     """
     from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
 
-    options = {"tier": given.tier, "mode": given.mode, "rounds": given.rounds}
-
-    def units() -> tuple[Any, ...]:
-        return units_of(given.config, select or [], commit or (), devices or (), **options)
-
-    done = run_fleet(given.config, units, scheduler, certificates, patience, insecure=insecure)
+    done = run_fleet(
+        given.config,
+        lambda: units_of(
+            given.config,
+            select or [],
+            commit or (),
+            devices or (),
+            tier=given.tier,
+            mode=given.mode,
+            rounds=given.rounds,
+        ),
+        scheduler,
+        certificates,
+        patience,
+        insecure=insecure,
+    )
     put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
     return done.exit_code
 

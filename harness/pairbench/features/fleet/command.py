@@ -32,8 +32,7 @@ ANY = "any"  # the device of units that are measured on each device model of the
 def units_of(
     config: Config, arguments: list[str], commits: Sequence[str], devices: Sequence[str], **options: Any
 ) -> tuple[Unit, ...]:
-    """Return the units of a plan's file, or of SELECT arguments; `on_models` replaces the device `any`."""
-    # Without `commits` the one that is checked out; `options` are tier, mode and rounds.
+    """Return the units of a plan's file, or of SELECT arguments at some commits (without any, the checked-out one); `options` are tier, mode and rounds."""
     if len(arguments) == 1 and arguments[0].endswith((".json", ".toml")):
         if any((commits, devices, *options.values())):
             raise UsageError(
