@@ -32,13 +32,11 @@ def state_folder() -> Path | None:
 
 
 def runtime_folder() -> Path | None:
-    """Return the folder of files that live as long as a login: `$XDG_RUNTIME_DIR/pairbench`; None without that variable."""
     given = _absolute("XDG_RUNTIME_DIR")
     return given / _NAME if given else None
 
 
 def temporary_folder() -> Path:
-    """Return this user's folder among the temporary files of all users."""
     return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}"
 
 
@@ -113,7 +111,6 @@ def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a temporary folder exists and is held."""
     try:
         descriptor = os.open(folder, _FOLDER_ITSELF)
     except OSError:

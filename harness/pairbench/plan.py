@@ -31,12 +31,10 @@ class Selection:
     text: str
     """The argument as the user wrote it."""
     suite: str | None
-    """The suite file; None for any."""
     pattern: str | None
-    """A name or glob of operator names or case keys; None for everything in the suite."""
+    """A name or glob of operator names or case keys; None for everything in the suite. A `suite` of None stands for any."""
 
     def takes(self, operator: OperatorDescription, case: Case) -> bool:
-        """Return whether a case is selected."""
         return self.takes_name(operator.suite, operator.name, case.key)
 
     def takes_name(self, suite: str, operator: str | None, case: str | None) -> bool:
@@ -48,7 +46,6 @@ class Selection:
 
 
 def parse_selection(text: str) -> Selection:
-    """Read one SELECT argument."""
     head, separator, tail = text.partition("::")
     if separator:
         return Selection(text=text, suite=head, pattern=tail)
@@ -81,7 +78,6 @@ class Wanted:
 
     select: tuple[Selection, ...] = ()
     implementations: tuple[str, ...] = ()
-    """Names or globs."""
     modes: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     device: str | None = None
@@ -95,7 +91,6 @@ class Wanted:
         return named and (not self.modes or mode in self.modes) and (not self.tiers or tier in self.tiers)
 
     def selects(self, suite: str, operator: str | None, case: str | None) -> bool:
-        """Return whether to take a case by the names that records have."""
         return not self.select or any(one.takes_name(suite, operator, case) for one in self.select)
 
     def devices(self, kinds: Mapping[str, str]) -> frozenset[str]:
@@ -107,7 +102,6 @@ class Wanted:
         return whole or frozenset(name for name in kinds if asked in name.lower())
 
     def records(self, records: Iterable[Record], *, beside: str | None = None) -> tuple[Record, ...]:
-        """Return those of some records that are wanted."""
         records = tuple(records)
         devices = self.devices({one.device_name: one.device_kind for one in records})
         return tuple(
@@ -182,7 +176,6 @@ def make_plan(
 def check_selections(
     selections: Sequence[Selection], operators: Sequence[OperatorDescription], broken: Sequence[BrokenSuite]
 ) -> None:
-    """Check that each SELECT argument takes a case, or could take one if a suite had not failed to load."""
     failed = {suite.suite for suite in broken}
     # An argument that is looked for in several files is several selections.
     by_text: dict[str, list[Selection]] = defaultdict(list)
@@ -270,7 +263,6 @@ def _wanted(
 
 
 def names_implementation(wanted: Collection[str], name: str) -> bool:
-    """Return whether names or globs include an implementation; an empty list includes all."""
     return not wanted or any(_matches(name, pattern) for pattern in wanted)
 
 

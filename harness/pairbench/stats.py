@@ -163,13 +163,11 @@ class _Draw(NamedTuple):
 
     picks: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    """Number of draws in each resample."""
     rows: NDArray[np.int64]
-    """Index of the resample that each pick belongs to."""
+    """`sizes` are the numbers of draws in the resamples, and `rows` the indices of the resamples that the picks belong to."""
 
 
 def _draws(lengths: NDArray[np.int64], resamples: int, seed: int) -> Iterator[_Draw]:
-    """Draw rounds with replacement, and blocks with replacement within each drawn round."""
     generator = np.random.default_rng(seed)
     starts = np.cumsum(lengths) - lengths
     chunk = max(1, _CHUNK // int(lengths.sum()))

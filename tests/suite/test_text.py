@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.model.site import About
-from pairbench.suite.text import about
+from pairbench.suite.reached import about
 
 ROOT = Path(__file__).parents[2]
 SUITE = '''"""Norms of several kinds.
@@ -116,7 +116,7 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
 
 
 def test_it_needs_no_torch() -> None:
-    code = "import sys, pairbench.suite.text; sys.exit('torch' in sys.modules)"
+    code = "import sys, pairbench.suite.reached; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -35,12 +35,9 @@ def series_facts(
     samples: ArrayLike | None = None,
     columns: Collection[str] = NUMBERS,
 ) -> SeriesFacts:
-    """Return the facts of a series' newest record, with some number columns besides those of its result, whose samples are in ns.
-
-    `numbers` has the columns under their names, except that `speedup` is the result's, as `p50_ns` and `p95_ns` are: on a GPU
-    the device's where it has one, else the call's. `texts["latency"]` names it, and
-    `texts["speedup_of"]` the latency of the speedup: the call's, too, where the baseline has none on the device.
-    """
+    """Return the facts of a series' newest record, with some number columns besides those of its result, whose samples are in ns."""
+    # `numbers` has the columns under their names, except that `speedup` is the result's, as `p50_ns` and `p95_ns` are: on a GPU the device's where it has
+    # one, else the call's. `texts["latency"]` names it, and `texts["speedup_of"]` the latency of the speedup: the call's, too, where the baseline has none.
     held = vars(record)
     values = {name: held[name] for name in columns} | _result(record)
     texts = ((name, held[name]) for name in _TEXTS)
@@ -102,7 +99,6 @@ def run_head(records: Sequence[Record]) -> RunHead:
 
 
 def remeasured_blocks(records: Iterable[Record]) -> int:
-    """Return the number of blocks that were measured again because the device throttled; the implementations of a case share them."""
     by_case = {
         (record.device_uuid, record.suite, record.case): record.remeasured_blocks
         for record in records

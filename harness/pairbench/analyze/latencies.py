@@ -22,10 +22,8 @@ Rounds = list[list[float]]
 
 
 def sampled_rounds(outcome: Outcome) -> dict[Latency, Rounds]:
-    """Return the samples of an outcome in ns, of each round, without the throttled blocks that were measured again.
-
-    A latency other than the call's is left out where a round lacks it.
-    """
+    """Return the samples of an outcome in ns, of each round, without the throttled blocks that were measured again."""
+    # A latency other than the call's is left out where a round lacks it.
     timed = [(item, samples) for item in outcome.rounds if (samples := samples_of(item, outcome.entry)) is not None]
 
     def kept(latency: Latency) -> Rounds:
@@ -46,7 +44,6 @@ def sampled_rounds(outcome: Outcome) -> dict[Latency, Rounds]:
 
 
 def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
-    """Return the samples of one entry in a round; None where it was not timed in it."""
     return next((samples for samples in timed.entries if samples.entry == entry), None)
 
 
@@ -109,17 +106,13 @@ def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dic
 
 
 def _quietest(rounds: Rounds) -> list[float]:
-    """Return the round with the lowest median, which is the host's time.
-
-    Other work on a core slows whole rounds, up to fourfold, and never makes one faster. Over four runs of one code on an
-    H200, 38 series, the medians of all rounds together differed by 18 % (90 % of the series: by up to 90 %), those of the
-    quietest rounds by 16 % (21 %).
-    """
+    """Return the round with the lowest median, which is the host's time."""
+    # Other work on a core slows whole rounds, up to fourfold, and never makes one faster. Over four runs of one code on an H200, 38 series, the medians of all
+    # rounds together differed by 18 % (90 % of the series: by up to 90 %), those of the quietest rounds by 16 % (21 %).
     return min(rounds, key=lambda values: percentile(values, 50))
 
 
 def _as_host(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of the host that are equal to those of the call."""
     names = {CALL.p50: HOST.p50, CALL.p95: HOST.p95, CALL.speedup: HOST.speedup}
     ends = {f"{call}{end}": f"{host}{end}" for call, host in names.items() for end in ENDS}
     ends |= dict(zip(CALL.rounds, HOST.rounds, strict=True))

@@ -24,7 +24,7 @@ from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 from pairbench.store.documents import write_acceptance, write_calibration
 from pairbench.store.location import StoreLocation
-from pairbench.store.spool import Spool
+from pairbench.store.writer import Spool
 from pairbench.workflow.lookup import matching
 from pairbench.workflow.record import record_run
 from pairbench.workflow.run_files import Kept, settle

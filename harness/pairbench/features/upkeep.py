@@ -9,8 +9,8 @@ from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, PairbenchError, UsageError
 from pairbench.model.text import HIDDEN
 from pairbench.store.location import FOLDERS, StoreLocation
-from pairbench.store.spool import Waiting, push, waiting
 from pairbench.store.upkeep import DAMAGED, Checked, Merged, OldSamples, check, compact, old_samples, remove
+from pairbench.store.writer import Waiting, push, waiting
 
 PUBLISHED, WAITS = "published", "still waits"
 

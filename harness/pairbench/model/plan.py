@@ -21,14 +21,11 @@ class ImplementationDescription:
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs that the implementation uses."""
         return max((int(need.removeprefix("gpus:")) for need in self.needs if need.startswith("gpus:")), default=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorDescription:
-    """An operator, without its code."""
-
     suite: str
     path: str
     name: str
@@ -52,14 +49,11 @@ class OperatorDescription:
         return (self.definition_hash, *(one.hash for one in (*self.implementations, *self.impostors)))
 
     def implementation(self, name: str) -> ImplementationDescription:
-        """Return the baseline or a variant by its name."""
         return next(one for one in self.implementations if one.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenSuite:
-    """A suite file that could not be loaded."""
-
     suite: str
     reason: str
 
@@ -73,7 +67,6 @@ class Entry:
 
     @property
     def role(self) -> str:
-        """Role of the implementation: `baseline` or `variant`."""
         return "baseline" if self.implementation == BASELINE else "variant"
 
     def __str__(self) -> str:
@@ -95,7 +88,5 @@ class PlannedCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All cases that one device is to verify, time and profile."""
-
     cases: tuple[PlannedCase, ...]
     broken: tuple[BrokenSuite, ...] = ()

@@ -25,7 +25,6 @@ class Unit:
     commit: str | None = None
     """The commit whose suites are measured, as its whole hash; None for the files as they are on the host."""
     operators: tuple[str, ...]
-    """SELECT arguments, with files as the repository's top folder sees them."""
     device: str
     """`cpu`, `cuda` (any GPU), a model such as `nvidia-h200`, or the UUID of a GPU."""
     tier: tuple[str, ...] = ()
@@ -34,16 +33,13 @@ class Unit:
 
     @property
     def key(self) -> str:
-        """A hash that identifies the unit."""
         return hashlib.sha256(json.dumps(plain(self), sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def name(self) -> str:
-        """The unit in words, for tables and messages."""
         return " ".join([*self.operators, *([f"@{self.commit[:10]}"] if self.commit else []), f"on {self.device}"])
 
     def options(self) -> tuple[str, ...]:
-        """Return the arguments of `pairbench run`, but for the device and the store."""
         chosen = [option for tier in self.tier for option in ("--tier", tier)]
         chosen += [option for mode in self.mode for option in ("--mode", mode)]
         chosen += [] if self.rounds is None else ["--rounds", str(self.rounds)]
@@ -92,8 +88,6 @@ def unit_of(run_id: str) -> str | None:
 
 
 class UnitEnd(StrEnum):
-    """The end of a unit."""
-
     DONE = "done"
     STORED = "stored"
     SKIPPED = "skipped"
@@ -106,8 +100,6 @@ class UnitEnd(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """The end of a unit, its host and its run."""
-
     unit: Unit
     end: UnitEnd
     reason: str | None = None
@@ -116,7 +108,6 @@ class UnitResult:
     device: str | None = None
     seconds: float = 0.0
     statuses: Mapping[str, int] | None = None
-    """Number of outcomes by status; None where there was no run."""
     log: str | None = None
 
 
@@ -130,11 +121,9 @@ class Offer:
     model: str
     """The device model as part of a path, such as `nvidia-h200`."""
     selector: str
-    """The device for `pairbench run --device` on its host."""
     environment_hash: str
 
     def serves(self, device: str) -> bool:
-        """Return whether this is a device that a unit asks for."""
         return device in (self.identity, self.kind, self.model)
 
 
@@ -150,5 +139,4 @@ class Host:
     """Why it is given no work: it is busy with other work, or has another pairbench; None where it is given work."""
 
     def offer(self, device: str) -> Offer | None:
-        """Return the first of its devices that fits a unit's `device`; None where none does."""
         return next((offer for offer in self.offers if offer.serves(device)), None)

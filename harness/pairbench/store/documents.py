@@ -34,8 +34,8 @@ _CHECKSUM = "checksum"
 def write_document(
     location: StoreLocation, path: str, kind: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
 ) -> str:
-    """Store a dataclass as a JSON file at a path below the root, and return the whole path."""
-    # `kind` names it with the version of its format, such as `acceptance 1`; `publish` writes the file where given, and makes its folder.
+    """Store a dataclass as a JSON file at a path below the root, and return the whole path. `kind` names it with its format's version, such as `acceptance 1`."""
+    # `publish` writes the file where given, and makes its folder.
     body = {"pairbench": kind, **plain(value, canonical=True)}
     body = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
     text = json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
@@ -61,7 +61,6 @@ def read_documents(location: StoreLocation, folder: str, kind: str, make: type[V
 
 
 def _document(text: bytes, kind: str, make: type[Value]) -> Value:
-    """Return the value of a document; raise ValueError where it is of another kind, or has changed since it was written."""
     content = json.loads(text)
     if not isinstance(content, dict) or content.get("pairbench") != kind:
         raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')
@@ -81,7 +80,7 @@ def _checksum(body: dict[str, Any]) -> str:
 
 
 def _value(hint: Any, content: Any, name: str) -> Any:
-    """Return the value of a type that JSON content was made of; raise ValueError where it does not fit."""
+    # Raises ValueError where the content does not fit the type.
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         (hint,) = (item for item in inner if item is not types.NoneType)
@@ -127,7 +126,6 @@ _CALIBRATIONS = ("calibrations", "calibration 1")
 
 
 def write_acceptance(store: Store, acceptance: Acceptance) -> str:
-    """Store a level that was accepted on purpose, as `accepted/<time>-<hash>.json`, and return the path."""
     folder, kind = _ACCEPTANCES
     name = _name_of(acceptance.at, acceptance.series, acceptance.run_id, acceptance.reason)
     return write_document(StoreLocation.of(store), f"{folder}/{name}", kind, acceptance)
@@ -148,7 +146,6 @@ def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
 
 
 def write_triage(store: Store, triage: Triage) -> str:
-    """Store the state of an event, as `triage/<time>-<hash>.json`, and return the path."""
     folder, kind = _TRIAGES
     return write_document(StoreLocation.of(store), f"{folder}/{_name_of(triage.at, triage)}", kind, triage)
 
@@ -160,7 +157,6 @@ def read_triages(store: Store) -> Reading[tuple[Triage, ...]]:
 
 
 def write_breakdown(store: Store, kept: KeptBreakdown) -> str:
-    """Store the breakdowns of a case, as `breakdowns/device=<slug>/<breakdown_id>.json`, and return the path."""
     folder, kind = _BREAKDOWNS
     path = f"{folder}/device={device_slug(kept.device_name)}/{kept.breakdown_id}.json"
     return write_document(StoreLocation.of(store), path, kind, kept)
@@ -177,7 +173,6 @@ def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
 def write_calibration(
     store: Store, calibration: Calibration, publish: Callable[[str, pa.Buffer], None] | None = None
 ) -> str:
-    """Store the result of comparing a device with itself, as `calibrations/device=<slug>/<calibration_id>.json`, and return the path."""
     folder, kind = _CALIBRATIONS
     path = f"{folder}/device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
     return write_document(StoreLocation.of(store), path, kind, calibration, publish)

@@ -25,7 +25,6 @@ _PAGE = 1000
 
 
 def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True) -> None:
-    """Write a file so that a reader sees the earlier content or all of the new one."""
     # Durable files have reached the disk when this returns, so that they outlive a power failure. An OSError has changed nothing.
     for left in reversed(range(_TRIES)):
         try:
@@ -95,7 +94,6 @@ class Listing(NamedTuple):
 
 
 def list_files(filesystem: Any, folder: str, ending: str) -> Listing:
-    """Return the files below a folder whose names end so; none where there is no such folder."""
     if isinstance(filesystem, fs.LocalFileSystem):
         return _list_local(folder, ending)
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)

@@ -37,7 +37,7 @@ _NO_TRAILERS = (
     "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and "
     "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
 )
-_HELD_S, _HELD_BYTES = 60.0, 2**28
+_HELD_BYTES = 2**28
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
@@ -70,19 +70,17 @@ class RunFile:
 
     @property
     def device_slug(self) -> str:
-        """The device model by the folder's name; empty for a file outside of such a folder."""
         return next((name[7:] for name in reversed(self.path.split("/")) if name.startswith("device=")), "")
 
     @property
     def whole(self) -> str:
-        """The path of the one file that holds the run's rows, or is going to."""
         return f"{self.folder}/{self.run_id}.parquet"
 
 
 class Held:
-    """A cache of file contents or tables, each kept for some `seconds` (default: a minute): a command reads some files several times, and each read costs an object store two requests."""
+    """A cache of file contents or tables, each kept for some `seconds`: a command reads files several times, and each read costs an object store two requests."""
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float = 60.0) -> None:
         self._contents: dict[Hashable, tuple[float, Any, int]] = {}
         self._seconds = seconds
         self._size = 0
@@ -91,7 +89,7 @@ class Held:
     def get(self, key: Hashable) -> Any:
         with self._lock:
             at, content, _ = self._contents.get(key, (0.0, None, 0))
-            if content is None or time.monotonic() - at >= (_HELD_S if self._seconds is None else self._seconds):
+            if content is None or time.monotonic() - at >= self._seconds:
                 return None
             self._contents[key] = self._contents.pop(key)  # used last, evicted last
             return content
@@ -151,7 +149,6 @@ class StoreLocation:
 
     @property
     def address(self) -> str:
-        """The folder or URL that names the store from anywhere on this machine."""
         return self.root if self.is_local else self.name
 
     def files(self, dataset: str) -> list[RunFile]:
@@ -166,7 +163,6 @@ class StoreLocation:
             raise StoreFailedError(f"store {self.name!r} cannot be listed: {error}") from error
 
     def publish(self, path: str, content: pa.Buffer) -> None:
-        """Make a file appear, whole; raise StoreFailedError where there is no space or permission."""
         self.held.put(path, None)
         try:
             if self.is_local:
@@ -190,7 +186,6 @@ class StoreLocation:
         self.delete([path])
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, and remove the temporary files that killed processes left there."""
         try:
             self.filesystem.create_dir(path, recursive=True)
             if self.is_local:
@@ -222,7 +217,6 @@ Store = str | Path | StoreLocation
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """Return the file system and the path that a URL names."""
     # Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
     # Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
     if url.startswith(("gs://", "gcs://")):
@@ -246,7 +240,6 @@ def _with(url: str, name: str, value: object) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether a text can be the id of a run, which is a part of file names and a word on the command line."""
     return _RUN_ID.fullmatch(text) is not None
 
 
@@ -262,7 +255,6 @@ def run_files(paths: Iterable[str]) -> list[RunFile]:
 
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
-"""Content types that do not depend on the machine's own table."""
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -53,7 +52,6 @@ def sealed(content: pa.Buffer) -> pa.Buffer:
 
 
 def check_seal(content: pa.Buffer) -> bool:
-    """Return whether a file has a checksum; raise UnsoundError where it does not fit the content."""
     view = memoryview(content)
     footer = _footer(view)
     begin = footer - len(_MARK) - _SIZE
@@ -71,6 +69,7 @@ def _footer(view: memoryview) -> int:
 
 LARGEST = 2**30
 """The most bytes of a file, and of its columns once they are decoded. A run of 60,000 records has some 100 MB, with 9 million samples."""
+_LARGEST = f"{LARGEST / 2**20:,.0f} MiB"
 LARGEST_DOCUMENT = 2**26
 MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
 """The most rows of a file of each dataset. A record takes some kilobytes once it is a row."""
@@ -78,7 +77,7 @@ MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
 
 def check_size(size: int, most: int) -> None:
     if size > most:
-        raise UnsoundError(f"has {_shown(size)}, expected at most {_shown(most)}")
+        raise UnsoundError(f"has {size / 2**20:,.0f} MiB, expected at most {most / 2**20:,.0f} MiB")
 
 
 def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = None) -> None:
@@ -93,7 +92,7 @@ def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = Non
             # A column of one value a million times is a few bytes in the file, and a million numbers or indices in memory.
             size += column.total_uncompressed_size + 8 * column.num_values
             if size > LARGEST:
-                raise UnsoundError(f"holds more than {_shown(LARGEST)} once it is decoded, expected at most that")
+                raise UnsoundError(f"holds more than {_LARGEST} once it is decoded, expected at most that")
 
 
 def check_texts(name: str, column: pa.ChunkedArray) -> None:
@@ -102,7 +101,7 @@ def check_texts(name: str, column: pa.ChunkedArray) -> None:
         return
     for chunk in column.chunks:
         if _length(chunk) > LARGEST:
-            raise UnsoundError(f"column {name!r} holds more than {_shown(LARGEST)} of text, expected at most that")
+            raise UnsoundError(f"column {name!r} holds more than {_LARGEST} of text, expected at most that")
 
 
 def _length(array: pa.Array) -> int:
@@ -118,10 +117,6 @@ def _length(array: pa.Array) -> int:
         return sum(_length(inner) for inner in array.flatten())
     is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
     return _length(array.flatten()) if is_list else 0
-
-
-def _shown(size: int) -> str:
-    return f"{size / 2**20:,.0f} MiB"
 
 
 class ForeignFileError(Exception):
@@ -143,18 +138,16 @@ def problem_of(path: str, error: BaseException) -> str:
 
 
 class OpenedFile:
-    """A parquet file whose footer was read; columns are decoded as they are asked for.
+    """A parquet file whose footer was read; columns are decoded as they are asked for."""
 
-    Opening raises FileNotFoundError where the file is gone, StoreFailedError where a store elsewhere does not give it,
-    ForeignFileError where pairbench did not write it, and UnsoundError or one of `BROKEN` where it is damaged.
-    """
+    # Opening raises FileNotFoundError where the file is gone, StoreFailedError where a store elsewhere does not give it,
+    # ForeignFileError where pairbench did not write it, and UnsoundError or one of `BROKEN` where it is damaged.
 
     _decoded_at_once: Sequence[int] | None = None  # the row groups whose size is checked at once; None for all
 
     def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
         self.path = path
         self._content, self.sealed, metadata = self._load(place)
-        """The content, and whether its checksum was verified."""
         self.dataset = dataset
         self._parquet = _open(self._content, texts(dataset), metadata)
         self.metadata = self._parquet.metadata
@@ -175,7 +168,6 @@ class OpenedFile:
             raise UnsoundError(f"has no column {missing[0]!r}, expected the columns of a run")
 
     def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
-        """Return the content, whether its checksum was verified, and its footer if that was parsed already."""
         held = None if place.is_local else place.held.get(self.path)
         content = read_content(place, self.path) if held is None else held
         sealed = check_seal(content)
@@ -208,7 +200,6 @@ class OpenedFile:
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
 
     def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
-        """Return columns that the file has as it has them, and the number of rows."""
         del cases  # one run's file has too few rows to be read in parts
         table = self._reader(stored).read(columns=stored, use_threads=False)
         if stored and table.num_rows != self.num_rows:
@@ -236,7 +227,6 @@ class OpenedFile:
         return _open(self._content, self._text_leaves(), self.metadata)
 
     def _text_leaves(self, among: Collection[str] | None = None) -> list[str]:
-        """Return the paths of the texts in some columns, or in all."""
         leaves = map(self.metadata.schema.column, range(0 if among == [] else len(self.metadata.schema.names)))
         paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         return [path for path in paths if among is None or path.partition(".")[0] in among]
@@ -283,10 +273,10 @@ def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
     """Return the parts that lie beside the one file that was made of them, by that file's path."""
     files = list(files)
     wholes = {file.path for file in files if not file.is_part}
-    parts: dict[str, list[str]] = defaultdict(list)
+    parts: dict[str, list[str]] = {}
     for file in files:
         if file.is_part and file.whole in wholes:
-            parts[file.whole].append(file.path)
+            parts.setdefault(file.whole, []).append(file.path)
     return parts
 
 
@@ -299,7 +289,6 @@ def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
 
 
 def sound_rows(location: StoreLocation, path: str) -> int:
-    """Return the number of rows of a file after verifying all of it."""
     dataset = path[len(location.root) + 1 :].partition("/")[0]
     opened = OpenedFile(location, path, dataset)
     return opened.num_rows if opened.sealed else len(opened.raw())

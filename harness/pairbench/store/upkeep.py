@@ -45,10 +45,9 @@ class Merged:
     folder: str
     runs: int
     files: int
-    """The number of files that there are fewer."""
     size: int
-    """The bytes of the merged files; `now` has those of the new ones."""
     now: int
+    """`files` is by how many files there are fewer; `size` the bytes of the merged ones, and `now` of the new ones."""
     problems: tuple[str, ...]
 
 
@@ -273,7 +272,6 @@ class Checked(NamedTuple):
 
 
 def check(place: StoreLocation) -> Checked:
-    """Read every file of a store."""
     findings: list[Finding] = []
     count = size = 0
     of_dataset: dict[str, list[RunFile]] = {}
@@ -305,7 +303,6 @@ def check(place: StoreLocation) -> Checked:
 
 
 def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | None, int]:
-    """Return the finding about a file, and its bytes."""
     problem = ""
     for _ in range(_TIMES if file.is_part else 1):  # another round may have replaced a part meanwhile
         try:
@@ -341,10 +338,8 @@ def _superfluous(place: StoreLocation, of_dataset: dict[str, list[RunFile]], dam
                     reason = "its rows are in a compacted file; `pairbench store compact` removes it"
                     yield Finding(LEFT, file.path, reason)
     if index_is_stale(place, of_dataset["records"]):
-        reason = (
-            "is not what the compacted files hold, which are asked themselves; `pairbench store compact` makes it again"
-        )
-        yield Finding(LEFT, f"{place.root}/{INDEX}", reason)
+        held = "is not what the compacted files hold, which are asked themselves"
+        yield Finding(LEFT, f"{place.root}/{INDEX}", f"{held}; `pairbench store compact` makes it again")
 
 
 def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Iterator[Finding]:
@@ -358,6 +353,5 @@ def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Ite
 
 
 def _of_sentence(what: str, problem: str) -> Finding:
-    """Return the finding for a sentence that begins with its file."""
     path, separator, reason = problem.partition(": ")
     return Finding(what, path if separator else "", reason or problem)

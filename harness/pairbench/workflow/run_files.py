@@ -12,8 +12,7 @@ from pairbench.model.outcome import Outcome
 from pairbench.model.plan import Entry, Plan
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import StoreLocation
-from pairbench.store.spool import Spool, push, waiting
-from pairbench.store.writer import RunWriter
+from pairbench.store.writer import RunWriter, Spool, push, waiting
 
 _Case = tuple[str, str]
 

@@ -19,6 +19,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.exact import bad
@@ -42,10 +43,11 @@ FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 """The columns of a record's environment; the rest is the JSON in `environment`, without observations of the run."""
 
 
+_era = attrgetter(*FIELDS, "environment")
+
+
 def era_changes(reference: Record, current: Record) -> tuple[EraChange, ...]:
-    """Return the fields of the environment that differ between two runs."""
-    of_both = ((*(getattr(record, name) for name in FIELDS), record.environment) for record in (reference, current))
-    return _changes(*of_both)
+    return _changes(_era(reference), _era(current))
 
 
 def elsewhere(reference: Record, current: Record) -> str:
@@ -56,24 +58,19 @@ def elsewhere(reference: Record, current: Record) -> str:
 
 
 def another_gpu(reference: str | None, current: str | None) -> str:
-    """Return a phrase where two runs were made on different GPUs of a model; "" where a GPU is not known.
-
-    GPUs of one model differ by some percent, each kernel by another part, so that a move between two is no sign of the code.
-    """
+    """Return a phrase where two runs were made on different GPUs of a model, which differ by some percent; "" where a GPU is not known."""
     if reference is None or current is None or reference == current:
         return ""
     return f"another GPU of the model, {reference} -> {current}"
 
 
 def source_changed(before: Record | None, after: Record | None) -> bool | None:
-    """Return whether the implementation's hash differs between two records; None where one is not known."""
     hashes = [record and record.implementation_hash for record in (before, after)]
     return None if None in hashes else hashes[0] != hashes[1]
 
 
 @functools.lru_cache(maxsize=1024)
 def _changes(reference: tuple[str | None, ...], current: tuple[str | None, ...]) -> tuple[EraChange, ...]:
-    """Return the differences of two eras; thousands of series share a few."""
     before, now = _flat(reference[-1]), _flat(current[-1])
     rest = ((name, before.get(name), now.get(name)) for name in dict.fromkeys([*before, *now]))
     fields = (*zip(FIELDS, reference, current, strict=False), *rest)
@@ -101,10 +98,7 @@ _NOTICEABLE_NS = 500.0
 
 
 def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT) -> tuple[KernelChange, ...]:
-    """Return the kernels that are new, gone, run more or less often, or take noticeably longer or less long.
-
-    Those that matter most to the latency come first. Nothing where the kernels of a side are not known.
-    """
+    """Return the kernels that are new, gone, run more or less often, or take noticeably longer or less long; what matters most to the latency first."""
     if reference.kernels is None or current.kernels is None:
         return ()
     before, now = _by_name(reference.kernels), _by_name(current.kernels)
@@ -178,11 +172,8 @@ def of_latency(
 
 
 def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutcome:
-    """Return the gate's outcome of a moved latency, after over before, for `compare`, `trend` and the site; 1.02 is 2 % slower.
-
-    Slower is a regression only where the code is the likely cause. Faster is an improvement where the code or the
-    environment is. Everything else is undecided: a machine or an environment is no fault of the code.
-    """
+    """Return the gate's outcome of a moved latency, after over before, for `compare`, `trend` and the site; 1.02 is 2 % slower."""
+    # A machine or an environment is no fault of the code, so slower is a regression only where the code is the likely cause.
     if change > 1:
         return GateOutcome.REGRESSION if attribution is Attribution.CODE else GateOutcome.UNDECIDED
     better = (Attribution.CODE, Attribution.ENVIRONMENT)
@@ -199,7 +190,6 @@ def of_failure(
 
 
 def of_count(known: Circumstances) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of a count and the sentence that says why."""
     if known.era and not known.implementation_changed:
         return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}"
     return Attribution.CODE, _source(known)
@@ -241,7 +231,6 @@ class Moved(NamedTuple):
     ratio: float
     """Current over reference, which is known also where nothing tells how far rounds spread."""
     minimum: float
-    """The smallest relative change that counts."""
     chance: float | None
     """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""
     relative: Interval | None
@@ -251,12 +240,11 @@ class Moved(NamedTuple):
 _MOVED = (Verdict.SLOWER, Verdict.FASTER)
 
 
-def reason_of(moved: Moved, policy: Policy = DEFAULT) -> str:
-    """Return the sentence about the change of a latency."""
+def reason_of(moved: Moved) -> str:
     judgement, interval, (before, now) = moved.judgement, moved.judgement.change, moved.shown
     words = WORDS[judgement.metric]
     if judgement.relative_to_baseline:
-        return _of_ratio(moved, words, policy)
+        return _of_ratio(moved, words)
     reason, host = _of_own(moved, words), judgement.metric == HOST.p50
     if interval is not None and host and judgement.verdict in _MOVED:
         reason = _issuing(now - before, f"{percent(moved.ratio)}, {_span(interval)}")
@@ -276,14 +264,14 @@ def reason_of(moved: Moved, policy: Policy = DEFAULT) -> str:
     )
 
 
-def _of_ratio(moved: Moved, words: str, policy: Policy) -> str:
+def _of_ratio(moved: Moved, words: str) -> str:
     (before, now), interval = moved.shown, moved.judgement.change
     if interval is not None:
         change = f"{percent(moved.ratio)} relative to its baseline"
         if moved.judgement.verdict in _MOVED:
             # Of the time before: the time now is that of another minute, in which the baseline, too, took more or less.
             return _issuing(before * (moved.ratio - 1), f"{change}, {_span(interval)}")
-        if moved.chance is not None and moved.chance <= policy.false_discovery_rate:
+        if moved.chance is not None and moved.chance <= DEFAULT.false_discovery_rate:
             relative = f"{percent(moved.ratio)} ({_span(interval)}) relative to its baseline"
             return f"{words} {relative}, but {percent(now / before)} by itself, so it may be the baseline that moved"
     return _of_own(moved, f"{words} relative to its baseline")

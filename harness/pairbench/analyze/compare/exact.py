@@ -86,8 +86,7 @@ def _memory(reference: Record, current: Record, policy: Policy) -> Iterator[Judg
     yield Judgement(metric="peak_bytes", outcome=outcome, reference=before, current=now, reason=reason)
 
 
-_RATIO_LIMIT = 2.0
-"""The oracle rule allows an error of at most this multiple of the baseline's."""
+_RATIO_LIMIT = 2.0  # the oracle rule allows an error of at most this multiple of the baseline's
 
 
 def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
@@ -119,11 +118,8 @@ def bad(record: Record) -> bool:
 
 
 def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judgement:
-    """Return the judgement of the status; `unchanged` where both sides were measured, or both skipped.
-
-    Of several current runs the newest counts that did not measure suspects again: an implementation that fails and then works is not
-    known to work.
-    """
+    """Return the judgement of the status; `unchanged` where both sides were measured, or both skipped."""
+    # Of several current runs the newest counts that did not measure suspects again: what fails and then works is not known to work.
     before = representative(reference)
     if bad(before):  # the first of those that went wrong since the last that did not
         *_, before = itertools.takewhile(bad, reversed(reference))
@@ -202,10 +198,8 @@ def accepted(
 
 
 def acceptance_of(series: Series, records: Sequence[Record], *, run_id: str, at: str, reason: str) -> Acceptance:
-    """Return an acceptance of a series' latencies, as `show` prints them, and counts; UsageError where no record has a latency.
-
-    The records are those of run `run_id` and of the run that confirms it; `at` is in ISO 8601, UTC.
-    """
+    """Return an acceptance of a series' latencies, as `show` prints them, and counts; UsageError where no record has a latency."""
+    # The records are those of run `run_id` and of the run that confirms it; `at` is in ISO 8601, UTC.
     sound = [record for record in records if usable(record) and damage(record) is None]
     if not sound:
         last = records[-1]

@@ -37,12 +37,11 @@ class Past(NamedTuple):
     p50_ns: float | None
     p95_ns: float | None
     host_ns: float | None
-    """The median host time; None on a CPU."""
     latency: str
     """The latency of `p50_ns` and `p95_ns`: `device` or `call`."""
     sameness: tuple[str | None, ...]
     host_relative: float | None = None
-    """The host's time as a multiple of the baseline's; None for a baseline, and on a CPU."""
+    """The host's time as a multiple of the baseline's; None for a baseline. The host's times are None on a CPU."""
 
 
 class Calibrated(NamedTuple):
@@ -50,11 +49,9 @@ class Calibrated(NamedTuple):
 
     floors: dict[Series, Floor]
     comparisons: int
-    """The number of pairs of runs."""
     judged: int
-    """The number of judged series in all pairs."""
     alarms: int
-    """The number of regressions and improvements, all of them false."""
+    """`comparisons` are pairs of runs, `judged` the series in all of them, and `alarms` the regressions and improvements, all of them false."""
 
 
 def past_of(record: Record, baseline: Record | None = None) -> Past | None:
@@ -77,11 +74,9 @@ def past_of(record: Record, baseline: Record | None = None) -> Past | None:
     )
 
 
-def floors_of(
-    history: Mapping[Series, Sequence[Past]], *, source: str = "history", least_runs: int = LEAST_RUNS
-) -> dict[Series, Floor]:
+def floors_of(history: Mapping[Series, Sequence[Past]], *, source: str = "history") -> dict[Series, Floor]:
     """Return the floor of each series with enough runs."""
-    enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= least_runs}
+    enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= LEAST_RUNS}
     if not enough:
         return {}
     longest = max(map(len, enough.values()))
@@ -107,7 +102,7 @@ def floors_of(
             host_relative=of_relative if np.isfinite(of_relative) and source == "calibration" else None,
         )
         for (series, past), of_p50, of_p95, of_host, of_relative, number in estimates
-        if number + 1 >= least_runs
+        if number + 1 >= LEAST_RUNS
     }
 
 
@@ -139,10 +134,8 @@ def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
 
 
 def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT) -> Calibrated:
-    """Compare every run with every later one of the same code, as if it were the reference, and count false alarms.
-
-    No floors are used: they would come from these very runs, and find them quiet.
-    """
+    """Compare every run with every later one of the same code, as if it were the reference, and count false alarms."""
+    # No floors are used: they would come from these very runs, and find them quiet.
     judged = alarms = comparisons = 0
     for reference, current in itertools.combinations(runs, 2):
         changes = compare(reference, current, policy=policy)
@@ -164,8 +157,7 @@ def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT
 
 
 def _differences(logs: Floats, alike: Bools) -> Floats:
-    differences: Floats = np.where(alike, logs[:, 1:] - logs[:, :-1], np.nan)
-    return differences
+    return np.where(alike, np.diff(logs, axis=1), np.nan)
 
 
 def _rough(differences: Floats) -> Floats:
@@ -176,8 +168,7 @@ def _rough(differences: Floats) -> Floats:
     middle = np.maximum(number - 1, 0)
     rows = np.arange(len(ordered))
     median = (ordered[rows, middle // 2] + ordered[rows, (middle + 1) // 2]) / 2
-    deviation: Floats = np.where(number > 0, 1.4826 * median, np.nan)
-    return deviation
+    return np.where(number > 0, 1.4826 * median, np.nan)
 
 
 def _median_of_three(values: Floats) -> Floats:

@@ -105,7 +105,6 @@ def _incomparable(
     reason: str,
     attribution: Attribution | None = None,
 ) -> Matched:
-    """Return two sides that cannot be compared; a current record that failed fails without any comparison."""
     wrong = _failure(current)
     outcome = GateOutcome.FAILED if wrong else GateOutcome.INCOMPARABLE
     return _unjudged(series, reference, current, outcome, f"{wrong}; {reason}" if wrong else reason, attribution)
@@ -157,7 +156,6 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
 
 
 def _of_same_gpus(reference: Sequence[Record], current: Sequence[Record]) -> Sequence[Record]:
-    """Return the reference without GPUs that the current side lacks, where they share one; records without a UUID stay."""
     here = {record.device_uuid for record in current if usable(record)}
     if not any(usable(record) and record.device_uuid in here for record in reference):
         return reference

@@ -78,10 +78,8 @@ def confirm(
     *,
     controls: Sequence[Record] = (),
 ) -> tuple[Judgement, bool | None]:
-    """Return a judgement after the second measurement, if there is one, and whether that showed a worsening again.
-
-    Only a regression can become another outcome by it. A change relative to the baseline is judged by the records of its `controls`.
-    """
+    """Return a judgement after the second measurement, if there is one, and whether that showed a worsening again."""
+    # Only a regression can become another outcome by it. A change relative to the baseline is judged by the records of its `controls`.
     second = [record for record in again(current) if usable(record)]
     if not second:
         return judgement, None
@@ -135,18 +133,13 @@ def _seen_again(
     return f"not seen again when measured again ({percent(math.exp(seen))})"
 
 
-SEVERITY = (
-    GateOutcome.FAILED,
-    GateOutcome.REGRESSION,
-    GateOutcome.INCOMPARABLE,
-    GateOutcome.MISSING,
-    GateOutcome.UNDECIDED,
-    GateOutcome.NEW,
-    GateOutcome.IMPROVEMENT,
-    GateOutcome.UNCHANGED,
+SEVERITY = tuple(
+    map(
+        GateOutcome,
+        ("failed", "regression", "incomparable", "missing", "undecided", "new", "improvement", "unchanged"),
+    )
 )
-"""The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more
-launch is a regression."""
+"""The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more launch is a regression."""
 
 _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
 _NOT_THE_CODE = (
@@ -160,12 +153,10 @@ class _Evidence:
 
     matched: Matched
     measured: MeasuredSides | None
-    """The records whose latencies can be compared."""
     latencies: Mapping[str, Judgement]
     control: MeasuredSides | None
-    """The implementation that the series is held against."""
     control_changes: Mapping[str, Interval]
-    """The control's change of each latency, current over reference."""
+    """The change of each latency of the control, which the series is held against, current over reference."""
     acceptance: Acceptance | None
     policy: Policy
     interleaved: bool
@@ -370,11 +361,9 @@ def compare(
     interleaved: bool = False,
     trusted: Collection[Series] | None = None,
 ) -> tuple[Change, ...]:
-    """Return the change of each series that the reference or the current runs have.
-
-    `current` has the runs that measured suspects again, too. Latencies are judged of `trusted` series, whose machine is quiet enough, or
-    of all. Sides that were measured interleaved are compared round by round, without floors.
-    """
+    """Return the change of each series that the reference or the current runs have."""
+    # `current` has the runs that measured suspects again, too. Latencies are judged of `trusted` series, whose machine is quiet enough, or
+    # of all. Sides that were measured interleaved are compared round by round, without floors.
     matched = match(reference, current)
     all_measured = [measured for item in matched if (measured := _measured_sides(item)) is not None]
     judged = (
@@ -405,7 +394,6 @@ def compare(
 
 
 def _measured_sides(item: Matched) -> MeasuredSides | None:
-    """Return the records whose latencies can be judged; None where a side has none."""
     if item.outcome is not None:
         return None
     sides = [

@@ -42,10 +42,8 @@ class Slope:
     stop: int
     rate: float
     cuts: tuple[int, ...]
-    """The steps that stay beside it."""
 
     def line(self, size: int) -> Floats:
-        """Return what it adds to each run."""
         line: Floats = self.rate * np.clip(np.arange(size) - self.start + 1.0, 0, self.stop - self.start)
         return line
 
@@ -76,11 +74,9 @@ def slope_beside(
     penalty: float,
     least: float,
 ) -> Slope | None:
-    """Return the slope that explains a series better than its steps alone do, or than a step too small to count; None where none does.
-
-    `smallest` is the least rise or fall of the whole slope. At places where something else is `known` to have changed, a series may have
-    any step, and pays no penalty.
-    """
+    """Return the slope that explains a series better than its steps alone do, or than a step too small to count; None where none does."""
+    # `smallest` is the least rise or fall of the whole slope. At places where something else is `known` to have changed, a series may have any
+    # step, and pays no penalty.
     first = max(0, len(values) - _NEWEST)
     old = tuple(cut for cut in cuts if cut <= first)
     values, cuts = values[first:], tuple(cut - first for cut in cuts if cut > first)
@@ -159,7 +155,6 @@ def _likeliest(
     penalty: float,
     least: float,
 ) -> list[tuple[float, Slope]]:
-    """Return the best slopes beside some steps, each with its score."""
     size, ends = len(values), [0, *cuts, len(values)]
     rest = without_levels(values, cuts)
     # Least squares on levels and slope: what the levels explain of a slope comes off its squares.

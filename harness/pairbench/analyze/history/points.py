@@ -50,13 +50,10 @@ class SeriesPoint:
     """The GPU's UUID, where the run has the series on one GPU alone."""
 
     p50: Interval | None = field(init=False, compare=False, repr=False)
-    """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None for a gap."""
+    """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None, like the three below, for a gap."""
     p95_ns: float | None = field(init=False, compare=False, repr=False)
-    """95th percentile of the latency in ns; None for a gap."""
     control_ns: float | None = field(init=False, compare=False, repr=False)
-    """Median latency of the control in ns."""
     speedup: float | None = field(init=False, compare=False, repr=False)
-    """The baseline over the variant, within the run; None where either has no value."""
 
     def __post_init__(self) -> None:
         """Derive the values of every point; a cached property takes a lock each time, and a site has 100,000 points."""
@@ -80,7 +77,6 @@ class History(NamedTuple):
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
     notes: tuple[str, ...]
     latency: Latency
-    """The latency that is the result of the newest run."""
 
 
 def median(record: Record, latency: Latency | None = None) -> Interval | None:
@@ -89,10 +85,8 @@ def median(record: Record, latency: Latency | None = None) -> Interval | None:
 
 
 def history(records: Iterable[Record], implementation: str, *, timer: str | None = None) -> History:
-    """Return the history of one implementation, from all records of a case in one mode on one device model, in any order.
-
-    It has the values of one timer, by default that of the newest run, and all runs without a value.
-    """
+    """Return the history of one implementation, from all records of a case in one mode on one device model, in any order."""
+    # It has the values of one timer, by default that of the newest run, and all runs without a value.
     notes: list[str] = []
     ordered, again = _in_order(records)
     if again:
@@ -146,7 +140,6 @@ def _clock(record: Record) -> tuple[Latency, str | None]:
 
 
 def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
-    """Return records in order, each once, and the number of runs that were there more than once."""
     by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
@@ -160,11 +153,9 @@ def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
 
 
 def _filled_in(ordered: list[Record]) -> list[Record]:
-    """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit.
-
-    Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their
-    clocks, in which the machine changed.
-    """
+    """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
+    # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks, in
+    # which the machine changed.
     kept: list[Record] = []
     late: list[Record] = []
     newest = -math.inf
@@ -232,13 +223,11 @@ class Move:
     own: float
     """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
     control: float | None
-    """The ratio of the levels of the control; None without a control."""
     relative: float | None
-    """`own` over `control`: the ratio without changes that both share. None without a control."""
+    """`own` over `control`: the ratio without changes that both share. None, as `control`, without a control."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None
-    """The likely cause; None where only the control moved."""
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str
@@ -277,11 +266,9 @@ def moves_of(
     first: int = 0,
     policy: Policy = DEFAULT,
 ) -> tuple[Move, ...]:
-    """Return the moves of one part, by the changepoints of its log latency and of that over the control's.
-
-    `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in
-    which the result has its indices.
-    """
+    """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
+    # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in which the
+    # result has its indices.
     latency, beside = lines
     indices = _joined(*steps)
     stretches = stretches_of(len(points), indices, breaks_of(points))
@@ -378,10 +365,8 @@ def _along(values: Floats, line: Floats, total: float, breaks: Sequence[int]) ->
 
 
 def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tuple[int, ...]:
-    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides.
-
-    So a driver's effect on a series is no part of the effect of code some runs later.
-    """
+    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides."""
+    # So a driver's effect on a series is no part of the effect of code some runs later.
     starts = sorted({0, *moves, size})
     for place in breaks:
         if all(abs(place - start) >= MIN_RUNS for start in starts):
@@ -390,7 +375,6 @@ def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tupl
 
 
 def median_level(values: Floats) -> float:
-    """Return the median of the values that are known, NaN where none is."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else math.nan
 

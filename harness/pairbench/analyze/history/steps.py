@@ -38,16 +38,14 @@ class Step:
     before: int | None
     """`level` and `before` are the indices of the first and the last run with the value before; None where the first run of all failed."""
     index: int
-    """The index of the first run with the new value."""
     outcome: GateOutcome
     reference: float | str | None
     current: float | str | None
     """`reference` and `current` are the values before and after, in the unit of the column."""
     reason: str
     attribution: Attribution | None
-    """The likely cause; None where a failure was never seen to work before."""
     why: str
-    """The sentence that says why that is the likely cause."""
+    """The sentence that says why `attribution` is the likely cause, which a failure that was never seen to work has not."""
     era: tuple[EraChange, ...]
     ended: int | None = None
     """Index of the run in which it was no longer so; None while it lasts."""
@@ -87,7 +85,6 @@ class _Walk:
         self.lasting: defaultdict[str, list[Step]] = defaultdict(list)
 
     def new_definition(self, index: int) -> None:
-        """End all steps: another definition has other counts."""
         for metric in list(self.lasting):
             self._end(metric, index, superseded=True)
         self._begin()

@@ -45,7 +45,7 @@ from pairbench.model.latency import DEVICE
 from pairbench.model.plain import plain
 from pairbench.model.record import Record
 from pairbench.store.location import is_run_id
-from pairbench.store.schema import UnsoundError, check_table, from_rows, to_table
+from pairbench.store.schema import UnsoundError, check_table, from_columns, to_table
 
 KEY = "pairbench"  # name of pairbench's own fields in `machine_info`, and in the document
 RUN_COLUMNS = (
@@ -103,7 +103,7 @@ def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Ma
     if missing := [name for name in _REQUIRED if row[name] is None]:
         raise ValueError(f"has no {missing[0]}")
     try:
-        (record,) = from_rows([row], Record)
+        (record,) = from_columns({name: [value] for name, value in row.items()}, Record)
         check_table(to_table([record], Record), "records")  # which refuses what the store would refuse
     except (TypeError, AttributeError, KeyError, UnsoundError) as error:
         raise ValueError(f"has a value that does not fit its column: {error}") from error
