@@ -133,13 +133,7 @@ class RunWriter:
 
 
 def write_run(
-    store: Store,
-    *,
-    run_id: str,
-    device_slug: str,
-    month: str,
-    records: Sequence[Record],
-    samples: Sequence[Samples],
+    store: Store, *, run_id: str, device_slug: str, month: str, records: Sequence[Record], samples: Sequence[Samples]
 ) -> None:
     # Interrupted between the two it leaves samples without records. Done again it replaces these, so that the
     # same rows can be written as often as it takes.

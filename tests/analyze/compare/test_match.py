@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.match import Matched, match, representative
+from pairbench.analyze.compare.exact import Matched, match, representative
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.outcome import OUT_OF_BUDGET

@@ -145,6 +145,26 @@ class Circumstances:
     interleaved: bool = False
     """Whether both sides were measured interleaved: then the machine was the same for both."""
 
+    @classmethod
+    def between(
+        cls,
+        before: Record,
+        now: Record,
+        controls: Sequence[Record | None] = (None, None),
+        *,
+        gpus: Sequence[str | None] = (None, None),
+        interleaved: bool = False,
+    ) -> "Circumstances":
+        """Return the facts about two runs of a series, with its controls and GPUs in them as far as these are known."""
+        return cls(
+            era=era_changes(before, now),
+            implementation_changed=source_changed(before, now),
+            control_changed=source_changed(*controls),
+            elsewhere=elsewhere(before, now),
+            another_gpu=another_gpu(*gpus),
+            interleaved=interleaved,
+        )
+
 
 def of_latency(
     change: Interval,

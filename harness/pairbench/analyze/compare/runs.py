@@ -11,20 +11,25 @@ from dataclasses import dataclass, replace
 
 from pairbench.analyze.compare.attribute import (
     Circumstances,
-    another_gpu,
-    elsewhere,
-    era_changes,
     kernel_changes,
     of_count,
     of_failure,
     of_latency,
     outcome_of_move,
     percent,
-    source_changed,
 )
-from pairbench.analyze.compare.exact import METRICS, accepted, judge_exact, judge_margin, judge_status, number
+from pairbench.analyze.compare.exact import (
+    METRICS,
+    Matched,
+    accepted,
+    judge_exact,
+    judge_margin,
+    judge_status,
+    match,
+    number,
+    representative,
+)
 from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, unjudged
-from pairbench.analyze.compare.match import Matched, match, representative
 from pairbench.analyze.compare.rounds import (
     MeasuredSides,
     Pair,
@@ -135,8 +140,7 @@ def _seen_again(
 
 SEVERITY = tuple(
     map(
-        GateOutcome,
-        ("failed", "regression", "incomparable", "missing", "undecided", "new", "improvement", "unchanged"),
+        GateOutcome, ("failed", "regression", "incomparable", "missing", "undecided", "new", "improvement", "unchanged")
     )
 )
 """The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more launch is a regression."""
@@ -328,12 +332,11 @@ def _circumstances(evidence: _Evidence, before: Record, now: Record) -> Circumst
     # Of several GPUs a side, only where none is on both sides.
     gpus = [{record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)]
     known = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
-    return Circumstances(
-        era=era_changes(before, now),
-        implementation_changed=source_changed(before, now),
-        control_changed=source_changed(control.reference[-1], control.current[-1]) if control else None,
-        elsewhere=elsewhere(before, now),
-        another_gpu=another_gpu(*(" ".join(sorted(map(str, side))) for side in gpus)) if known else "",
+    return Circumstances.between(
+        before,
+        now,
+        (control.reference[-1], control.current[-1]) if control else (None, None),
+        gpus=[" ".join(sorted(map(str, side))) for side in gpus] if known else (None, None),
         interleaved=evidence.interleaved,
     )
 

@@ -204,11 +204,7 @@ def detect(levels: ArrayLike, **options: Any) -> tuple[Changepoint, ...]:
 
 
 def explain(
-    levels: ArrayLike,
-    *,
-    floor: float | None = None,
-    minimum_effect: float = 0.02,
-    breaks: Collection[int] = (),
+    levels: ArrayLike, *, floor: float | None = None, minimum_effect: float = 0.02, breaks: Collection[int] = ()
 ) -> tuple[tuple[Changepoint, ...], Drift | None]:
     """Return the changepoints of a series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none."""
     # `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how far two runs of the same
@@ -233,10 +229,7 @@ def explain(
     means = weigh.levels(cuts)
     steps = tuple(
         Changepoint(
-            index=int(places[cut]),
-            before=means[number],
-            after=means[number + 1],
-            strength=weigh.gain(cuts, number),
+            index=int(places[cut]), before=means[number], after=means[number + 1], strength=weigh.gain(cuts, number)
         )
         for number, cut in enumerate(cuts)
     )

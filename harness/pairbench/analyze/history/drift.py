@@ -66,13 +66,7 @@ def without_levels(values: Floats, cuts: Sequence[int]) -> Floats:
 
 
 def slope_beside(
-    values: Floats,
-    cuts: Sequence[int],
-    known: Collection[int] = (),
-    *,
-    smallest: float,
-    penalty: float,
-    least: float,
+    values: Floats, cuts: Sequence[int], known: Collection[int] = (), *, smallest: float, penalty: float, least: float
 ) -> Slope | None:
     """Return the slope that explains a series better than its steps alone do, or than a step too small to count; None where none does."""
     # `smallest` is the least rise or fall of the whole slope. At places where something else is `known` to have changed, a series may have any

@@ -15,7 +15,6 @@ import numpy as np
 from pairbench.analyze.compare.attribute import (
     Circumstances,
     another_gpu,
-    elsewhere,
     era_changes,
     moved_along,
     of_latency,
@@ -399,18 +398,8 @@ def cause_of(
     beside = math.log(control.estimate) if control is not None else 0.0
     if abs(moved) < policy.control_part * abs(moved - beside):
         return None, f"its control moved {100 * math.expm1(beside):+.1f} % and it hardly did: only the speedup changed"
-    return of_latency(
-        own,
-        control,
-        Circumstances(
-            era=era_changes(before.record, after.record),
-            implementation_changed=source_changed(before.record, after.record),
-            control_changed=source_changed(before.control, after.control),
-            elsewhere=elsewhere(before.record, after.record),
-            another_gpu=another_gpu(before.gpu, after.gpu),
-        ),
-        policy,
-    )
+    controls, gpus = (before.control, after.control), (before.gpu, after.gpu)
+    return of_latency(own, control, Circumstances.between(before.record, after.record, controls, gpus=gpus), policy)
 
 
 def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 
-from pairbench.analyze.compare.attribute import Circumstances, era_changes, of_count, of_failure, source_changed
+from pairbench.analyze.compare.attribute import Circumstances, of_count, of_failure
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
@@ -161,8 +161,7 @@ class _Walk:
     def _step(self, judgement: Judgement, index: int) -> Step:
         before, now = self._seen.get(judgement.metric), self._points[index].record
         then = self._points[before].record if before is not None else now
-        era = era_changes(then, now)
-        known = Circumstances(era=era, implementation_changed=source_changed(then, now), control_changed=None)
+        known = Circumstances.between(then, now)
         failed = judgement.outcome is GateOutcome.FAILED
         cause, why = of_failure(then if before is not None else None, [now], known) if failed else of_count(known)
         return Step(
@@ -176,5 +175,5 @@ class _Walk:
             reason=judgement.reason.partition("; failing since ")[0],
             attribution=cause,
             why=why,
-            era=era,
+            era=known.era,
         )

@@ -76,11 +76,7 @@ class _Tail:
 
 
 def judge_newest(
-    levels: ArrayLike,
-    changepoints: Sequence[Changepoint],
-    *,
-    floor: float | None = None,
-    minimum_effect: float = 0.02,
+    levels: ArrayLike, changepoints: Sequence[Changepoint], *, floor: float | None = None, minimum_effect: float = 0.02
 ) -> NewestRuns:
     """Say whether the newest run, or the newest two or three, lie on the current level, by the changepoints that `explain` finds."""
     # Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier place where as many
