@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _NAME = "pairbench"
-_HELD = "pairbench-run-"
-"""The default prefix of temporary folders."""
+_HELD = "pairbench-run-"  # the default prefix of temporary folders
 _TRIES = 100
 _FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -136,7 +135,6 @@ def _sweep(folder: Path) -> None:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether a path is that of an open folder, and no link to it."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except OSError:

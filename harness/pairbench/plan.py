@@ -38,7 +38,6 @@ class Selection:
         return self.takes_name(operator.suite, operator.name, case.key)
 
     def takes_name(self, suite: str, operator: str | None, case: str | None) -> bool:
-        """Return whether a case is selected, given the names that records have."""
         is_inside = self.suite is not None and self.suite.endswith("/") and suite.startswith(self.suite)
         if self.suite not in (None, suite) and not is_inside:
             return False
@@ -267,13 +266,11 @@ def names_implementation(wanted: Collection[str], name: str) -> bool:
 
 
 def taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:
-    """Return the wanted implementations of an operator with its baseline; none if it has none of them."""
     named = {item.name for item in operator.implementations if names_implementation(wanted, item.name)}
     return tuple(item.name for item in operator.implementations if named and item.name in {BASELINE, *named})
 
 
 def check_implementations(implementations: Iterable[str], operators: Iterable[OperatorDescription]) -> None:
-    """Check that each name or glob fits an implementation of some operator."""
     known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
         if known and not any(names_implementation((pattern,), name) for name in known):

@@ -36,8 +36,7 @@ Floats = NDArray[np.float64]
 _CONFIDENCE = 0.95
 FEWEST_ALONE = 6
 """Fewest samples with which a single round has an interval: the extremes of five enclose the median in 94 % of cases."""
-_CHUNK = 1 << 17
-"""Number of draws that are worked on at a time, so that they stay in the CPU's cache."""
+_CHUNK = 1 << 17  # number of draws that are worked on at a time, so that they stay in the CPU's cache
 
 
 class Interval(NamedTuple):

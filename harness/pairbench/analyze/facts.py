@@ -112,7 +112,6 @@ def environment_of(record: Record) -> Mapping[str, Any]:
 
 
 def ceilings_of(record: Record) -> Mapping[str, float]:
-    """Return the measured ceilings of the device's roofline; none where they were not recorded."""
     observed = environment_of(record).get("observed")
     ceilings = observed.get("ceilings") if isinstance(observed, dict) else None
     if not isinstance(ceilings, dict):

@@ -224,7 +224,7 @@ class Change:
     verdict: Verdict | None = None
     attribution: Attribution | None = None
     judgements: tuple[Judgement, ...] = ()
-    """Those of its metrics; the one that decided comes first."""
+    """Judgements of its metrics; the one that decided comes first."""
     control: Interval | None = None
     """The change of the control's median latency: the baseline's for a variant, the variants' for a baseline."""
     era: tuple[EraChange, ...] = ()

@@ -48,11 +48,9 @@ GROUP_ROWS = 8192
 """Rows of a group. A reader of one case reads one group of a file and the footer, which has some 10 kB for each group."""
 _KEY = b"pairbench.compacted"
 _MARK = b"pairbench:groups:"
-_ORDER = ("run_id", "mode", "implementation", "suite", "case")
-"""The sort keys, the most significant last."""
+_ORDER = ("run_id", "mode", "implementation", "suite", "case")  # the sort keys, the most significant last
 _STATISTICS = ["run_id", "suite", "case", "implementation"]
-_TAIL = 2**19
-"""The bytes at the end of a file that are read first: nearly always they hold the footer."""
+_TAIL = 2**19  # the bytes at the end of a file that are read first: nearly always they hold the footer
 _END = 8
 _WIDTH = 4
 

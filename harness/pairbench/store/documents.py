@@ -31,8 +31,7 @@ Value = TypeVar("Value")
 _CHECKSUM = "checksum"
 
 
-_Kind = tuple[str, str]
-"""The folder of a kind of documents, and its name with the version of its format."""
+_Kind = tuple[str, str]  # the folder of a kind of documents, and its name with the version of its format
 _ACCEPTANCES = ("accepted", "acceptance 1")
 _TRIAGES = ("triage", "triage 1")
 _BREAKDOWNS = ("breakdowns", "breakdown 1")

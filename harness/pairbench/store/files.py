@@ -20,8 +20,7 @@ TEMPORARY = ".tmp"
 ABANDONED_S = 24 * 3600
 """Age in seconds from which an upload, a probe or a temporary file, which live for seconds, was left behind by a killed process."""
 _TRIES = _SCANS = 5
-_PAGE = 1000
-"""The number of names that an object store lists at once; more than that are no single moment's."""
+_PAGE = 1000  # the number of names that an object store lists at once; more than that are no single moment's
 
 
 def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True) -> None:

@@ -58,7 +58,6 @@ class RunFile:
         return self.among if self.is_compacted else (self.run_id,)
 
     def only(self, run_ids: Container[str]) -> "RunFile | None":
-        """Return this file with its runs among some; None where it has none of them."""
         if not self.is_compacted:
             return self if self.run_id in run_ids else None
         kept = tuple(run_id for run_id in self.among if run_id in run_ids)

@@ -39,8 +39,7 @@ _MARK = b"pairbench:crc32:"
 _SIZE = 4
 SEAL = len(_MARK) + _SIZE
 """Bytes of the mark and the checksum behind it."""
-_END = 8
-"""Bytes behind the footer: its length, and parquet's own mark."""
+_END = 8  # bytes behind the footer: its length, and parquet's own mark
 
 
 def sealed(content: pa.Buffer) -> pa.Buffer:
@@ -207,7 +206,6 @@ class OpenedFile:
         return table, self.num_rows
 
     def _reader(self, names: Sequence[str]) -> pq.ParquetFile:
-        """Return a reader of some columns, their texts as dictionaries at any depth."""
         known = fields_of(self.dataset)
         inner = self._text_leaves([name for name in names if name in known and pa.types.is_nested(known[name].type)])
         outer = [name for name in texts(self.dataset) if name in self.places]
@@ -218,7 +216,6 @@ class OpenedFile:
         return self.as_written(self._all_texts().read(use_threads=False))
 
     def as_written(self, table: pa.Table) -> pa.Table:
-        """Return a table whose texts are dictionaries in the types of the file."""
         for name in table.column_names:
             check_texts(name, table.column(name))
         return table.cast(_open(self._content, (), self.metadata).schema_arrow)

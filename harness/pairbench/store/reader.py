@@ -94,7 +94,6 @@ def read_records(store: Store, run_ids: Collection[str], *, where: Where = None)
 
 
 def read_samples(store: Store, run_id: str) -> Reading[tuple[Samples, ...]]:
-    """Return the raw samples of a run, by its whole id; none where they have been pruned."""
     table, problems = _read(StoreLocation.of(store), "samples", run_ids=[run_id])
     return Reading(from_table(table, Samples), problems)
 
@@ -340,8 +339,7 @@ def _records(
     return Reading(from_columns(whole, Record), problems)
 
 
-_MANY = 64
-"""The rows from which on it pays to take a column's values all at once; a run has few of one case."""
+_MANY = 64  # the rows from which on it pays to take a column's values all at once; a run has few of one case
 _PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
 """Parquet's type for each type of column whose statistics can be believed."""
 

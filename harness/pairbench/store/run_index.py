@@ -105,7 +105,6 @@ class RunIndex:
             self._read_heads(dict.fromkeys([*newest, *also]))  # runs compacted into the same files cost nothing more
 
     def beginning(self, text: str) -> tuple[IndexedRun, ...]:
-        """Return the runs whose ids begin so, newest first, without reading the heads of others."""
         self._read_heads([run_id for run_id in self._unread if run_id.startswith(text)])
         return tuple(self._heads[run_id] for run_id in sorted(self._heads, reverse=True) if run_id.startswith(text))
 

@@ -171,8 +171,7 @@ IDENTITY = {
 TEXT = pa.dictionary(pa.int32(), pa.string())
 """The type in which readers get texts, for these repeat."""
 
-_OBJECTS = ("axes", "environment")
-"""Columns of text that hold a JSON object."""
+_OBJECTS = ("axes", "environment")  # columns of text that hold a JSON object
 _PER_SAMPLE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
 """Columns of lists with a value for each sample of a round."""
 _WORDS = {"string": "text", "double": "numbers", "int64": "whole numbers", "bool": "true or false"}
@@ -210,7 +209,6 @@ def _required(dataset: str) -> frozenset[str]:
 
 
 def check_table(table: pa.Table, dataset: str) -> None:
-    """Raise UnsoundError for rows that no reader would accept."""
     check_beside({name: conformed(table.column(name), dataset, name) for name in table.column_names})
 
 

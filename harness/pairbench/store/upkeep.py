@@ -33,8 +33,7 @@ AT_LEAST = 16
 """The number of runs that are merged in a month that is not over, so that a nightly job does not write the same rows every night."""
 MOST_ROWS, MOST_RUNS, MOST_BYTES = 190_000, 2_000, 2**28
 """The most rows and runs of a merged file, and bytes of the files that it is made of."""
-_ANY = 2
-"""The number of runs that are merged in a month that is over; a single run there joins a file that has room."""
+_ANY = 2  # the number of runs that are merged in a month that is over; a single run there joins a file that has room
 _TIMES = 4
 
 
@@ -58,10 +57,8 @@ class _Source:
     file: RunFile
     rows: int
     size: int
-    form: str
-    """The schema version and columns; only files of one form are merged."""
-    whole: bool
-    """Whether it is a compacted file all of whose runs are read from it."""
+    form: str  # the schema version and columns; only files of one form are merged
+    whole: bool  # whether it is a compacted file all of whose runs are read from it
 
 
 def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
@@ -242,7 +239,6 @@ def old_samples(place: StoreLocation, before: dt.datetime) -> list[OldSamples]:
 
 
 def remove(place: StoreLocation, several: Iterable[OldSamples]) -> list[str]:
-    """Delete files, and return those that may not be deleted."""
     paths = [path for one in several for path in one.files]
     place.delete(paths)
     infos = place.filesystem.get_file_info(paths) if paths else []

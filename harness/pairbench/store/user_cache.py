@@ -18,8 +18,7 @@ from typing import Any
 from pairbench.model.environment import Environment
 
 _OLD_S = 14 * 24 * 3600
-_FORMAT = 1
-"""The version of the values; those of another version are ignored."""
+_FORMAT = 1  # the version of the values; those of another version are ignored
 
 
 def user_folder(environment: Mapping[str, str] = os.environ) -> Path:

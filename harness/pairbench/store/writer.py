@@ -152,7 +152,6 @@ def write_run(
 
 
 def _partition(run_id: str, device_slug: str, month: str) -> str:
-    """Return the folder of a run's files of one device model in that of a dataset."""
     if not is_run_id(run_id):
         raise ValueError(f"run_id {run_id!r}: expected letters, digits and _ . + -, as it is a file name")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", device_slug) or not re.fullmatch(r"\d{4}-\d{2}", month):
@@ -274,7 +273,6 @@ def spool_places() -> list[Path]:
 
 
 def waiting() -> Iterator[Waiting]:
-    """Yield the folders that wait, the oldest first, without those of runs under way."""
     for base in spool_places():
         folders: list[Path] = []
         with contextlib.suppress(OSError):

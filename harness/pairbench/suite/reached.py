@@ -235,6 +235,5 @@ def _function(node: ast.expr | None) -> str:
 
 
 def _summary(node: ast.Module | _Function) -> str:
-    """Return the first paragraph of a docstring on one line."""
     words = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"

@@ -20,15 +20,12 @@ from scipy import special
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
 from pairbench.model.comparison import DEFAULT, Floor, Policy
 
-_LEAST = 8
-"""The number of series below which nothing is lent."""
-_WINDOW = 60
-"""The number of series of neighbouring latency that give the usual spread at a latency."""
+_LEAST = 8  # the number of series below which nothing is lent
+_WINDOW = 60  # the number of series of neighbouring latency that give the usual spread at a latency
 _NARROWEST = 15
 """The least number of neighbouring series, if there are as many; otherwise a third of all series, for the usual
 spread is no straight line."""
-_BAND = 30
-"""The number of controls that tell how much further runs spread than their rounds."""
+_BAND = 30  # the number of controls that tell how much further runs spread than their rounds
 
 
 def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -> tuple[Floats, Floats]:
@@ -282,8 +279,7 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
 class _Side:
     runs: Floats
     mean: Floats
-    square: Floats
-    """`mean` is that of the runs' means, and `square` the sum of their squared distances from it."""
+    square: Floats  # `mean` is that of the runs' means, and `square` the sum of their squared distances from it
     inverse_rounds: Floats
     """The variance of the mean if rounds had a variance of 1 and the rounds of a run nothing in common."""
 

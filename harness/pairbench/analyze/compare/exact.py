@@ -346,7 +346,6 @@ def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judg
 
 
 def failing_since(first: Record) -> str:
-    """Return a phrase that names the first run of an unbroken row of failures."""
     names = ("commit", first.commit and first.commit[:10]), ("pull request", first.pull_request)
     known = ", ".join(f"{name} {value}" for name, value in names if value)
     return f"failing since run {first.run_id}" + (f" ({known})" if known else "")

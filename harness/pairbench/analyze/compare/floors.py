@@ -20,12 +20,9 @@ from pairbench.model.record import Record, Series
 
 LEAST_RUNS = 5
 """The number of runs below which nothing can be said of a series' noise."""
-_LATEST = 30
-"""The number of newest runs that count: older ones are no measure of the present noise."""
-_TELLING = 8
-"""The number of changes that it takes to tell a spike or a step from noise."""
-_FAR = 4.0
-"""The number of standard deviations beyond which a value is a spike, or a difference a step."""
+_LATEST = 30  # the number of newest runs that count: older ones are no measure of the present noise
+_TELLING = 8  # the number of changes that it takes to tell a spike or a step from noise
+_FAR = 4.0  # the number of standard deviations beyond which a value is a spike, or a difference a step
 _STEPS = 0.1
 """The largest part of the differences that can be steps; with more of them, steps are how this series behaves."""
 _NORMAL = 1.959963984540054
@@ -55,7 +52,6 @@ class Calibrated(NamedTuple):
 
 
 def past_of(record: Record, baseline: Record | None = None) -> Past | None:
-    """Return a measured record as part of a series' past; None for any other."""
     if not usable(record) or damage(record):
         return None
     latency = result_of(record)
@@ -75,7 +71,6 @@ def past_of(record: Record, baseline: Record | None = None) -> Past | None:
 
 
 def floors_of(history: Mapping[Series, Sequence[Past]], *, source: str = "history") -> dict[Series, Floor]:
-    """Return the floor of each series with enough runs."""
     enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= LEAST_RUNS}
     if not enough:
         return {}

@@ -61,8 +61,7 @@ def judged_hosts(floors: Mapping[Series, Floor]) -> frozenset[Series]:
     return frozenset(relative_host_floors(floors).keys() | own_host_floors(floors).keys())
 
 
-_LARGEST = 100.0
-"""The largest logarithm of a change that is turned into a ratio."""
+_LARGEST = 100.0  # the largest logarithm of a change that is turned into a ratio
 
 _OUTCOMES = {
     Verdict.SLOWER: GateOutcome.REGRESSION,
@@ -75,7 +74,6 @@ _OUTCOMES = {
 def judge_latencies(
     all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
 ) -> list[dict[str, Judgement]]:
-    """Return for each series the judgement of each latency that both sides have."""
     if not all_measured:
         return []
     none = np.zeros(len(all_measured), dtype=np.bool_)

@@ -175,10 +175,8 @@ class _Finding:
     why: str = ""
     confirmed: bool | None = None
     accepted: bool = False
-    decides: bool = True
-    """Whether this metric may make the outcome of its series worse."""
-    median: bool = False
-    """Whether this is the median latency by which the series is judged."""
+    decides: bool = True  # whether this metric may make the outcome of its series worse
+    median: bool = False  # whether this is the median latency by which the series is judged
 
 
 def _change(evidence: _Evidence) -> Change:
@@ -241,7 +239,6 @@ def _change(evidence: _Evidence) -> Change:
 
 
 def _across(matched: Matched) -> Across | None:
-    """Return the medians of a series on two device models, where both answer the same question by the same clock."""
     if not matched.reference or not matched.current:
         return None
     before, now = representative(matched.reference), representative(matched.current)

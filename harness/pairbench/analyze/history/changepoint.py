@@ -41,8 +41,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairbench.analyze.history.drift import Slope, likelihood_of, slope_beside
 from pairbench.stats import Floats
 
-_ROUNDS = 6
-"""The largest number of rounds. Most fits stop after three: no round may lower the likelihood."""
+_ROUNDS = 6  # the largest number of rounds. Most fits stop after three: no round may lower the likelihood.
 
 Flags = NDArray[np.bool_]
 
@@ -53,8 +52,7 @@ class _Fit:
 
     cut: int
     likelihood: float
-    borders: tuple[float, float]
-    """The values half way between the modes, before the step and after it."""
+    borders: tuple[float, float]  # the values half way between the modes, before the step and after it
 
 
 def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
@@ -148,19 +146,15 @@ MIN_RUNS = 4
 """The length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet."""
 
 _PENALTY = 7.0
-_FINEST = 1e-4
-"""The standard deviation in log units below which noise is not believed: 0.01 %."""
+_FINEST = 1e-4  # the standard deviation in log units below which noise is not believed: 0.01 %
 _CANDIDATES = 16
 _MOST = 50
 """The largest number of changes in one set. The time goes with its square, and a reader does not follow more."""
 _AT_ONCE = 64
 """The number of ends of levels whose rewards are computed together: time goes with their number, not with the arithmetic."""
-_EXACT = 2500
-"""The longest series in which every place is tried."""
-_NEWEST = 1000
-"""The newest runs of a longer one, in which every place is tried too: what is new is looked at."""
-_SPACING = 4
-"""The places in its old part are so many runs apart."""
+_EXACT = 2500  # the longest series in which every place is tried
+_NEWEST = 1000  # the newest runs of a longer one, in which every place is tried too: what is new is looked at
+_SPACING = 4  # the places in its old part are so many runs apart
 _WINDOW = 5
 _OUTLIER = 4.0
 FLOOR_TO_SIGMA = 1 / (1.96 * math.sqrt(2))

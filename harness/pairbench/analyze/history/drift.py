@@ -21,17 +21,12 @@ from pairbench.stats import Floats
 
 SHORTEST = 8
 """The fewest runs of a slope."""
-_MARGIN = 2.0
-"""The nats by which a slope must beat the steps alone, beyond its penalty."""
+_MARGIN = 2.0  # the nats by which a slope must beat the steps alone, beyond its penalty
 _MEMORY = 0.6
-_PLACES = 40
-"""The places at which slopes may begin or end before they are refined."""
-_REPLACED = 6
-"""The most steps that a slope replaces."""
-_WEIGHED = 4
-"""The slopes of each set of steps that are weighed."""
-_NEWEST = 1000
-"""The newest runs, in which a slope is looked for."""
+_PLACES = 40  # the places at which slopes may begin or end before they are refined
+_REPLACED = 6  # the most steps that a slope replaces
+_WEIGHED = 4  # the slopes of each set of steps that are weighed
+_NEWEST = 1000  # the newest runs, in which a slope is looked for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,8 +208,7 @@ def _runs(number: int) -> str:
     return f"{number:,} run{'' if number == 1 else 's'}"
 
 
-_NEAR = 3
-"""The number of runs within which a move of the latency and one of the speedup are the same."""
+_NEAR = 3  # the number of runs within which a move of the latency and one of the speedup are the same
 
 
 @dataclass(frozen=True, kw_only=True)

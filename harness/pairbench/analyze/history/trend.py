@@ -39,11 +39,9 @@ from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
 from pairbench.stats import Floats, Interval
 
-_ALPHA = 0.01
-"""The share of newest runs on an unchanged level that may be called slower or faster."""
+_ALPHA = 0.01  # the share of newest runs on an unchanged level that may be called slower or faster
 _LEAST_HISTORY = 5
-_FAR = 4.0
-"""A number of standard deviations: one run so far off is as little news after another as one farther off."""
+_FAR = 4.0  # a number of standard deviations: one run so far off is as little news after another as one farther off
 _SHORTEST = 3  # runs that a level must have besides the ones that are judged
 
 
@@ -65,10 +63,8 @@ class _Tail:
     runs: int
     shift: float
     halfwidth: float
-    gaussian: float
-    """The p value of the run that is least far off to the side of the shift, if noise were normal."""
-    seen: float
-    """The share of earlier windows of as many runs that all lay as far off to that side, or far enough."""
+    gaussian: float  # the p value of the run that is least far off to the side of the shift, if noise were normal
+    seen: float  # the share of earlier windows of as many runs that all lay as far off to that side, or far enough
 
     @property
     def p_value(self) -> float:
@@ -158,15 +154,12 @@ def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -
 
 
 def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
-    """Return all windows of so many neighbours as rows, none across two pieces."""
     rows = [sliding_window_view(piece, runs) for piece in pieces if len(piece) >= runs]
     return np.concatenate(rows or [np.empty((0, runs))])
 
 
-_DRIFTS = 3
-"""The most drifts that are looked for in a part, one after the other."""
-_NEWS = 2 * MIN_RUNS
-"""The number of runs for which a new level is news: half of them it takes to be seen."""
+_DRIFTS = 3  # the most drifts that are looked for in a part, one after the other
+_NEWS = 2 * MIN_RUNS  # the number of runs for which a new level is news: half of them it takes to be seen
 
 
 @dataclass(frozen=True, kw_only=True)
