@@ -62,8 +62,7 @@ def check_own(folder: Path) -> None:
         )
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(
-            f"{folder} can be written to by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), expected a "
-            "folder that only you can write to; remove it"
+            f"{folder} can be written to by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), expected a folder that only you can write to; remove it"
         )
 
 

@@ -166,8 +166,7 @@ def make_plan(
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases})
         raise SelectionError(
-            f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}; "
-            f"--tier takes {', '.join(have) or 'one that a suite declares'}"
+            f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}; --tier takes {', '.join(have) or 'one that a suite declares'}"
         )
     return Plan(cases=tuple(cases), broken=tuple(broken))
 
@@ -186,8 +185,7 @@ def check_selections(
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
             files = ", ".join(one.suite for one in meant if one.suite is not None and one.pattern == text)
             raise SelectionError(
-                f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} "
-                "(`pairbench list` shows their cases)"
+                f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} (`pairbench list` shows their cases)"
             )
 
 

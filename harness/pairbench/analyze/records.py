@@ -156,10 +156,7 @@ def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
         limit = f"GB/s, {reached / bandwidth / gpus:.3g} times the bandwidth of a copy here, {bandwidth:.4g}"
     else:
         return None
-    return (
-        f"{latency_ns / 1e3:.3g} us for the {done} that are declared as the least cost is {reached:.3g} {limit}; "
-        "work is left out or not timed, or cost= is too high"
-    )
+    return f"{latency_ns / 1e3:.3g} us for the {done} that are declared as the least cost is {reached:.3g} {limit}; work is left out or not timed, or cost= is too high"
 
 
 def without_work(outcome: Outcome, control: Outcome | None, environment: Environment) -> str | None:
@@ -178,10 +175,7 @@ def without_work(outcome: Outcome, control: Outcome | None, environment: Environ
         return None
     else:
         own, its = "allocates", f"allocates {theirs.allocations} times"
-    return (
-        f"a call dispatches 0 operators and {own} nothing, where the baseline dispatches {theirs.ops} and {its}; "
-        "it returns what was computed before"
-    )
+    return f"a call dispatches 0 operators and {own} nothing, where the baseline dispatches {theirs.ops} and {its}; it returns what was computed before"
 
 
 def quicker_than_device(outcome: Outcome) -> str | None:

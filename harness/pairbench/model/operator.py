@@ -214,8 +214,7 @@ class Operator(_Declared):
                 raise DeclarationError(f"input {min(both)!r} is declared as constant and as state, expected one")
             if self.draws and self.state:
                 raise DeclarationError(
-                    f"Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; "
-                    "declare one or the other"
+                    f"Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; declare one or the other"
                 )
             check_gradients(self.gradients, self.constants, self.state)
             for key, variant in {**self.implementations, **self.impostors}.items():
@@ -292,8 +291,7 @@ def _implementations(what: str, values: Mapping[str, Any]) -> dict[str, Variant]
         ):
             raise DeclarationError(
                 f"{what}s {first!r} and {second!r} are the same function with the same values; functions that are made in "
-                "a loop see the last value of its variable when they are called: give each its own, as lambda x, *, n=n: ... does, or "
-                "functools.partial(f, n=n)"
+                "a loop see the last value of its variable when they are called: give each its own, as lambda x, *, n=n: ... does, or functools.partial(f, n=n)"
             )
     return made
 
@@ -345,8 +343,7 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: b
     for case in all_cases:
         if case.key in seen:
             raise DeclarationError(
-                f"case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); "
-                "every case is one series, so keep one of them"
+                f"case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); every case is one series, so keep one of them"
             )
         seen[case.key] = case.tier
     return all_cases
@@ -370,8 +367,7 @@ def _check_axes(inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[
         given = {axis for axis, _ in case.axes} - added
         if not takes_any and (unknown := sorted(given - known)):
             raise DeclarationError(
-                f"case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; "
-                "rename the axis or add the parameter"
+                f"case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; rename the axis or add the parameter"
             )
         if missing := sorted(required - given):
             raise DeclarationError(f"case {case.key} has no value for the axis {missing[0]!r} of {wanted}")

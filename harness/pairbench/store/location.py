@@ -33,10 +33,7 @@ FOLDERS = ("records", "samples", "accepted", "triage", "breakdowns", "calibratio
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
 _COMPACTED = re.compile(r"(?P<run_id>.+)\.compact-[0-9a-f]{16}")
-_NO_TRAILERS = (
-    "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and "
-    "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
-)
+_NO_TRAILERS = "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
 _HELD_BYTES = 2**28
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 

@@ -151,8 +151,7 @@ def read_each(
             pending += [unread] if unread is not None else []
     problems += [result for result in results.values() if isinstance(result, str)]
     problems += [
-        f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows "
-        f"{SCHEMA_VERSION}, and leaves out what is new; update it"
+        f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows {SCHEMA_VERSION}, and leaves out what is new; update it"
         for version in sorted(newer)
     ]
     values = {file: result for file, result in results.items() if not isinstance(result, str)}

@@ -300,10 +300,7 @@ def _of_ratio(moved: Moved, words: str) -> str:
 def _of_own(moved: Moved, words: str) -> str:
     change, interval, verdict = f"{words} {percent(moved.ratio)}", moved.judgement.change, moved.judgement.verdict
     if interval is None:
-        return (
-            f"{change}, but one round a side tells nothing of how far rounds spread, and neither does anything else; "
-            "measure three rounds or more"
-        )
+        return f"{change}, but one round a side tells nothing of how far rounds spread, and neither does anything else; measure three rounds or more"
     if verdict in _MOVED:
         return f"{words} {_changed(interval, verdict)}"
     if verdict is Verdict.SAME:

@@ -235,8 +235,7 @@ def finite(levels: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
     series = np.asarray(levels, dtype=np.float64)
     if series.ndim != 1 or np.isinf(series).any():
         raise ValueError(
-            f"levels have shape {series.shape} and {int(np.isinf(series).sum())} infinite values, expected one natural "
-            "log a run, or NaN for a run without a value"
+            f"levels have shape {series.shape} and {int(np.isinf(series).sum())} infinite values, expected one natural log a run, or NaN for a run without a value"
         )
     places = np.flatnonzero(~np.isnan(series))
     return series[places], places

@@ -108,8 +108,7 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
     late = [record.run_id for record in own if (moment_of(record.started_at) or math.inf) < _committed(record)]
     if late:
         notes.append(
-            f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, "
-            "and runs are in the order of their clocks"
+            f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, and runs are in the order of their clocks"
         )
     control = _control(ordered, implementation)
     controls = {
