@@ -1,22 +1,13 @@
 """The columns of a record about time: percentiles of its samples with their intervals, speedups, and the limit of a call."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency
+from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency, interval_columns
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import Entry
-from pairbench.stats import (
-    Interval,
-    latency_intervals,
-    lower_mean,
-    percentile,
-    percentiles,
-    ratio_interval,
-    speedup_interval,
-)
+from pairbench.stats import latency_intervals, lower_mean, percentile, percentiles, ratio_interval, speedup_interval
 
 Rounds = list[list[float]]
 
@@ -86,12 +77,6 @@ def bound_of(device_ns: float | None, host_ns: float | None) -> str | None:
     if device_ns is None or host_ns is None:
         return None
     return "host" if host_ns > device_ns else "device"
-
-
-def interval_columns(name: str, interval: Interval) -> dict[str, float | None]:
-    """Return the columns of an estimate and of the ends of its interval, null where it has none."""
-    low, high = (None if math.isnan(end) else end for end in interval[1:])
-    return {name: interval.estimate, f"{name}_low": low, f"{name}_high": high}
 
 
 def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dict[str, Any]:

@@ -97,6 +97,12 @@ def interval_of(record: Record, column: str) -> Interval | None:
     return Interval(value, math.nan if low is None else low, math.nan if high is None else high)
 
 
+def interval_columns(column: str, interval: Interval) -> dict[str, float | None]:
+    """Return the columns of an estimate and of the ends of its interval, null where it has none."""
+    low, high = (None if math.isnan(end) else end for end in interval[1:])
+    return {column: interval.estimate, f"{column}_low": low, f"{column}_high": high}
+
+
 @functools.cache  # a site calls it millions of times
 def _with_ends(column: str) -> Callable[[Record], tuple[float | None, float | None, float | None]]:
     return attrgetter(column, f"{column}_low", f"{column}_high")

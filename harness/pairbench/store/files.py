@@ -189,13 +189,13 @@ def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
         for folder in folders:
             pages = paginator.paginate(Bucket=bucket, Prefix=f"{prefix}/{folder}/".lstrip("/"))
             for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
-                if is_abandoned(upload["Initiated"]):
+                if is_old(upload["Initiated"]):
                     client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
                     aborted += 1
     return aborted
 
 
-def is_abandoned(made: dt.datetime | None) -> bool:
+def is_old(made: dt.datetime | None) -> bool:
     return made is not None and (dt.datetime.now(dt.UTC) - made).total_seconds() > ABANDONED_S
 
 

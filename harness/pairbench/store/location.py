@@ -18,15 +18,7 @@ from pyarrow import fs
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
 from pairbench.model.text import redacted
-from pairbench.store.files import (
-    TEMPORARY,
-    Listing,
-    abort_uploads,
-    is_abandoned,
-    list_files,
-    sweep_temporary,
-    write_whole,
-)
+from pairbench.store.files import TEMPORARY, Listing, abort_uploads, is_old, list_files, sweep_temporary, write_whole
 
 FOLDERS = ("records", "samples", "accepted", "triage", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
@@ -199,7 +191,7 @@ class StoreLocation:
         with suppress(OSError, pa.ArrowException):
             selector = fs.FileSelector(f"{self.root}/records", recursive=True, allow_not_found=True)
             probes = [info for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(_PROBE)]
-            self.delete(info.path for info in probes if is_abandoned(info.mtime))
+            self.delete(info.path for info in probes if is_old(info.mtime))
         abort_uploads(self.filesystem, self.root, FOLDERS)
 
     def delete(self, paths: Iterable[str]) -> None:

@@ -22,17 +22,7 @@ from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
 from pairbench.store.location import RunFile, StoreLocation, run_files
-from pairbench.store.schema import (
-    IDENTITY,
-    UnsoundError,
-    check_beside,
-    conformed,
-    fields_of,
-    lacking,
-    texts,
-    type_of,
-    version_of,
-)
+from pairbench.store.schema import IDENTITY, UnsoundError, check_table, fields_of, lacking, texts, type_of, version_of
 
 CHANGED = "its content does not fit its checksum: it was changed, or the disk has changed it"
 _MARK = b"pairbench:crc32:"
@@ -188,12 +178,9 @@ class OpenedFile:
         # Rows of cases that are not among `cases`, if given, may be left out.
         stored = [name for name in names if name in self.places]
         table, count = self._decoded(stored, cases)
-        checked = {}
         for name in stored:
             check_texts(name, table.column(name))
-            checked[name] = conformed(table.column(name), self.dataset, name)
-        if self.dataset == "samples":
-            check_beside(checked)
+        checked = check_table(table.select(stored), self.dataset)
         types = {name: type_of(self.dataset, name) for name in names}
         columns = [checked[name] if name in checked else lacking(self.dataset, name, count) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))

@@ -208,12 +208,19 @@ def _required(dataset: str) -> frozenset[str]:
     return frozenset(name for name, hint in _HINTS[ROW_TYPES[dataset]].items() if hint is str)
 
 
-def check_table(table: pa.Table, dataset: str) -> None:
-    check_beside({name: conformed(table.column(name), dataset, name) for name in table.column_names})
+def check_table(table: pa.Table, dataset: str) -> dict[str, pa.ChunkedArray]:
+    """Return the columns in their types; raise UnsoundError, or an error of pyarrow, for rows that no reader would accept."""
+    columns = {name: _conformed(table.column(name), dataset, name) for name in table.column_names}
+    lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in _PER_SAMPLE]
+    for name, other in lengths[1:]:
+        if pc.any(pc.not_equal(lengths[0][1], other)).as_py():
+            raise UnsoundError(
+                f"columns {lengths[0][0]!r} and {name!r} have lists of different lengths, expected one length"
+            )
+    return columns
 
 
-def conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
-    """Return a column in its type; raise UnsoundError, or an error of pyarrow, where it holds other values."""
+def _conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
     wanted = fields_of(dataset)[name].type
     # Files of this version have its types, and checking more takes too long for a thousand files.
     if column.type not in (wanted, type_of(dataset, name)) and not _fits(column.type, wanted):
@@ -257,7 +264,7 @@ def lacking(dataset: str, name: str, count: int) -> pa.Array:
 
 
 def checked_constant(value: Any, dataset: str, name: str) -> Any:
-    """Return a constant column's value, taken from statistics, as `conformed` would; raise UnsoundError where that would."""
+    """Return a constant column's value, taken from statistics, as `check_table` would; raise UnsoundError where that would."""
     if value in (None, "") and name in IDENTITY[dataset]:
         raise UnsoundError(f"column {name!r} has no value")
     if value is None and name in _required(dataset):
@@ -265,16 +272,6 @@ def checked_constant(value: Any, dataset: str, name: str) -> Any:
     if isinstance(value, str):
         _check_text(name, value)
     return value
-
-
-def check_beside(columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Raise UnsoundError unless the columns with a value for each sample have lists of one length."""
-    lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in _PER_SAMPLE]
-    for name, other in lengths[1:]:
-        if pc.any(pc.not_equal(lengths[0][1], other)).as_py():
-            raise UnsoundError(
-                f"columns {lengths[0][0]!r} and {name!r} have lists of different lengths, expected one length"
-            )
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -41,7 +41,9 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
     height = np.log(variance[known]) - centre
     order = np.argsort(log_latency[known], kind="stable")
     x, y = log_latency[known][order], height[order]
-    fitted, share = _smooth(x, _clipped(x, y))
+    first, _ = _smooth(x, np.clip(y, *_fences(y)))
+    # Values far from their neighbours are drawn in.
+    fitted, share = _smooth(x, first + np.clip(y - first, *_fences(y - first)))
     residual = y - fitted
     low, high = np.percentile(residual, [25, 75])
     # Quartiles of few series lie by chance too near to each other, and a line through few follows their noise.
@@ -73,12 +75,6 @@ def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: 
         places.append(float(np.mean(log_latency[band])))
     found: Floats = np.interp(log_latency, places, factors)
     return found
-
-
-def _clipped(x: Floats, y: Floats) -> Floats:
-    """Return values with those far from their neighbours drawn in."""
-    first, _ = _smooth(x, np.clip(y, *_fences(y)))
-    return first + np.clip(y - first, *_fences(y - first))
 
 
 def _fences(values: Floats) -> tuple[float, float]:

@@ -85,10 +85,7 @@ class MeasuredSides:
         return self.current[-1].role == "baseline"
 
 
-Pair = tuple[str, str, str, str]
-
-
-def pair_of(series: Series) -> Pair:
+def pair_of(series: Series) -> tuple[str, str, str, str]:
     return series.device_name, series.suite, series.case, series.mode
 
 
@@ -104,12 +101,8 @@ def judged_latency(records: Iterable[Record]) -> Latency:
 
 
 def is_median(metric: str) -> bool:
-    """Return whether a metric is the median of a latency that gives a series its verdict; `is_tail` of its 95th percentile."""
+    """Return whether a metric is the median of a latency that gives a series its verdict."""
     return metric in (DEVICE.p50, CALL.p50)
-
-
-def is_tail(metric: str) -> bool:
-    return metric in (DEVICE.p95, CALL.p95)
 
 
 def damage(record: Record) -> str | None:

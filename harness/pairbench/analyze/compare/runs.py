@@ -30,17 +30,7 @@ from pairbench.analyze.compare.exact import (
     representative,
 )
 from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, unjudged
-from pairbench.analyze.compare.rounds import (
-    MeasuredSides,
-    Pair,
-    damage,
-    is_median,
-    is_tail,
-    mean_log,
-    mean_relative,
-    pair_of,
-    usable,
-)
+from pairbench.analyze.compare.rounds import MeasuredSides, damage, is_median, mean_log, mean_relative, pair_of, usable
 from pairbench.model.comparison import (
     DEFAULT,
     Acceptance,
@@ -203,7 +193,7 @@ def _change(evidence: _Evidence) -> Change:
             not finding.decides,
             SEVERITY.index(finding.judgement.outcome),
             not finding.median,
-            not is_tail(finding.judgement.metric),
+            not finding.judgement.metric.endswith("_p95_ns"),
         )
     )
     first = findings[0]
@@ -370,7 +360,7 @@ def compare(
         judge_interleaved(all_measured, policy) if interleaved else judge_latencies(all_measured, floors or {}, policy)
     )
     latencies: dict[Series, tuple[MeasuredSides, Mapping[str, Judgement]]] = {}
-    beside: defaultdict[Pair, list[Series]] = defaultdict(list)
+    beside: defaultdict[tuple[str, ...], list[Series]] = defaultdict(list)
     for measured, judgements in zip(all_measured, judged, strict=True):
         series = measured.series
         beside[pair_of(series)].append(series)
