@@ -13,8 +13,7 @@ from pairbench.model.case import TIERS
 from pairbench.model.settings import MODES, TIMERS, Settings
 from pairbench.model.text import redacted
 
-_RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}
-"""Names in the file and on the command line, mapped to the fields of `Settings` that they set."""
+_RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}  # as users write them, and as `Settings` has them
 
 
 @dataclass(frozen=True, kw_only=True)

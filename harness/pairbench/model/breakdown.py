@@ -128,7 +128,6 @@ class Gap:
     rel_l2: float | None
     """Relative L2 distance to the baseline; None where the baseline has nothing but zeros."""
     beyond: float
-    """Part of the elements that are beyond the operator's tolerance, from 0 to 1."""
     within: bool
 
 
@@ -141,7 +140,6 @@ class Layer:
     call: int
     dtypes: tuple[str, str]
     gap: Gap | None
-    """Distance between the outputs; None where they cannot be compared."""
     incomparable: str | None = None
     baseline_oracle: float | None = None
     """Relative L2 error of the baseline's output against float64, as of the variant's below; None without an oracle."""
@@ -158,8 +156,6 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """The comparison of a baseline and a variant run in lockstep, module by module."""
-
     entry: Entry
     layers: tuple[Layer, ...]
     """Calls of modules in the order in which the baseline's finish: inner modules come before outer ones."""
@@ -191,8 +187,6 @@ class Divergence:
 
 @dataclass(frozen=True, kw_only=True)
 class NoDivergence:
-    """A pair that cannot be compared module by module, and why."""
-
     entry: Entry
     reason: str
     bad: bool

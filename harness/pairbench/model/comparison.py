@@ -172,7 +172,6 @@ class KernelChange:
 
     name: str
     what: str
-    """How the kernel differs: `new`, `gone`, `more often`, `less often`, `slower` or `faster`."""
     reference_count: int
     current_count: int
     reference_ns: float
@@ -202,7 +201,6 @@ class Across:
 
     reference_device: str
     latency: str
-    """The latency that both medians are of: device or call."""
     reference_ns: float
     current_ns: float
     reference_speedup: float | None
@@ -230,7 +228,6 @@ class Change:
     era: tuple[EraChange, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
     implementation_changed: bool | None = None
-    """Whether the implementation's source changed; None where one side's is not known."""
     confirmed: bool | None = None
     """Whether a second measurement showed it again; None where there was none."""
     accepted: str | None = None
@@ -299,7 +296,6 @@ class Calibration:
     comparisons: int
     judged: int
     alarms: int
-    """The number of regressions and improvements among those, all of them false."""
     floors: Mapping[Series, Floor] = field(default_factory=dict)
 
 
@@ -345,7 +341,6 @@ class Skipped:
 class Filled:
     commit: HistoryCommit
     run_id: str | None
-    """The run that has just measured it; None where the store had all of it."""
     records: int
 
 
@@ -354,7 +349,6 @@ class Suspect:
     commit: HistoryCommit
     probability: float
     changed: bool | None
-    """Whether the implementation's hash is another than before it; None where that is not known."""
     skipped: bool = False
 
 
@@ -367,7 +361,6 @@ class Bisection:
     commits: int
     ends: str
     moved: bool
-    """Whether there is a change between the ends, and so anything to look for."""
     change: Interval | None = None
     """The latency of the bad end over that of the good end; None for a count."""
     suspects: tuple[Suspect, ...] = ()

@@ -84,8 +84,6 @@ _TOO_MUCH = {"cpu": 0.25, "cuda": 0.75}
 
 @dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """Other work on the host's processors and on the GPU while a run was made."""
-
     cores: int
     before: float | None
     """Processors that other work kept busy before anything was timed, on average; None where that is not known."""
@@ -112,7 +110,6 @@ class HostLoad:
 
 @functools.lru_cache(maxsize=256)
 def load_of(environment: str | None) -> HostLoad | None:
-    """Return the load in a record's `environment`; None for runs that did not store it."""
     try:
         stored: dict[str, Any] = json.loads(environment or "{}").get("observed", {})["load"]
         lists = {name: tuple(stored[name]) for name in ("rounds", "performance_states", "foreign_processes")}

@@ -49,7 +49,6 @@ class Compilation:
     """Number of these compilations that were made because earlier ones did not fit the inputs."""
     graph_breaks: int
     notes: tuple[str, ...] = ()
-    """Each graph break with its line and reason, and the reason of each recompilation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +69,10 @@ class Verification:
 
 @dataclass(frozen=True, kw_only=True)
 class ImpostorResult:
-    """Whether one impostor was rejected in one case."""
-
     impostor: str
     declared: bool
     rejected: bool
     reason: str
-    """Why the impostor was rejected, or what let it through."""
     tried: bool = True
 
 
@@ -214,5 +210,4 @@ class OutputsCompared:
     entry: Entry
     agreement: Agreement
     reason: str | None = None
-    """Where and how far the outputs differ, or why that is not known; None where they agree."""
     correctness: Correctness | None = None

@@ -60,8 +60,6 @@ class BrokenSuite:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One implementation in one mode, for which there is a record."""
-
     implementation: str
     mode: str
 
@@ -75,15 +73,12 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCase:
-    """One case of one operator with the entries to verify and those to time."""
-
     operator: OperatorDescription
     case: Case
     entries: tuple[Entry, ...]
     untimed: dict[Entry, str] = field(default_factory=dict)
-    """Entries that are verified but not timed here, with the reason."""
     skipped: dict[Entry, str] = field(default_factory=dict)
-    """Entries that cannot even be verified here, with the reason."""
+    """`untimed` are entries that are verified but not timed here, `skipped` those that cannot even be verified, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,6 @@ class RunHead:
     subject: str | None = None
     author: str | None = None
     number: int | None = None
-    """Number of commits in the commit's history."""
     pull_request: int | None = None
 
 
@@ -66,7 +65,6 @@ class OverviewRow:
     variant: str | None
     """The best variant: among those measured in the most cases, the one with the largest geometric mean of speedups."""
     speedup: Interval | None
-    """Geometric mean of that variant's speedups; its interval combines those of the cases as independent."""
     least: float | None
     """The smallest speedup of that variant over the cases; `most` is the largest."""
     most: float | None
@@ -78,24 +76,19 @@ class OverviewRow:
     """Cases in which that variant is slower than the baseline: the upper end of its interval is below 1."""
     statuses: Mapping[str, int]
     margin: float | None
-    """The least part of the tolerance that any implementation has left."""
     launches_before: tuple[int, int] | None
     """Fewest and most launches per call of the baseline over the cases, and of that variant below; None where they are not known."""
     launches_after: tuple[int, int] | None
     spark: tuple[float | None, ...]
     """The variant's mean speedup in the newest runs, oldest first."""
     state: str
-    """The worst state of the row's series, one of STATES."""
     newest_run: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesStatus:
-    """The gate's verdict on the newest run of a series, from the comparison with its reference."""
-
     state: str
     change: Interval | None = None
-    """Change of the median latency, current over reference; None where there is none to compare."""
     attribution: Attribution | None = None
     reason: str = ""
     confirmed: bool | None = None
@@ -107,8 +100,6 @@ class SeriesStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class CountStep:
-    """Something that is counted, and took another value in an event."""
-
     metric: str
     before: float | str | None
     after: float | str | None
@@ -118,8 +109,6 @@ class CountStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """The move of one series in an event."""
-
     series: Series
     outcome: GateOutcome
     """What the move means to a gate, as far as it lasts: regression, improvement, undecided or failed."""
@@ -251,7 +240,6 @@ class Event:
 
     @property
     def is_new(self) -> bool:
-        """Whether it is open, and nobody has said what it is."""
         return self.open and self.state == TRIAGE[0]
 
     @property

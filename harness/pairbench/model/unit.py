@@ -20,8 +20,6 @@ VARIABLE = "PAIRBENCH_UNIT"
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """The work of one `pairbench run` on one host."""
-
     commit: str | None = None
     """The commit whose suites are measured, as its whole hash; None for the files as they are on the host."""
     operators: tuple[str, ...]
@@ -77,12 +75,10 @@ def _texts(values: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
 
 
 def marked(run_id: str, key: str | None) -> str:
-    """Return a run's id with the key of the unit that it is made for, if any."""
     return f"{run_id}-u{key}" if key and re.fullmatch(r"[0-9a-f]{12}", key) else run_id
 
 
 def unit_of(run_id: str) -> str | None:
-    """Return the key of the unit that a run was made for, or None."""
     mark = re.search(r"-u([0-9a-f]{12})\Z", run_id)
     return mark[1] if mark else None
 
@@ -113,13 +109,10 @@ class UnitResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A device that a host measures on."""
-
     identity: str
     """The GPU's UUID; for a CPU `cpu-` and the host's name."""
     kind: str
     model: str
-    """The device model as part of a path, such as `nvidia-h200`."""
     selector: str
     environment_hash: str
 
@@ -129,8 +122,6 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A worker of the fleet, as the scheduler knows it."""
-
     name: str
     """The host's name, with the devices if these are only some of the host's."""
     address: str
