@@ -165,30 +165,45 @@ class Circumstances:
             interleaved=interleaved,
         )
 
+    @property
+    def environment(self) -> str:
+        """The changes of the environment in words, three of them at most; empty without any."""
+        more = f" and {len(self.era) - 3} more" if len(self.era) > 3 else ""
+        return f"environment changed: {', '.join(map(str, self.era[:3]))}{more}" if self.era else ""
 
-def of_latency(
-    change: Interval,
-    control: Interval | None,
-    known: Circumstances,
-    policy: Policy = DEFAULT,
-    *,
-    relative: bool = False,
-) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
-    moved = control is not None and moved_along(change, control, policy)
-    beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
-    era = f"environment changed: {era_words(known.era)}" if known.era else ""
-    if known.another_gpu and not known.interleaved:
-        cause, parts = Attribution.MACHINE, [known.another_gpu, era, beside]
-    elif era and not (known.implementation_changed and control is not None and not moved):
-        cause, parts = Attribution.ENVIRONMENT, [era, beside]
-    elif moved and not known.interleaved:
-        both = "the sources of both changed" if known.implementation_changed and known.control_changed else ""
-        cause, parts = Attribution.MACHINE, [beside, known.elsewhere, both]
-    else:
-        alone = "" if known.interleaved or relative else "there is no control to tell"
-        cause, parts = Attribution.CODE, [beside or alone, _source(known), known.elsewhere]
-    return cause, "; ".join(filter(None, parts))
+    @property
+    def source(self) -> str:
+        words = {True: "its source changed", False: "its source did not change, so look at what it calls", None: ""}
+        return words[self.implementation_changed]
+
+    def cause_of_latency(
+        self, change: Interval, control: Interval | None, policy: Policy = DEFAULT, *, relative: bool = False
+    ) -> tuple[Attribution, str]:
+        """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
+        moved = control is not None and moved_along(change, control, policy)
+        beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
+        if self.another_gpu and not self.interleaved:
+            cause, parts = Attribution.MACHINE, [self.another_gpu, self.environment, beside]
+        elif self.era and not (self.implementation_changed and control is not None and not moved):
+            cause, parts = Attribution.ENVIRONMENT, [self.environment, beside]
+        elif moved and not self.interleaved:
+            both = "the sources of both changed" if self.implementation_changed and self.control_changed else ""
+            cause, parts = Attribution.MACHINE, [beside, self.elsewhere, both]
+        else:
+            alone = "" if self.interleaved or relative else "there is no control to tell"
+            cause, parts = Attribution.CODE, [beside or alone, self.source, self.elsewhere]
+        return cause, "; ".join(filter(None, parts))
+
+    def cause_of_failure(self, before: Record | None, current: Sequence[Record]) -> tuple[Attribution | None, str]:
+        """Return the likely cause of the last failure and the sentence that says why: of none that was never seen to work."""
+        if next(record.status for record in reversed(current) if bad(record)) == Status.OOM:
+            return Attribution.MEMORY, ""
+        return self.cause_of_count() if before is not None and usable(before) else (None, "")
+
+    def cause_of_count(self) -> tuple[Attribution, str]:
+        if self.era and not self.implementation_changed:
+            return Attribution.ENVIRONMENT, self.environment
+        return Attribution.CODE, self.source
 
 
 def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutcome:
@@ -200,36 +215,11 @@ def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutco
     return GateOutcome.IMPROVEMENT if attribution in better else GateOutcome.UNDECIDED
 
 
-def of_failure(
-    before: Record | None, current: Sequence[Record], known: Circumstances
-) -> tuple[Attribution | None, str]:
-    """Return the likely cause of the last failure and the sentence that says why: of none that was never seen to work."""
-    if next(record.status for record in reversed(current) if bad(record)) == Status.OOM:
-        return Attribution.MEMORY, ""
-    return of_count(known) if before is not None and usable(before) else (None, "")
-
-
-def of_count(known: Circumstances) -> tuple[Attribution, str]:
-    if known.era and not known.implementation_changed:
-        return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}"
-    return Attribution.CODE, _source(known)
-
-
 def moved_along(change: Interval, control: Interval, policy: Policy = DEFAULT) -> bool:
     """Return whether a control moved in the same direction by a comparable part, and not by chance."""
     if change.estimate >= 1:
         return control.low > 1 and control.estimate >= change.estimate**policy.control_part
     return control.high < 1 and control.estimate <= change.estimate**policy.control_part
-
-
-def era_words(era: tuple[EraChange, ...]) -> str:
-    more = f" and {len(era) - 3} more" if len(era) > 3 else ""
-    return ", ".join(map(str, era[:3])) + more
-
-
-def _source(known: Circumstances) -> str:
-    words = {True: "its source changed", False: "its source did not change, so look at what it calls", None: ""}
-    return words[known.implementation_changed]
 
 
 WORDS = {

@@ -9,15 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.attribute import (
-    Circumstances,
-    kernel_changes,
-    of_count,
-    of_failure,
-    of_latency,
-    outcome_of_move,
-    percent,
-)
+from pairbench.analyze.compare.attribute import Circumstances, kernel_changes, outcome_of_move, percent
 from pairbench.analyze.compare.exact import (
     METRICS,
     Matched,
@@ -253,9 +245,9 @@ def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     matched, policy = evidence.matched, evidence.policy
     status = judge_status(matched.reference, matched.current)
     moved = status.outcome in _MOVED
-    attribution, why = of_count(known) if moved else (None, "")
+    attribution, why = known.cause_of_count() if moved else (None, "")
     if status.outcome is GateOutcome.FAILED:
-        attribution, why = of_failure(representative(matched.reference), matched.current, known)
+        attribution, why = known.cause_of_failure(representative(matched.reference), matched.current)
     failed_again = None
     if again(matched.current) and status.current not in ("measured", "skipped"):
         failed_again = status.outcome is GateOutcome.FAILED
@@ -268,7 +260,7 @@ def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     own = [record for record in matched.current if usable(record) and record not in second]
     before, now = (representative(side) for side in (counted or matched.reference, own or matched.current))
     for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
-        attribution, why = of_count(known) if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
+        attribution, why = known.cause_of_count() if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
         # Launches that the reference did not count either are listed, and decide nothing.
         decides = judgement.metric != "launch_status" or judgement.reference == "exact"
         findings.append(_Finding(judgement=judgement, attribution=attribution, why=why, decides=decides))
@@ -294,7 +286,7 @@ def _latency(judgement: Judgement, evidence: _Evidence, known: Circumstances) ->
         return _Finding(judgement=judgement, decides=decides, median=median)
     relative = judgement.relative_to_baseline
     control = None if relative else evidence.control_changes.get(judgement.metric)
-    attribution, why = of_latency(judgement.change, control, known, evidence.policy, relative=relative)
+    attribution, why = known.cause_of_latency(judgement.change, control, evidence.policy, relative=relative)
     outcome = outcome_of_move(judgement.change.estimate, attribution)
     if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
         why = f"{why}; {_NOT_THE_CODE}"

@@ -12,15 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.attribute import (
-    Circumstances,
-    another_gpu,
-    era_changes,
-    moved_along,
-    of_latency,
-    percent,
-    source_changed,
-)
+from pairbench.analyze.compare.attribute import Circumstances, another_gpu, moved_along, percent
 from pairbench.analyze.compare.rounds import run_of
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
@@ -65,6 +57,10 @@ class SeriesPoint:
             speedup = p50.estimate / control if self.record.implementation == BASELINE else control / p50.estimate
         derived = {"p50": p50, "p95_ns": p95.estimate if p95 else None, "control_ns": control, "speedup": speedup}
         vars(self).update(derived)  # frozen for everybody else
+
+    def since(self, before: "SeriesPoint") -> Circumstances:
+        controls, gpus = (before.control, self.control), (before.gpu, self.gpu)
+        return Circumstances.between(before.record, self.record, controls, gpus=gpus)
 
 
 class History(NamedTuple):
@@ -278,8 +274,8 @@ def moves_of(
         before = max(at for at in range(index) if points[at].p50)
         own, control, relative = (shift(line, index, (start, stop)) for line in (latency, beside, latency - beside))
         assert own is not None
-        attribution, reason = cause_of(own, control, points[before], points[index], policy)
-        records = points[before].record, points[index].record
+        known = points[index].since(points[before])
+        attribution, reason = cause_of(own, control, known, policy)
         move = Move(
             before=first + before,
             index=first + index,
@@ -289,8 +285,8 @@ def moves_of(
             before_ns=math.exp(median_level(latency[start:index]) + drifted[before]),
             after_ns=math.exp(median_level(latency[index:stop]) + drifted[index]),
             attribution=attribution,
-            era=era_changes(*records),
-            implementation_changed=source_changed(*records),
+            era=known.era,
+            implementation_changed=known.implementation_changed,
             reason=reason,
         )
         moves.append(move)
@@ -389,15 +385,14 @@ def shift(values: Floats, index: int, ends: tuple[int, int]) -> Interval | None:
 
 
 def cause_of(
-    own: Interval, control: Interval | None, before: SeriesPoint, after: SeriesPoint, policy: Policy = DEFAULT
+    own: Interval, control: Interval | None, known: Circumstances, policy: Policy = DEFAULT
 ) -> tuple[Attribution | None, str]:
     """Return the likely cause of a move between two runs, None where only the control moved, and the sentence that says why."""
     moved = math.log(own.estimate)
     beside = math.log(control.estimate) if control is not None else 0.0
     if abs(moved) < policy.control_part * abs(moved - beside):
         return None, f"its control moved {100 * math.expm1(beside):+.1f} % and it hardly did: only the speedup changed"
-    controls, gpus = (before.control, after.control), (before.gpu, after.gpu)
-    return of_latency(own, control, Circumstances.between(before.record, after.record, controls, gpus=gpus), policy)
+    return known.cause_of_latency(own, control, policy)
 
 
 def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 
-from pairbench.analyze.compare.attribute import Circumstances, of_count, of_failure
+from pairbench.analyze.compare.attribute import Circumstances
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
@@ -163,7 +163,9 @@ class _Walk:
         then = self._points[before].record if before is not None else now
         known = Circumstances.between(then, now)
         failed = judgement.outcome is GateOutcome.FAILED
-        cause, why = of_failure(then if before is not None else None, [now], known) if failed else of_count(known)
+        cause, why = (
+            known.cause_of_failure(then if before is not None else None, [now]) if failed else known.cause_of_count()
+        )
         return Step(
             metric=judgement.metric,
             level=self._levels.get(judgement.metric),

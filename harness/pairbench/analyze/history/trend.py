@@ -223,7 +223,7 @@ def latest(
     after, before = measured[-judged.runs], measured[-judged.runs - 1]
     control = shift(lines_of(here)[1], after, (own[-1].index if own else 0, len(here)))
     moved = Interval(judged.effect, judged.effect, judged.effect)
-    attribution, why = cause_of(moved, control, here[before], here[-1], policy)
+    attribution, why = cause_of(moved, control, here[-1].since(here[before]), policy)
     if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
         outcome = GateOutcome.UNDECIDED
         hint = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
