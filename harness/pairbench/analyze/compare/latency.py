@@ -1,7 +1,6 @@
 """Verdicts and sentences about latencies, for all series of a comparison at once.
 
-A judgement's `reference` and `current` are latencies as `show` prints them, of several runs the median. Its `change` is the tested
-one: the geometric mean of the current rounds over that of the reference rounds. Where the two differ, the reason gives both.
+Which latencies are shown and which change is judged is said in `rounds.py`. Where the two differ, the reason gives both.
 
 A change relative to the baseline counts only where the variant's own latency moved in the same direction, and not by chance. So
 nothing is blamed where a baseline moved alone, for example because another kernel was chosen for it.

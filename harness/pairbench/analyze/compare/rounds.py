@@ -9,9 +9,8 @@ their own, whose spread says how sure a change is. A round counts by its median 
 of its lower half. Where rounds disagree, by more than one state of the machine, say, the two can differ: a median of pooled
 samples takes the side of most samples, a mean of rounds counts each round alike.
 
-A variant and its baseline are measured in the same blocks, so a machine that got faster or slower changes both. Where the
-machine got 0.7 % faster between two sides and the variant 1.9 % slower, the variant's own latency shows +1.2 %, which is less than
-counts. Relative to the baseline all of it shows.
+A variant and its baseline are measured in the same blocks, so a machine that got 0.7 % faster hides as much of a variant that got
+1.9 % slower. Relative to the baseline all of it shows.
 """
 
 import functools
