@@ -58,7 +58,6 @@ def _footer(view: memoryview) -> int:
 
 LARGEST = 2**30
 """The most bytes of a file, and of its columns once they are decoded. A run of 60,000 records has some 100 MB, with 9 million samples."""
-_LARGEST = f"{LARGEST / 2**20:,.0f} MiB"
 LARGEST_DOCUMENT = 2**26
 MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
 """The most rows of a file of each dataset. A record takes some kilobytes once it is a row."""
@@ -66,7 +65,7 @@ MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
 
 def check_size(size: int, most: int) -> None:
     if size > most:
-        raise UnsoundError(f"has {size / 2**20:,.0f} MiB, expected at most {most / 2**20:,.0f} MiB")
+        raise UnsoundError(f"has {_shown(size)}, expected at most {_shown(most)}")
 
 
 def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = None) -> None:
@@ -81,7 +80,7 @@ def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = Non
             # A column of one value a million times is a few bytes in the file, and a million numbers or indices in memory.
             size += column.total_uncompressed_size + 8 * column.num_values
             if size > LARGEST:
-                raise UnsoundError(f"holds more than {_LARGEST} once it is decoded, expected at most that")
+                raise UnsoundError(f"holds more than {_shown(LARGEST)} once it is decoded, expected at most that")
 
 
 def check_texts(name: str, column: pa.ChunkedArray) -> None:
@@ -90,7 +89,7 @@ def check_texts(name: str, column: pa.ChunkedArray) -> None:
         return
     for chunk in column.chunks:
         if _length(chunk) > LARGEST:
-            raise UnsoundError(f"column {name!r} holds more than {_LARGEST} of text, expected at most that")
+            raise UnsoundError(f"column {name!r} holds more than {_shown(LARGEST)} of text, expected at most that")
 
 
 def _length(array: pa.Array) -> int:
@@ -106,6 +105,10 @@ def _length(array: pa.Array) -> int:
         return sum(_length(inner) for inner in array.flatten())
     is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
     return _length(array.flatten()) if is_list else 0
+
+
+def _shown(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"
 
 
 class ForeignFileError(Exception):
