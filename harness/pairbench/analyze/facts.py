@@ -15,6 +15,10 @@ from pairbench.model.record import Record, Series
 from pairbench.model.site import RunHead, SeriesFacts, SeriesStatus
 from pairbench.stats import percentiles
 
+_HEAD = (
+    *("run_id", "started_at", "device_name", "hostname", "commit", "commit_at", "branch", "confirms"),
+    *("environment_hash", "pull_request"),
+)
 _VERSIONS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 _TEXTS = (
     *("timer", "device_timer", "bound", "stop_reason", "launch_status", "throttle_reasons"),
@@ -77,23 +81,14 @@ def run_head(records: Sequence[Record]) -> RunHead:
     first = records[0]
     versions = {name: getattr(first, name) for name in _VERSIONS}
     return RunHead(
-        run_id=first.run_id,
-        started_at=first.started_at,
-        device_name=first.device_name,
+        **{name: getattr(first, name) for name in _HEAD},
         device_uuids=tuple(sorted({record.device_uuid for record in records if record.device_uuid})),
-        hostname=first.hostname,
-        commit=first.commit,
-        commit_at=first.commit_at,
-        branch=first.branch,
         dirty=any(record.dirty for record in records),
-        confirms=first.confirms,
-        environment_hash=first.environment_hash,
         versions={name: value for name, value in versions.items() if value},
         statuses=Counter(record.status for record in records),
         subject=first.commit_subject,
         author=first.commit_author,
         number=first.commit_number,
-        pull_request=first.pull_request,
         timers=tuple(sorted({record.timer for record in records if record.timer})),
     )
 
