@@ -29,8 +29,6 @@ from pairbench.store.reading import Reading, renamed_series
 Value = TypeVar("Value")
 
 _CHECKSUM = "checksum"
-
-
 _Kind = tuple[str, str]  # the folder of a kind of documents, and its name with the version of its format
 _ACCEPTANCES = ("accepted", "acceptance 1")
 _TRIAGES = ("triage", "triage 1")
