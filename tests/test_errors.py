@@ -1,7 +1,6 @@
-"""The error tree: what its docstring draws is what there is, and each error knows its exit code."""
+"""Each error knows its exit code."""
 
 import inspect
-import re
 
 import pytest
 
@@ -10,32 +9,9 @@ from pairbench import errors
 CLASSES = {
     name: value
     for name, value in vars(errors).items()
-    # An interruption is no error of anybody's, and stands beside the tree.
+    # An interruption is no error of anybody's, and stands beside them.
     if inspect.isclass(value) and value.__module__ == errors.__name__ and value is not errors.InterruptedRunError
 }
-
-
-def drawn_tree() -> dict[str, str | None]:
-    """Read the docstring's drawing as class -> base."""
-    tree: dict[str, str | None] = {}
-    path: list[tuple[int, str]] = []
-    for line in (errors.__doc__ or "").splitlines():
-        if not (found := re.match(r"([ │├└─]*)(\w+Error)\b", line)):
-            continue
-        depth, name = len(found[1]), found[2]
-        while path and path[-1][0] >= depth:
-            path.pop()
-        tree[name] = path[-1][1] if path else None
-        path.append((depth, name))
-    return tree
-
-
-def test_the_tree_is_as_drawn() -> None:
-    tree = {
-        name: base.__name__ if (base := error.__bases__[0]) in CLASSES.values() else None
-        for name, error in CLASSES.items()
-    }
-    assert drawn_tree() == tree
 
 
 @pytest.mark.parametrize("error", CLASSES.values(), ids=lambda error: str(error.__name__))

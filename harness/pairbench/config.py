@@ -13,8 +13,7 @@ from pairbench.model.case import TIERS
 from pairbench.model.settings import MODES, TIMERS, Settings
 from pairbench.model.text import redacted
 
-_RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}
-"""Names in the file and on the command line, mapped to the fields of `Settings` that they set."""
+_RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}  # as users write them, and as `Settings` has them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +21,13 @@ class Config:
     """The resolved configuration: where suites and results are, and how to measure."""
 
     root: Path
-    """Folder of the pyproject.toml, or the current one: what `suites` and `store` are relative to."""
     suites: tuple[str, ...] | None = None
-    """Suite files and folders relative to `root`; None for those in the current folder."""
+    """Suite files and folders relative to `root`, the folder of the pyproject.toml or the current one; None for those in the current folder."""
     catalogue: bool = False
     """Whether to take the pairs that come with pairbench instead."""
     store: str = "results"
     written: Path | None = None
-    """Folder of suites that the Python interface has written for operators of a notebook or script; None where there are none."""
+    """Folder of suites that the Python interface has written for operators of a notebook or script."""
     self_tests: tuple[str, ...] = ()
     """Patterns of suites that only test the harness: the site's sums over operators leave them out."""
     budget_s: float | None = None
@@ -42,12 +40,10 @@ class Config:
 
     @property
     def shown_store(self) -> str:
-        """The store as it may be shown: without credentials."""
         return redacted(self.store)
 
 
 def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:
-    """Return the configuration for a folder."""
     # `options` are those of the command line, named as in the file; None for options that are not given. They win over the file.
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
@@ -75,7 +71,6 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
 
 
 def _texts(chosen: dict[str, Any], name: str, what: str) -> tuple[str, ...] | None:
-    """Remove a list of texts from the settings and return it; None where it is not given."""
     value = chosen.pop(name, None)
     if value is None:
         return None

@@ -1,22 +1,8 @@
-"""Every error that pairbench raises on purpose, as one tree.
-
-    PairbenchError              exit code 4: the harness failed
-    ├── StoreFailedError        a store that is there and cannot be listed, read or written to
-    ├── IncompleteRunError      a run of the Python interface that ended before its end, with what it measured
-    └── UsageError              exit code 2: something that the user gave is wrong
-        ├── DeclarationError    an operator, variant, tolerance or case that is declared wrongly
-        ├── SuiteError          a suite file that cannot be found or loaded
-        ├── SelectionError      a SELECT argument that selects nothing
-        ├── ConfigError         a setting that is unknown or has a wrong value
-        └── StoreError          a store, run or file that is not there, or is none
-            └── EmptyStoreError     a store without a run
-
-A message names the thing, what is wrong with it, what was expected and what to do.
-"""
+"""Every error that pairbench raises on purpose. A message names the thing, what is wrong with it, what was expected and what to do."""
 
 
 class PairbenchError(Exception):
-    """Base of all errors that pairbench raises on purpose."""
+    """Base of all these errors, by itself for a harness that failed."""
 
     exit_code = 4
 

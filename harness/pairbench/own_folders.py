@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _NAME = "pairbench"
-_HELD = "pairbench-run-"
-"""The default prefix of temporary folders."""
+_HELD = "pairbench-run-"  # the default prefix of temporary folders
 _TRIES = 100
 _FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -32,13 +31,11 @@ def state_folder() -> Path | None:
 
 
 def runtime_folder() -> Path | None:
-    """Return the folder of files that live as long as a login: `$XDG_RUNTIME_DIR/pairbench`; None without that variable."""
     given = _absolute("XDG_RUNTIME_DIR")
     return given / _NAME if given else None
 
 
 def temporary_folder() -> Path:
-    """Return this user's folder among the temporary files of all users."""
     return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}"
 
 
@@ -65,8 +62,7 @@ def check_own(folder: Path) -> None:
         )
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(
-            f"{folder} can be written to by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), expected a "
-            "folder that only you can write to; remove it"
+            f"{folder} can be written to by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), expected a folder that only you can write to; remove it"
         )
 
 
@@ -113,7 +109,6 @@ def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a temporary folder exists and is held."""
     try:
         descriptor = os.open(folder, _FOLDER_ITSELF)
     except OSError:
@@ -139,7 +134,6 @@ def _sweep(folder: Path) -> None:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether a path is that of an open folder, and no link to it."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except OSError:

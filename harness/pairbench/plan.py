@@ -31,16 +31,13 @@ class Selection:
     text: str
     """The argument as the user wrote it."""
     suite: str | None
-    """The suite file; None for any."""
     pattern: str | None
-    """A name or glob of operator names or case keys; None for everything in the suite."""
+    """A name or glob of operator names or case keys; None for everything in the suite. A `suite` of None stands for any."""
 
     def takes(self, operator: OperatorDescription, case: Case) -> bool:
-        """Return whether a case is selected."""
         return self.takes_name(operator.suite, operator.name, case.key)
 
     def takes_name(self, suite: str, operator: str | None, case: str | None) -> bool:
-        """Return whether a case is selected, given the names that records have."""
         is_inside = self.suite is not None and self.suite.endswith("/") and suite.startswith(self.suite)
         if self.suite not in (None, suite) and not is_inside:
             return False
@@ -48,7 +45,6 @@ class Selection:
 
 
 def parse_selection(text: str) -> Selection:
-    """Read one SELECT argument."""
     head, separator, tail = text.partition("::")
     if separator:
         return Selection(text=text, suite=head, pattern=tail)
@@ -81,7 +77,6 @@ class Wanted:
 
     select: tuple[Selection, ...] = ()
     implementations: tuple[str, ...] = ()
-    """Names or globs."""
     modes: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     device: str | None = None
@@ -95,7 +90,6 @@ class Wanted:
         return named and (not self.modes or mode in self.modes) and (not self.tiers or tier in self.tiers)
 
     def selects(self, suite: str, operator: str | None, case: str | None) -> bool:
-        """Return whether to take a case by the names that records have."""
         return not self.select or any(one.takes_name(suite, operator, case) for one in self.select)
 
     def devices(self, kinds: Mapping[str, str]) -> frozenset[str]:
@@ -107,7 +101,6 @@ class Wanted:
         return whole or frozenset(name for name in kinds if asked in name.lower())
 
     def records(self, records: Iterable[Record], *, beside: str | None = None) -> tuple[Record, ...]:
-        """Return those of some records that are wanted."""
         records = tuple(records)
         devices = self.devices({one.device_name: one.device_kind for one in records})
         return tuple(
@@ -173,8 +166,7 @@ def make_plan(
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases})
         raise SelectionError(
-            f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}; "
-            f"--tier takes {', '.join(have) or 'one that a suite declares'}"
+            f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}; --tier takes {', '.join(have) or 'one that a suite declares'}"
         )
     return Plan(cases=tuple(cases), broken=tuple(broken))
 
@@ -182,7 +174,6 @@ def make_plan(
 def check_selections(
     selections: Sequence[Selection], operators: Sequence[OperatorDescription], broken: Sequence[BrokenSuite]
 ) -> None:
-    """Check that each SELECT argument takes a case, or could take one if a suite had not failed to load."""
     failed = {suite.suite for suite in broken}
     # An argument that is looked for in several files is several selections.
     by_text: dict[str, list[Selection]] = defaultdict(list)
@@ -194,8 +185,7 @@ def check_selections(
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
             files = ", ".join(one.suite for one in meant if one.suite is not None and one.pattern == text)
             raise SelectionError(
-                f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} "
-                "(`pairbench list` shows their cases)"
+                f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} (`pairbench list` shows their cases)"
             )
 
 
@@ -270,18 +260,15 @@ def _wanted(
 
 
 def names_implementation(wanted: Collection[str], name: str) -> bool:
-    """Return whether names or globs include an implementation; an empty list includes all."""
     return not wanted or any(_matches(name, pattern) for pattern in wanted)
 
 
 def taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:
-    """Return the wanted implementations of an operator with its baseline; none if it has none of them."""
     named = {item.name for item in operator.implementations if names_implementation(wanted, item.name)}
     return tuple(item.name for item in operator.implementations if named and item.name in {BASELINE, *named})
 
 
 def check_implementations(implementations: Iterable[str], operators: Iterable[OperatorDescription]) -> None:
-    """Check that each name or glob fits an implementation of some operator."""
     known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
         if known and not any(names_implementation((pattern,), name) for name in known):

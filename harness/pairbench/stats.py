@@ -36,8 +36,7 @@ Floats = NDArray[np.float64]
 _CONFIDENCE = 0.95
 FEWEST_ALONE = 6
 """Fewest samples with which a single round has an interval: the extremes of five enclose the median in 94 % of cases."""
-_CHUNK = 1 << 17
-"""Number of draws that are worked on at a time, so that they stay in the CPU's cache."""
+_CHUNK = 1 << 17  # number of draws that are worked on at a time, so that they stay in the CPU's cache
 
 
 class Interval(NamedTuple):
@@ -163,13 +162,11 @@ class _Draw(NamedTuple):
 
     picks: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    """Number of draws in each resample."""
     rows: NDArray[np.int64]
-    """Index of the resample that each pick belongs to."""
+    """`sizes` are the numbers of draws in the resamples, and `rows` the indices of the resamples that the picks belong to."""
 
 
 def _draws(lengths: NDArray[np.int64], resamples: int, seed: int) -> Iterator[_Draw]:
-    """Draw rounds with replacement, and blocks with replacement within each drawn round."""
     generator = np.random.default_rng(seed)
     starts = np.cumsum(lengths) - lengths
     chunk = max(1, _CHUNK // int(lengths.sum()))

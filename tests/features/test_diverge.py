@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 from pairbench.features.diverge import layer_rows, render_divergence, sentences
+from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NoDivergence
 from pairbench.model.case import Case
-from pairbench.model.divergence import CaseDivergence, Divergence, Gap, Layer, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry
 from pairbench.report.labels import listed, merge_numbered, outermost

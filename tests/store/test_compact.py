@@ -23,9 +23,8 @@ from pairbench.store.location import StoreLocation, is_run_id
 from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples, read_series, runs
 from pairbench.store.reading import dataset_files, read_each, stored_files
 from pairbench.store.run_index import RunIndex
-from pairbench.store.spool import Spool, push, waiting
 from pairbench.store.upkeep import compact
-from pairbench.store.writer import RunWriter
+from pairbench.store.writer import RunWriter, Spool, push, waiting
 from tests.builders import CASES, at_once, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
 from tests.in_process import call_main

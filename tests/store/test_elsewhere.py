@@ -159,7 +159,7 @@ def test_a_file_is_asked_for_once_a_minute(tmp_path: Path, monkeypatch: pytest.M
     for _ in range(3):
         assert len(read_frame(place).value) == len(make_run(0))
     assert len(asked) == 1
-    monkeypatch.setattr(location, "_HELD_S", 0.0)
+    monkeypatch.setattr(place.held, "_seconds", 0.0)
     read_frame(place)
     assert len(asked) == 2
 

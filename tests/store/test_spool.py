@@ -11,12 +11,11 @@ import pytest
 
 from pairbench.errors import StoreFailedError
 from pairbench.store import files
-from pairbench.store import spool as spool_module
+from pairbench.store import writer as spool_module
 from pairbench.store.documents import read_calibrations, write_calibration
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
-from pairbench.store.spool import Spool, Waiting, push, waiting
-from pairbench.store.writer import RunWriter
+from pairbench.store.writer import RunWriter, Spool, Waiting, push, waiting
 from tests.builders import at_once
 from tests.faults.damaged import CALIBRATION
 from tests.faults.kill_at import killed_at, lines_of

@@ -22,7 +22,7 @@ from scipy import stats
 from pairbench.model.record import Record, Samples
 from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples
 from pairbench.store.reading import DERIVED
-from pairbench.store.schema import SCHEMA_VERSION, VERSION_KEY, from_rows
+from pairbench.store.schema import SCHEMA_VERSION, VERSION_KEY, from_columns
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, make_samples, with_device
 
@@ -126,8 +126,9 @@ ADDED: dict[str, Any] = {}
 def rows_of_newest() -> tuple[tuple[Record, ...], tuple[Samples, ...]]:
     """Return the rows of the newest files: a record with a value in nearly every column, one that failed, and samples."""
     expected = json.loads((NEWEST / "expected.json").read_text())
-    first, *others = from_rows(expected["records"], Record)
-    return (replace(first, **ADDED), *others), from_rows(expected["samples"], Samples)
+    columns = {name: {key: [row[key] for row in rows] for key in rows[0]} for name, rows in expected.items()}
+    first, *others = from_columns(columns["records"], Record)
+    return (replace(first, **ADDED), *others), from_columns(columns["samples"], Samples)
 
 
 @pytest.mark.parametrize("version", [path.name for path in sorted(DATA.iterdir())])

@@ -15,9 +15,8 @@ from pairbench.site.paths import File
 from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
-from pairbench.store.spool import spool_places, waiting
 from pairbench.store.user_cache import KeptValues
-from pairbench.store.writer import RunWriter
+from pairbench.store.writer import RunWriter, spool_places, waiting
 from tests.builders import at_once
 from tests.store.rows import record
 

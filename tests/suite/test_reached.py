@@ -1,11 +1,13 @@
-"""Which files a suite is made of, by its import statements."""
+"""What the text of suites says without running them: the files that they import, and the descriptions of their operators."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from pairbench.suite.reached import names_compiler, reached_files
+from pairbench.model.site import About
+from pairbench.suite.reached import about, names_compiler, reached_files
 
 FILES = {
     "suites/conv/ops.py": "import kernels\nfrom ..common import shared\ndef late():\n    from deep.inner import f\n",
@@ -61,3 +63,145 @@ def test_whether_a_suite_names_the_compiler(tmp_path: Path, text: str, named: bo
     (tmp_path / "other.py").write_text("torch.compile")
     assert names_compiler([tmp_path / "ops.py"], tmp_path) is named
     assert not names_compiler([tmp_path / "gone.py"], tmp_path)
+
+
+ROOT = Path(__file__).parents[2]
+SUITE = '''"""Norms of several kinds.
+
+More of them.
+"""
+
+from pairbench import Operator, Variant, grid
+
+SOURCE = "a paper"
+
+
+def eager(x):
+    """Square, mean and
+    root.
+
+    And more.
+    """
+
+
+def silent(x):
+    return x
+
+
+norm = Operator("norm", baseline=eager, source="llama #" "12")
+other = Operator(name="other", baseline=Variant(eager), source=SOURCE + ", page 3", owner="@team/norms")
+third = Operator("third", baseline=Variant(function=silent), source=f"{SOURCE}!")
+fourth = Operator("fourth", baseline=lambda x: x)
+fifth = Operator("fifth", baseline=elsewhere.function)
+'''
+
+
+def read(folder: Path, text: str | bytes) -> dict[str, About]:
+    file = folder / "suite.py"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return about(file, "suites/suite.py")
+
+
+def test_every_operator_of_the_catalogue() -> None:
+    found = {
+        name: one
+        for file in sorted((ROOT / "suites").rglob("*.py"))
+        for name, one in about(file, file.relative_to(ROOT).as_posix()).items()
+    }
+    assert found.keys() == {
+        *("causal_conv3d", "causal_conv3d_chunk", "causal_conv3d_frame", "conv3d_layout", "conv3d_block"),
+        *("depthwise_conv1d", "depthwise_conv2d", "depthwise_conv3d", "grouped_conv2d"),
+        *("patch_embed", "patch_embed_video", "decode_assemble", "frames_to_uint8"),
+        *("vae_decode_dtype", "vae_rmsnorm_silu", "vae_sharded", "vae_static_shapes", "vae_temporal_chunk"),
+        *("kv_cache_ring", "kv_ring_attention", "kv_index_host", "crossattn_cache"),
+        *("block_causal_attention", "block_mask_cache", "cached_attention"),
+        *("silu", "rope3d", "qk_norm_rope", "rmsnorm", "ln_modulate", "gate_residual_norm"),
+        *("linear_gelu", "ffn_gelu", "qkv_projection", "causal_dit", "causal_dit_block"),
+        *("train_rmsnorm", "train_layernorm", "train_add_rmsnorm", "train_rope", "train_swiglu", "train_geglu"),
+        *("train_cross_entropy", "train_fused_linear_cross_entropy"),
+    }
+    assert found["depthwise_conv1d"].source == "candle #3531"
+    for one in found.values():
+        lines = (ROOT / one.path).read_text().splitlines()
+        assert "Operator(" in lines[one.line - 1]
+        assert one.source and 20 < len(one.summary) <= 600 and "\n" not in one.summary
+
+
+def test_name_source_line_and_summary(tmp_path: Path) -> None:
+    found = read(tmp_path, SUITE)
+    assert list(found) == ["norm", "other", "third", "fourth", "fifth"]
+    line = 1 + SUITE[: SUITE.index("norm = Operator")].count("\n")
+    assert found["norm"] == About(
+        summary="Square, mean and root.", source="llama #12", path="suites/suite.py", line=line
+    )
+    assert (found["other"].owner, found["norm"].owner) == ("@team/norms", "")
+    assert found["other"].source == "a paper, page 3" and found["other"].summary == "Square, mean and root."
+    assert found["third"].source == "", "what is only known when it runs is left out"
+    assert {found[name].summary for name in ("third", "fourth", "fifth")} == {"Norms of several kinds."}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pairbench\npairbench.Operator('x')",
+        "import pairbench as p\np.Operator('x')",
+        "from pairbench import Operator as Op\nOp('x')",
+        "from pairbench.model.operator import Operator\nif True:\n    Operator(name='x')",
+        "NAME = 'x'\nOperator(NAME)",
+    ],
+)
+def test_ways_to_declare(tmp_path: Path, text: str) -> None:
+    assert list(read(tmp_path, text)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Operator()", "Operator(name())", "Operator(1)", "Operator(*names)", "Operator(**all)"]
+)
+def test_a_name_that_is_not_written_there_is_passed_over(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == {}
+
+
+def test_the_first_of_two_of_one_name(tmp_path: Path) -> None:
+    assert read(tmp_path, "Operator('x', source='a')\nOperator('x', source='b')")["x"].source == "a"
+
+
+def test_nothing_is_executed(tmp_path: Path) -> None:
+    trap = f"open({str(tmp_path / 'touched')!r}, 'w')\nraise SystemExit(3)\nOperator('x')"
+    assert list(read(tmp_path, trap)) == ["x"]
+    assert not (tmp_path / "touched").exists()
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys, pairbench.suite.reached; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"def (",
+        b"\xff\xfe\x00Operator('x')",
+        b"Operator('x')\x00",
+        b"# coding: no-such\nOperator('x')",
+        b"(" * 100_000,
+        b"-" * 100_000 + b"1",
+        b"Operator('x', source=" + b"+".join([b"'a'"] * 100_000) + b")",
+        b"x = " + b"[" * 3_000 + b"]" * 3_000,
+        b"",
+        b"#" * 5 * 2**20,
+    ],
+    ids=["syntax", "encoding", "null", "coding", "parentheses", "minus", "sum", "nested", "empty", "large"],
+)
+def test_a_broken_file_says_nothing(tmp_path: Path, content: bytes) -> None:
+    assert read(tmp_path, content) == {}
+
+
+def test_what_is_no_file_says_nothing(tmp_path: Path) -> None:
+    assert about(tmp_path, "x") == about(tmp_path / "missing.py", "x") == about(Path("/dev/zero"), "x") == {}
+
+
+def test_hostile_text_is_kept_as_it_is(tmp_path: Path) -> None:
+    hostile = "</script><img src=x onerror=alert(1)>\x01\u202e" + "y" * 10_000
+    one = read(tmp_path, f'"""\\d {hostile}"""\nOperator("x", source={hostile!r})')["x"]
+    assert one.source == hostile
+    assert one.summary.startswith("\\d </script><img src=x onerror=alert(1)>") and len(one.summary) == 600

@@ -15,6 +15,10 @@ from pairbench.model.record import Record, Series
 from pairbench.model.site import RunHead, SeriesFacts, SeriesStatus
 from pairbench.stats import percentiles
 
+_HEAD = (
+    *("run_id", "started_at", "device_name", "hostname", "commit", "commit_at", "branch", "confirms"),
+    *("environment_hash", "pull_request"),
+)
 _VERSIONS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 _TEXTS = (
     *("timer", "device_timer", "bound", "stop_reason", "launch_status", "throttle_reasons"),
@@ -35,12 +39,9 @@ def series_facts(
     samples: ArrayLike | None = None,
     columns: Collection[str] = NUMBERS,
 ) -> SeriesFacts:
-    """Return the facts of a series' newest record, with some number columns besides those of its result, whose samples are in ns.
-
-    `numbers` has the columns under their names, except that `speedup` is the result's, as `p50_ns` and `p95_ns` are: on a GPU
-    the device's where it has one, else the call's. `texts["latency"]` names it, and
-    `texts["speedup_of"]` the latency of the speedup: the call's, too, where the baseline has none on the device.
-    """
+    """Return the facts of a series' newest record, with some number columns besides those of its result, whose samples are in ns."""
+    # `numbers` has the columns under their names, except that `speedup` is the result's, as `p50_ns` and `p95_ns` are: on a GPU the device's where it has
+    # one, else the call's. `texts["latency"]` names it, and `texts["speedup_of"]` the latency of the speedup: the call's, too, where the baseline has none.
     held = vars(record)
     values = {name: held[name] for name in columns} | _result(record)
     texts = ((name, held[name]) for name in _TEXTS)
@@ -80,29 +81,19 @@ def run_head(records: Sequence[Record]) -> RunHead:
     first = records[0]
     versions = {name: getattr(first, name) for name in _VERSIONS}
     return RunHead(
-        run_id=first.run_id,
-        started_at=first.started_at,
-        device_name=first.device_name,
+        **{name: getattr(first, name) for name in _HEAD},
         device_uuids=tuple(sorted({record.device_uuid for record in records if record.device_uuid})),
-        hostname=first.hostname,
-        commit=first.commit,
-        commit_at=first.commit_at,
-        branch=first.branch,
         dirty=any(record.dirty for record in records),
-        confirms=first.confirms,
-        environment_hash=first.environment_hash,
         versions={name: value for name, value in versions.items() if value},
         statuses=Counter(record.status for record in records),
         subject=first.commit_subject,
         author=first.commit_author,
         number=first.commit_number,
-        pull_request=first.pull_request,
         timers=tuple(sorted({record.timer for record in records if record.timer})),
     )
 
 
 def remeasured_blocks(records: Iterable[Record]) -> int:
-    """Return the number of blocks that were measured again because the device throttled; the implementations of a case share them."""
     by_case = {
         (record.device_uuid, record.suite, record.case): record.remeasured_blocks
         for record in records
@@ -116,7 +107,6 @@ def environment_of(record: Record) -> Mapping[str, Any]:
 
 
 def ceilings_of(record: Record) -> Mapping[str, float]:
-    """Return the measured ceilings of the device's roofline; none where they were not recorded."""
     observed = environment_of(record).get("observed")
     ceilings = observed.get("ceilings") if isinstance(observed, dict) else None
     if not isinstance(ceilings, dict):

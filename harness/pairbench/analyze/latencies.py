@@ -1,31 +1,20 @@
 """The columns of a record about time: percentiles of its samples with their intervals, speedups, and the limit of a call."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency
+from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency, interval_columns
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import Entry
-from pairbench.stats import (
-    Interval,
-    latency_intervals,
-    lower_mean,
-    percentile,
-    percentiles,
-    ratio_interval,
-    speedup_interval,
-)
+from pairbench.stats import latency_intervals, lower_mean, percentile, percentiles, ratio_interval, speedup_interval
 
 Rounds = list[list[float]]
 
 
 def sampled_rounds(outcome: Outcome) -> dict[Latency, Rounds]:
-    """Return the samples of an outcome in ns, of each round, without the throttled blocks that were measured again.
-
-    A latency other than the call's is left out where a round lacks it.
-    """
+    """Return the samples of an outcome in ns, of each round, without the throttled blocks that were measured again."""
+    # A latency other than the call's is left out where a round lacks it.
     timed = [(item, samples) for item in outcome.rounds if (samples := samples_of(item, outcome.entry)) is not None]
 
     def kept(latency: Latency) -> Rounds:
@@ -46,7 +35,6 @@ def sampled_rounds(outcome: Outcome) -> dict[Latency, Rounds]:
 
 
 def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
-    """Return the samples of one entry in a round; None where it was not timed in it."""
     return next((samples for samples in timed.entries if samples.entry == entry), None)
 
 
@@ -91,12 +79,6 @@ def bound_of(device_ns: float | None, host_ns: float | None) -> str | None:
     return "host" if host_ns > device_ns else "device"
 
 
-def interval_columns(name: str, interval: Interval) -> dict[str, float | None]:
-    """Return the columns of an estimate and of the ends of its interval, null where it has none."""
-    low, high = (None if math.isnan(end) else end for end in interval[1:])
-    return {name: interval.estimate, f"{name}_low": low, f"{name}_high": high}
-
-
 def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dict[str, Any]:
     p50, p95 = latency_intervals([_quietest(rounds)] if latency is HOST else rounds, (50, 95), resamples=resamples)
     of_rounds = [percentiles(values, (50, 95)) for values in rounds]
@@ -109,17 +91,13 @@ def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dic
 
 
 def _quietest(rounds: Rounds) -> list[float]:
-    """Return the round with the lowest median, which is the host's time.
-
-    Other work on a core slows whole rounds, up to fourfold, and never makes one faster. Over four runs of one code on an
-    H200, 38 series, the medians of all rounds together differed by 18 % (90 % of the series: by up to 90 %), those of the
-    quietest rounds by 16 % (21 %).
-    """
+    """Return the round with the lowest median, which is the host's time."""
+    # Other work on a core slows whole rounds, up to fourfold, and never makes one faster. Over four runs of one code on an H200, 38 series, the medians of all
+    # rounds together differed by 18 % (90 % of the series: by up to 90 %), those of the quietest rounds by 16 % (21 %).
     return min(rounds, key=lambda values: percentile(values, 50))
 
 
 def _as_host(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of the host that are equal to those of the call."""
     names = {CALL.p50: HOST.p50, CALL.p95: HOST.p95, CALL.speedup: HOST.speedup}
     ends = {f"{call}{end}": f"{host}{end}" for call, host in names.items() for end in ENDS}
     ends |= dict(zip(CALL.rounds, HOST.rounds, strict=True))

@@ -44,10 +44,8 @@ CALL_UNDER = 0.5
 
 
 def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outcome]:
-    """Return the outcomes of one case, the impossible ones as failed ones without rounds.
-
-    Where the latency of a replay contradicts the others, the device latencies of its mode are those of the streams.
-    """
+    """Return the outcomes of one case, the impossible ones as failed ones without rounds."""
+    # Where the latency of a replay contradicts the others, the device latencies of its mode are those of the streams.
     doubts = {item.entry: why for item in outcomes if (why := why_no_replay(item))}
     modes = {entry.mode for entry in doubts}
     known = [_by_stream(item, doubts.get(item.entry)) if item.entry.mode in modes else item for item in outcomes]
@@ -67,10 +65,8 @@ def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outc
 
 
 def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
-    """Return a sentence where a case's baseline took longer beside the variants than where none was ever called, else None.
-
-    Quick calls beside them are compared with slow ones alone, so that each has its own spread; whatever slowed a few calls of one round slowed no quick one.
-    """
+    """Return a sentence where a case's baseline took longer beside the variants than where none was ever called, else None."""
+    # Quick calls beside them are compared with slow ones alone, so that each has its own spread; what slowed a few calls of one round slowed no quick one.
     baseline = next((item for item in outcomes if item.entry.role == "baseline" and item.entry.mode == "eager"), None)
     if baseline is None or baseline.status is not Status.MEASURED:
         return None
@@ -140,10 +136,8 @@ def _taken(outcome: Outcome) -> list[EntrySamples]:
 
 
 def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
-    """Return a sentence where a median latency is too short for the declared cost on this hardware, else None.
-
-    On a CPU bytes do not count: it is timed with warm caches of unknown bandwidth.
-    """
+    """Return a sentence where a median latency is too short for the declared cost on this hardware, else None."""
+    # On a CPU bytes do not count: it is timed with warm caches of unknown bandwidth.
     cost, latency_ns = outcome.operator.costs.get(outcome.case.key), _latency_ns(outcome)
     if cost is None or latency_ns is None:
         return None
@@ -162,18 +156,13 @@ def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
         limit = f"GB/s, {reached / bandwidth / gpus:.3g} times the bandwidth of a copy here, {bandwidth:.4g}"
     else:
         return None
-    return (
-        f"{latency_ns / 1e3:.3g} us for the {done} that are declared as the least cost is {reached:.3g} {limit}; "
-        "work is left out or not timed, or cost= is too high"
-    )
+    return f"{latency_ns / 1e3:.3g} us for the {done} that are declared as the least cost is {reached:.3g} {limit}; work is left out or not timed, or cost= is too high"
 
 
 def without_work(outcome: Outcome, control: Outcome | None, environment: Environment) -> str | None:
-    """Return a sentence where a call does nothing that can be counted although the baseline's does, else None.
-
-    A call that returns a view of its input dispatches an operator for it. On a CPU compiled code and native code that writes into state
-    do neither dispatch nor allocate, so that only eager calls of a baseline that allocates say anything.
-    """
+    """Return a sentence where a call does nothing that can be counted although the baseline's does, else None."""
+    # A call that returns a view of its input dispatches an operator for it. On a CPU compiled code and native code that writes into state do neither
+    # dispatch nor allocate, so that only eager calls of a baseline that allocates say anything.
     ours, theirs = outcome.profile, control.profile if control else None
     if ours is None or theirs is None or outcome.entry.role == "baseline" or ours.ops != 0 or not theirs.ops:
         return None
@@ -186,10 +175,7 @@ def without_work(outcome: Outcome, control: Outcome | None, environment: Environ
         return None
     else:
         own, its = "allocates", f"allocates {theirs.allocations} times"
-    return (
-        f"a call dispatches 0 operators and {own} nothing, where the baseline dispatches {theirs.ops} and {its}; "
-        "it returns what was computed before"
-    )
+    return f"a call dispatches 0 operators and {own} nothing, where the baseline dispatches {theirs.ops} and {its}; it returns what was computed before"
 
 
 def quicker_than_device(outcome: Outcome) -> str | None:
@@ -233,10 +219,8 @@ class Run:
 def to_records(
     run: Run, environment: Environment, outcomes: Iterable[Outcome], *, resamples: int = 1000
 ) -> list[Record]:
-    """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them.
-
-    Impossible outcomes (`believed`) become rows with the status `failed`, without latencies.
-    """
+    """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them."""
+    # Impossible outcomes (`believed`) become rows with the status `failed`, without latencies.
     known = believed(tuple(outcomes), environment)
     # On a busy host speedups are withheld as they are shown, and it slows what runs for long more than what runs for some ms.
     busy = withheld(environment.device.kind, environment_columns(environment)["environment"])
@@ -259,7 +243,6 @@ def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Rec
 
 
 def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) -> list[Samples]:
-    """Return the raw samples behind some outcomes, one row a round."""
     rows = []
     names = ("position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns")
     for outcome in outcomes:
@@ -324,16 +307,14 @@ def _record(
 
 
 def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
-    commit = run.commit
-    names = ("branch", "dirty", "pull_request")
-    renamed = {"commit": "sha", "commit_at": "committed_at"} | {
-        f"commit_{n}": n for n in ("subject", "author", "number")
-    }
+    columns = {name: name for name in ("branch", "dirty", "pull_request")}
+    columns |= {"commit": "sha", "commit_at": "committed_at"}
+    columns |= {f"commit_{name}": name for name in ("subject", "author", "number")}
     return {
         "run_id": run.run_id,
         "confirms": run.confirms,
         "started_at": run.started_at,
-        **{column: getattr(commit, name, None) for column, name in (renamed | {name: name for name in names}).items()},
+        **{column: getattr(run.commit, name, None) for column, name in columns.items()},
         **environment_columns(environment),
     }
 
@@ -356,18 +337,16 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
     if verification is None:
         return {}
     columns: dict[str, Any] = {
-        "first_call_ns": verification.first_call_ns,
+        **{name: getattr(verification, name) for name in ("first_call_ns", "reuses_output", "repeat_error")},
         "graph_capturable": verification.capturable,
         "graph_capture_reason": verification.uncapturable,
-        "reuses_output": verification.reuses_output,
-        "repeat_error": verification.repeat_error,
         "deterministic": None if verification.repeat_error is None else verification.repeat_error == 0,
     }
     if (compilation := verification.compilation) is not None:
-        columns |= {n: getattr(compilation, n) for n in ("compilations", "recompilations", "graph_breaks")}
+        columns |= {name: value for name, value in vars(compilation).items() if name != "notes"}
         columns["compile_notes"] = compilation.notes
-    if (correctness := verification.correctness) is not None:
-        columns |= {name: getattr(correctness, name) for name in correctness.__dataclass_fields__}
+    if verification.correctness is not None:
+        columns |= vars(verification.correctness)
     return columns
 
 

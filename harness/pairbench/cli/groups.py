@@ -33,7 +33,7 @@ def push(given: Given) -> int | None:
     Example: pairbench store push --store s3://bucket/results
     """
     from pairbench.features.upkeep import WAITS, push_waiting
-    from pairbench.store.spool import waiting
+    from pairbench.store.writer import waiting
 
     rows = [push_waiting(given.config, one, given=given.store is not None) for one in list(waiting())]
     if not rows and given.output != "json":

@@ -407,7 +407,7 @@ def diverge(
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """
     from pairbench.features.diverge import find_divergence, render_divergence
-    from pairbench.model.divergence import NoDivergence
+    from pairbench.model.breakdown import NoDivergence
     from pairbench.workflow.devices import Wanted
 
     wanted = Wanted(operator=given.operator, case=given.case, device=given.device)

@@ -13,8 +13,7 @@ from pairbench.config import Config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.features.ab import Arguments, LoadedSide, load_side, reached_paths
-from pairbench.model.commits import Filled, HistoryCommit, Skipped
-from pairbench.model.comparison import GateOutcome
+from pairbench.model.comparison import Filled, GateOutcome, HistoryCommit, Skipped
 from pairbench.model.plain import plain
 from pairbench.model.record import Record
 from pairbench.report.render import render_rows, to_json

@@ -11,7 +11,7 @@ from pairbench.errors import SelectionError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.steps import inspect
 from pairbench.execute.protocol import DivergeCase, Ended
-from pairbench.model.divergence import CaseDivergence, Divergence, Gap, Layer, NoDivergence
+from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.labels import listed, merge_numbered, outermost

@@ -23,7 +23,7 @@ from pairbench.report.units import percent
 from pairbench.store.documents import write_acceptance, write_calibration
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading
-from pairbench.store.spool import Spool
+from pairbench.store.writer import Spool
 from pairbench.workflow.lookup import matching
 from pairbench.workflow.record import Kept, record_run, settle
 from pairbench.workflow.selectors import RunSelector

@@ -8,8 +8,8 @@ from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, PairbenchError, UsageError
 from pairbench.model.text import HIDDEN
 from pairbench.store.location import FOLDERS, StoreLocation
-from pairbench.store.spool import Waiting, push
 from pairbench.store.upkeep import DAMAGED, Checked, OldSamples, check, old_samples, remove
+from pairbench.store.writer import Waiting, push
 
 PUBLISHED, WAITS = "published", "still waits"
 

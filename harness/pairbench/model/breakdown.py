@@ -1,4 +1,4 @@
-"""Where the time of one call goes, as a worker read it from a trace: work by module, operator and kernel."""
+"""What happens inside of one call: its time by module, operator and kernel, and the modules in which a variant's outputs begin to differ."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,6 @@ from pairbench.model.plan import Entry, OperatorDescription
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleCalls:
-    """A module that one call of the implementation went through."""
-
     name: str
     """Qualified name, from the argument that holds the module: `model.blocks.0.self_attn`."""
     class_name: str
@@ -20,8 +18,6 @@ class ModuleCalls:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkTotal:
-    """The sum of the work that one module spends in one operator and kernel, in one call."""
-
     module: str
     """Name of the innermost module; empty for work outside of all modules."""
     ops: tuple[str, ...]
@@ -59,8 +55,6 @@ class SourceLine:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceWait:
-    """Calls of one CUDA runtime function that wait for the device, by what waited."""
-
     name: str
     module: str
     ops: tuple[str, ...]
@@ -82,8 +76,6 @@ class Idle:
 
 @dataclass(frozen=True, kw_only=True)
 class Breakdown:
-    """Where one call of an implementation spends its time; all counts and times are those of one call."""
-
     entry: Entry
     calls: int
     """Number of calls that were recorded; the breakdown is that of the quickest."""
@@ -101,8 +93,6 @@ class Breakdown:
 
 @dataclass(frozen=True, kw_only=True)
 class NoBreakdown:
-    """An implementation that could not be broken down, and why."""
-
     entry: Entry
     reason: str
     bad: bool
@@ -110,8 +100,6 @@ class NoBreakdown:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseBreakdown:
-    """The breakdowns of one case's implementations."""
-
     operator: OperatorDescription
     case: Case
     device: Device
@@ -120,16 +108,93 @@ class CaseBreakdown:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptBreakdown:
-    """The breakdowns of one case as a store holds them."""
-
     breakdown_id: str
     made_at: str
     device_name: str
     environment_hash: str
     versions: Mapping[str, str]
-    """Versions that are known, by name: driver, cuda, cudnn, torch, triton, python."""
     commit: str | None
     suite: str
     operator: str
     case: str
     parts: tuple[Breakdown, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """How far a variant's tensors are from the baseline's; distances leave out elements that are not finite in both."""
+
+    max_abs: float
+    rel_l2: float | None
+    """Relative L2 distance to the baseline; None where the baseline has nothing but zeros."""
+    beyond: float
+    within: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One call of a module that both trees have, baseline against variant."""
+
+    module: str
+    class_name: str
+    call: int
+    dtypes: tuple[str, str]
+    gap: Gap | None
+    incomparable: str | None = None
+    baseline_oracle: float | None = None
+    """Relative L2 error of the baseline's output against float64, as of the variant's below; None without an oracle."""
+    variant_oracle: float | None = None
+    worse: bool = False
+    """Whether the variant is clearly further from float64 than the baseline: more than twice as far, and half a spacing on top."""
+    contained: bool = False
+    """Whether the output is beyond tolerance while that of the module around it is not, as with another memory layout."""
+
+    @property
+    def off(self) -> bool:
+        return self.gap is not None and not self.gap.within
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    entry: Entry
+    layers: tuple[Layer, ...]
+    """Calls of modules in the order in which the baseline's finish: inner modules come before outer ones."""
+    inputs: Gap | None = None
+    """Distance of the inputs of the `first` module; None where there is no such module, or they cannot be compared."""
+    only_baseline: tuple[str, ...] = ()
+    only_variant: tuple[str, ...] = ()
+    uncalled: tuple[tuple[str, int, int], ...] = ()
+    """Modules in both trees that are not called equally often: name, calls by the baseline, calls by the variant."""
+    oracle_missing: str | None = None
+    output_mismatch: str | None = None
+
+    @property
+    def first(self) -> Layer | None:
+        """The first module whose output is beyond the operator's tolerance, and so is that of the module around it."""
+        return next((layer for layer in self.layers if layer.off and not layer.contained), None)
+
+    @property
+    def first_worse(self) -> Layer | None:
+        """The first module that is clearly further from float64 than the baseline's."""
+        return next((layer for layer in self.layers if layer.worse and not layer.contained), None)
+
+    @property
+    def bad(self) -> bool:
+        """Whether the variant is wrong; rounding alone, which does not move outputs away from float64, is not."""
+        off = self.first is not None and (self.oracle_missing is not None or self.first_worse is not None)
+        return off or self.output_mismatch is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDivergence:
+    entry: Entry
+    reason: str
+    bad: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseDivergence:
+    operator: OperatorDescription
+    case: Case
+    device: Device
+    result: Divergence | NoDivergence

@@ -112,12 +112,10 @@ def _checked(axis: str, value: object) -> AxisValue:
     if isinstance(value, list):
         shape = f", and a shape is a tuple: {tuple(value)!r:.80}" if all(type(item) is int for item in value) else ""
         raise DeclarationError(
-            f"axis {axis!r} has the list {value!r:.80} as its value, and a case has one value of each axis; "
-            f"grid({axis}=[...]) makes a case of every value{shape}"
+            f"axis {axis!r} has the list {value!r:.80} as its value, and a case has one value of each axis; grid({axis}=[...]) makes a case of every value{shape}"
         )
     raise DeclarationError(
-        f"axis {axis!r} has the value {value!r}, expected a number, a bool, "
-        "a text that can be printed, or a tuple of integers (it becomes part of the case's key)"
+        f"axis {axis!r} has the value {value!r}, expected a number, a bool, a text that can be printed, or a tuple of integers (it becomes part of the case's key)"
     )
 
 
@@ -149,8 +147,7 @@ def with_directions(point: Any) -> list[Any]:
         return [{**point, "direction": direction} for direction in DIRECTIONS]
     if point["direction"] not in DIRECTIONS:
         raise DeclarationError(
-            f"direction is {point['direction']!r}, expected {', '.join(DIRECTIONS)}; "
-            "gradients= adds this axis, so rename one of your own"
+            f"direction is {point['direction']!r}, expected {', '.join(DIRECTIONS)}; gradients= adds this axis, so rename one of your own"
         )
     return [point]
 
@@ -160,8 +157,7 @@ def check_gradients(gradients: tuple[str, ...], constants: tuple[str, ...], stat
     roots = {re.split(r"[.\[]", name, maxsplit=1)[0]: name for name in gradients}
     if both := set(roots) & set(constants):
         raise DeclarationError(
-            f"{roots[min(both)]!r} has a gradient, so it changes with each step of training, and is declared as "
-            "constant, which stays; leave it out of constants="
+            f"{roots[min(both)]!r} has a gradient, so it changes with each step of training, and is declared as constant, which stays; leave it out of constants="
         )
     if both := set(roots) & set(state):
         raise DeclarationError(

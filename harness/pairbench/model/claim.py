@@ -51,8 +51,7 @@ class Claim:
         given = [name for name in QUANTITIES if getattr(self, name) is not None]
         if len(given) != 1:
             raise DeclarationError(
-                f"Claim: it is about {' and '.join(given) or 'nothing'}, expected one of {', '.join(QUANTITIES)}; "
-                "declare one claim for each"
+                f"Claim: it is about {' and '.join(given) or 'nothing'}, expected one of {', '.join(QUANTITIES)}; declare one claim for each"
             )
         for what, text in (("source", self.source), ("device", self.device)):
             if not (isinstance(text, str) and text.strip()):
@@ -107,13 +106,11 @@ def check_claims(claims: object, cases: Sequence[Case], implementations: Mapping
         for axes in claim.cases:
             if axes not in timed:
                 raise DeclarationError(
-                    f"the claim of {claim.source} belongs to {axes!r}, which is none of the "
-                    "cases that are timed; name one with all of its axes, or none and say the shape"
+                    f"the claim of {claim.source} belongs to {axes!r}, which is none of the cases that are timed; name one with all of its axes, or none and say the shape"
                 )
         if claim.implementation is not None and claim.implementation not in implementations:
             raise DeclarationError(
-                f"the claim of {claim.source} is about {claim.implementation!r}, expected one of "
-                f"{', '.join(implementations)}"
+                f"the claim of {claim.source} is about {claim.implementation!r}, expected one of {', '.join(implementations)}"
             )
     return tuple(claims)
 

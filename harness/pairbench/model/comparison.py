@@ -1,4 +1,4 @@
-"""The result of comparing a current run with a reference: verdicts with their likely causes, the thresholds behind them, and accepted levels."""
+"""The result of comparing a current run with a reference, its thresholds and accepted levels; and of a search for the commit that moved a series."""
 
 import math
 from collections import Counter
@@ -34,7 +34,6 @@ class Acceptance:
 
     @property
     def latencies(self) -> dict[str, float]:
-        """The accepted latencies in ns, by the column of the record."""
         known = {"call_p50_ns": self.p50_ns, "call_p95_ns": self.p95_ns}
         known |= {name: getattr(self, name) for name in ("device_p50_ns", "device_p95_ns", "host_p50_ns")}
         return {column: value for column, value in known.items() if value is not None}
@@ -95,8 +94,6 @@ def policy_of(min_effect: float | None, *, name: str = "--min-effect") -> Policy
 
 
 class Verdict(StrEnum):
-    """The verdict on latencies. `same` is proven, never the mere absence of proof."""
-
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "same"
@@ -104,8 +101,6 @@ class Verdict(StrEnum):
 
 
 class GateOutcome(StrEnum):
-    """The outcome of a series for a gate."""
-
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
     UNCHANGED = "unchanged"
@@ -117,8 +112,6 @@ class GateOutcome(StrEnum):
 
 
 class Attribution(StrEnum):
-    """The likely cause of a change."""
-
     CODE = "code"
     """The implementation moved, and its control did not."""
     ENVIRONMENT = "environment"
@@ -128,7 +121,6 @@ class Attribution(StrEnum):
     MEMORY = "out of memory"
     """The device had no memory left, which may be the code's doing or that of another process."""
     DEFINITION = "definition"
-    """The definition of the operator changed, so that a new series begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +132,6 @@ class Floor:
     runs: int
     source: str
     latency: str = "call"
-    """The latency that `p50` and `p95` are of: `device` or `call`."""
     host: float | None = None
     """How far the median host time moves, in log units; None where no calibration has looked at it."""
     host_relative: float | None = None
@@ -149,12 +140,9 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The judgement of one metric of a series."""
-
     metric: str
     outcome: GateOutcome
     verdict: Verdict | None = None
-    """The verdict on a latency; None for exact metrics."""
     reference: float | str | None = None
     """The value of the reference runs: of a latency, in ns, the one that `show` prints of a run, and the median of several runs."""
     current: float | str | None = None
@@ -164,7 +152,6 @@ class Judgement:
     relative_to_baseline: bool = False
     """Whether `change` is of the ratio to the baseline by round, as that of a variant's host time: a round is then the mean of its lower half."""
     minimum_effect: float | None = None
-    """The smallest relative change that counts in this series: 0.02 is 2 %."""
     floor: float | None = None
     """The noise floor of this metric in this series as a part of one; None where it is not known."""
     p_value: float | None = None
@@ -185,7 +172,6 @@ class KernelChange:
 
     name: str
     what: str
-    """How the kernel differs: `new`, `gone`, `more often`, `less often`, `slower` or `faster`."""
     reference_count: int
     current_count: int
     reference_ns: float
@@ -200,8 +186,6 @@ class KernelChange:
 
 @dataclass(frozen=True, kw_only=True)
 class EraChange:
-    """A field of the environment that differs between the sides."""
-
     field: str
     reference: str | None
     current: str | None
@@ -217,7 +201,6 @@ class Across:
 
     reference_device: str
     latency: str
-    """The latency that both medians are of: device or call."""
     reference_ns: float
     current_ns: float
     reference_speedup: float | None
@@ -231,8 +214,6 @@ class Across:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The change of one series between reference and current."""
-
     series: Series
     role: str
     tier: str | None
@@ -241,13 +222,12 @@ class Change:
     verdict: Verdict | None = None
     attribution: Attribution | None = None
     judgements: tuple[Judgement, ...] = ()
-    """The judgements of its metrics; the one that decided comes first."""
+    """Judgements of its metrics; the one that decided comes first."""
     control: Interval | None = None
     """The change of the control's median latency: the baseline's for a variant, the variants' for a baseline."""
     era: tuple[EraChange, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
     implementation_changed: bool | None = None
-    """Whether the implementation's source changed; None where one side's is not known."""
     confirmed: bool | None = None
     """Whether a second measurement showed it again; None where there was none."""
     accepted: str | None = None
@@ -270,7 +250,6 @@ class Moves:
     """How far the median latencies of several series moved, current over reference: 1.02 is 2 % slower."""
 
     series: int
-    """Number of series."""
     known: int
     """Number of these whose medians were compared; the other fields are of these, and None if there are none."""
     geometric_mean: float | None
@@ -300,8 +279,6 @@ def moves_of(changes: Iterable[Change]) -> dict[str, Moves]:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One side of a comparison."""
-
     asked: str
     runs: tuple[str, ...]
     commits: tuple[str, ...] = ()
@@ -318,16 +295,12 @@ class Calibration:
     runs: tuple[str, ...]
     comparisons: int
     judged: int
-    """The number of series that were judged in all these comparisons."""
     alarms: int
-    """The number of regressions and improvements among those, all of them false."""
     floors: Mapping[Series, Floor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A comparison of two sides."""
-
     reference: Side
     current: Side
     changes: tuple[Change, ...]
@@ -337,11 +310,9 @@ class Comparison:
 
     @property
     def outcomes(self) -> Counter[GateOutcome]:
-        """Number of series by outcome."""
         return Counter(change.outcome for change in self.changes)
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """Return the contract's exit code."""
         counts = self.outcomes
         if counts[GateOutcome.REGRESSION] or counts[GateOutcome.FAILED]:
             return 1
@@ -349,3 +320,67 @@ class Comparison:
         # A series that is skipped on both sides is unchanged without having been judged.
         nothing = not counts[GateOutcome.IMPROVEMENT] and all(change.verdict is None for change in self.changes)
         return 3 if strict and (nothing or self.problems or undecided) else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryCommit:
+    sha: str
+    committed_at: str
+    author: str
+    subject: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    commit: HistoryCommit
+    reason: str
+    log: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    commit: HistoryCommit
+    run_id: str | None
+    records: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    commit: HistoryCommit
+    probability: float
+    changed: bool | None
+    skipped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bisection:
+    series: Series
+    metric: str
+    good: HistoryCommit
+    bad: HistoryCommit
+    commits: int
+    ends: str
+    moved: bool
+    change: Interval | None = None
+    """The latency of the bad end over that of the good end; None for a count."""
+    suspects: tuple[Suspect, ...] = ()
+    found: tuple[HistoryCommit, ...] = ()
+    """The commit that it was; several where those before the last cannot be measured. Empty as long as nobody knows."""
+    rounds: int = 0
+    """Rounds of commits beside the good end, or commits that were counted."""
+    confirming: int = 0
+    """Rounds of the two ends beside each other."""
+    skipped: tuple[Skipped, ...] = ()
+    interrupted: bool = False
+    parent: HistoryCommit | None = None
+    last: Comparison | None = None
+    """`ab` of that parent and the commit that was found; None where there was none."""
+
+    @property
+    def exit_code(self) -> int:
+        return 130 if self.interrupted else 0 if self.found else 3
+
+    @property
+    def probability(self) -> float:
+        shas = {commit.sha for commit in self.found}
+        return sum(suspect.probability for suspect in self.suspects if suspect.commit.sha in shas)

@@ -23,21 +23,17 @@ class Device:
     name: str
     uuid: str | None = None
     capability: tuple[int, int] | None = None
-    """CUDA compute capability, such as (9, 0); None on a CPU."""
     memory_bytes: int | None = None
     beside: tuple["Device", ...] = ()
     """Further GPUs that implementations may use; a worker sees them after its own, in this order."""
 
     @property
     def slug(self) -> str:
-        """The device model as part of a path, such as `nvidia-h200`."""
         return device_slug(self.name, self.kind)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """The commit of the checkout that the suites came from."""
-
     sha: str
     committed_at: str
     branch: str | None
@@ -45,15 +41,12 @@ class Commit:
     subject: str | None = None
     author: str | None = None
     number: int | None = None
-    """Number of commits in its history, itself included; None in a shallow clone, whose history is cut."""
     pull_request: int | None = None
     """Number of the pull request, or merge request, that it belongs to; None where neither CI nor its message says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The device, the driver and the versions under which a run was made."""
-
     device: Device
     driver: str | None
     cuda: str | None
@@ -78,8 +71,6 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Whether one thing that measuring depends on is available."""
-
     name: str
     state: str
     detail: str
@@ -93,8 +84,6 @@ _TOO_MUCH = {"cpu": 0.25, "cuda": 0.75}
 
 @dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """Other work on the host's processors and on the GPU while a run was made."""
-
     cores: int
     before: float | None
     """Processors that other work kept busy before anything was timed, on average; None where that is not known."""
@@ -105,7 +94,6 @@ class HostLoad:
 
     @property
     def most(self) -> float | None:
-        """The highest known load, in processors."""
         return max((value for value in (self.before, *self.rounds) if value is not None), default=None)
 
     def disturbs(self, kind: str) -> str | None:
@@ -116,14 +104,12 @@ class HostLoad:
         return f"{self.most:.1f} of {self.cores} cores are busy with other work: {what} not to be believed"
 
     def put_in(self, environment: Environment) -> Environment:
-        """Return the environment with this load among its observations, which are not hashed."""
         observed = {**environment.rest.get("observed", {}), "load": {**vars(self)}}
         return replace(environment, rest={**environment.rest, "observed": observed})
 
 
 @functools.lru_cache(maxsize=256)
 def load_of(environment: str | None) -> HostLoad | None:
-    """Return the load in a record's `environment`; None for runs that did not store it."""
     try:
         stored: dict[str, Any] = json.loads(environment or "{}").get("observed", {})["load"]
         lists = {name: tuple(stored[name]) for name in ("rounds", "performance_states", "foreign_processes")}

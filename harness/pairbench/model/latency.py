@@ -19,22 +19,18 @@ from pairbench.stats import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """One of the four, by the names of its columns; latencies are in ns."""
+    """One of the four, by the names of its columns, in ns: of percentiles over all rounds and by round, and of the speedup."""
 
     name: str
     rounds: tuple[str, str]
-    """The columns of the median and of the 95th percentile of each round."""
     speedup: str
-    """The column of the baseline's median over this one's."""
 
     @property
     def p50(self) -> str:
-        """The column of the median."""
         return f"{self.name}_p50_ns"
 
     @property
     def p95(self) -> str:
-        """The column of the 95th percentile."""
         return f"{self.name}_p95_ns"
 
 
@@ -59,7 +55,6 @@ RESULT_COLUMNS = (
 
 
 def result_of(record: Record) -> Latency:
-    """Return the latency that is a record's result."""
     return DEVICE if record.device_kind != "cpu" and 0 < (record.device_p50_ns or 0) < math.inf else CALL
 
 
@@ -77,7 +72,6 @@ def p50_of(record: Record, latency: Latency | None = None) -> Interval | None:
 
 
 def p95_of(record: Record, latency: Latency | None = None) -> Interval | None:
-    """Return a 95th percentile in ns with its interval, as `p50_of` does."""
     return interval_of(record, (latency or result_of(record)).p95)
 
 
@@ -101,6 +95,12 @@ def interval_of(record: Record, column: str) -> Interval | None:
     if value is None or not 0 < value < math.inf:
         return None
     return Interval(value, math.nan if low is None else low, math.nan if high is None else high)
+
+
+def interval_columns(column: str, interval: Interval) -> dict[str, float | None]:
+    """Return the columns of an estimate and of the ends of its interval, null where it has none."""
+    low, high = (None if math.isnan(end) else end for end in interval[1:])
+    return {column: interval.estimate, f"{column}_low": low, f"{column}_high": high}
 
 
 @functools.cache  # a site calls it millions of times

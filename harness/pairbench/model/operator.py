@@ -8,7 +8,7 @@ import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from pairbench.errors import DeclarationError
 from pairbench.model.case import (
@@ -28,7 +28,6 @@ from pairbench.model.claim import Claim, check_claims
 from pairbench.model.tolerance import TF32_SPACING, Tolerance, with_tf32
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_Kind = TypeVar("_Kind")
 _NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
 
 
@@ -41,8 +40,20 @@ class Cost(NamedTuple):
     """Bytes through device memory: every input read once, every output written once."""
 
 
+class _Declared:
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Refuse arguments of other names, with the nearest one."""
+        known = list(inspect.signature(cls.__init__).parameters)[1:]
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                advice = f"did you mean {near[0]}=?" if near else f"expected {', '.join(known)}"
+                raise DeclarationError(f"{cls.__name__}: there is no argument {name}=; {advice}")
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(_Declared):
     """An implementation with the conditions under which it may be used.
 
     `function` takes the inputs as keyword arguments and returns a tensor, or a tuple, list or dict of them.
@@ -63,10 +74,6 @@ class Variant:
     """Inputs that a call may overwrite, in the forward or the backward pass. It has copies of its own of them, which are restored before each
     call, outside of the clock; what a call leaves in them is not judged. `output gradient` stands for the gradients of the outputs, and
     `saved tensors` for what the forward has saved beside its inputs: no graph is gone through twice then."""
-
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse arguments of other names, with the nearest one."""
-        return _of_known_names(cls, given)
 
     def __init__(
         self,
@@ -92,7 +99,7 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operator:
+class Operator(_Declared):
     """A computation with a contract, its plain implementation and the optimised ones.
 
     Example:
@@ -148,10 +155,6 @@ class Operator:
     """Who is asked when it got slower: a person or a team, as a forge writes them; empty where nobody is named. Part of no hash."""
     claims: tuple[Claim, ...] = ()
     """Published figures; they are shown beside what is measured, and are part of no hash."""
-
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse arguments of other names, with the nearest one."""
-        return _of_known_names(cls, given)
 
     def __init__(
         self,
@@ -211,8 +214,7 @@ class Operator:
                 raise DeclarationError(f"input {min(both)!r} is declared as constant and as state, expected one")
             if self.draws and self.state:
                 raise DeclarationError(
-                    f"Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; "
-                    "declare one or the other"
+                    f"Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; declare one or the other"
                 )
             check_gradients(self.gradients, self.constants, self.state)
             for key, variant in {**self.implementations, **self.impostors}.items():
@@ -261,16 +263,6 @@ class Operator:
         return directed
 
 
-def _of_known_names(kind: type[_Kind], given: Mapping[str, object]) -> _Kind:
-    known = list(inspect.signature(kind.__init__).parameters)[1:]
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            advice = f"did you mean {near[0]}=?" if near else f"expected {', '.join(known)}"
-            raise DeclarationError(f"{kind.__name__}: there is no argument {name}=; {advice}")
-    return object.__new__(kind)
-
-
 def _batched(axis: str | None, cases: tuple[Case, ...]) -> str | None:
     values = [dict(case.axes).get(axis or "") for case in cases]
     if axis is not None and not all(type(value) is int for value in values):
@@ -299,8 +291,7 @@ def _implementations(what: str, values: Mapping[str, Any]) -> dict[str, Variant]
         ):
             raise DeclarationError(
                 f"{what}s {first!r} and {second!r} are the same function with the same values; functions that are made in "
-                "a loop see the last value of its variable when they are called: give each its own, as lambda x, *, n=n: ... does, or "
-                "functools.partial(f, n=n)"
+                "a loop see the last value of its variable when they are called: give each its own, as lambda x, *, n=n: ... does, or functools.partial(f, n=n)"
             )
     return made
 
@@ -352,8 +343,7 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: b
     for case in all_cases:
         if case.key in seen:
             raise DeclarationError(
-                f"case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); "
-                "every case is one series, so keep one of them"
+                f"case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); every case is one series, so keep one of them"
             )
         seen[case.key] = case.tier
     return all_cases
@@ -377,8 +367,7 @@ def _check_axes(inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[
         given = {axis for axis, _ in case.axes} - added
         if not takes_any and (unknown := sorted(given - known)):
             raise DeclarationError(
-                f"case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; "
-                "rename the axis or add the parameter"
+                f"case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; rename the axis or add the parameter"
             )
         if missing := sorted(required - given):
             raise DeclarationError(f"case {case.key} has no value for the axis {missing[0]!r} of {wanted}")

@@ -23,7 +23,6 @@ class Status(StrEnum):
 
     @property
     def bad(self) -> bool:
-        """Whether the entry did not do what its declaration promises."""
         return self in (Status.MISMATCHED, Status.FAILED, Status.TIMEOUT, Status.OOM)
 
 
@@ -45,20 +44,15 @@ class Correctness:
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """The compilations by torch.compile for the calls of one entry."""
-
     compilations: int
     recompilations: int
     """Number of these compilations that were made because earlier ones did not fit the inputs."""
     graph_breaks: int
     notes: tuple[str, ...] = ()
-    """Each graph break with its line and reason, and the reason of each recompilation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """The result of the verify stage for one entry."""
-
     entry: Entry
     status: Status
     reason: str | None = None
@@ -75,15 +69,11 @@ class Verification:
 
 @dataclass(frozen=True, kw_only=True)
 class ImpostorResult:
-    """Whether one impostor was rejected in one case."""
-
     impostor: str
     declared: bool
     rejected: bool
     reason: str
-    """Why the impostor was rejected, or what let it through."""
     tried: bool = True
-    """Whether the impostor was run; not where its `valid` says that it is right in this case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,9 +177,7 @@ class Profile:
     peak_bytes: int | None = None
     allocations: int | None = None
     saved_bytes: int | None = None
-    """Bytes that a forward keeps for backward; None where no gradients are declared."""
     float32_precision: str | None = None
-    """Precision of float32 products and convolutions, `ieee` or `tf32`; None where the call dispatches none."""
     reason: str | None = None
 
 
@@ -219,10 +207,7 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputsCompared:
-    """The result of comparing one entry's outputs on both sides."""
-
     entry: Entry
     agreement: Agreement
     reason: str | None = None
-    """Where and how far the outputs differ, or why that is not known; None where they agree."""
     correctness: Correctness | None = None

@@ -21,14 +21,11 @@ class ImplementationDescription:
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs that the implementation uses."""
         return max((int(need.removeprefix("gpus:")) for need in self.needs if need.startswith("gpus:")), default=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorDescription:
-    """An operator, without its code."""
-
     suite: str
     path: str
     name: str
@@ -52,28 +49,22 @@ class OperatorDescription:
         return (self.definition_hash, *(one.hash for one in (*self.implementations, *self.impostors)))
 
     def implementation(self, name: str) -> ImplementationDescription:
-        """Return the baseline or a variant by its name."""
         return next(one for one in self.implementations if one.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenSuite:
-    """A suite file that could not be loaded."""
-
     suite: str
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One implementation in one mode, for which there is a record."""
-
     implementation: str
     mode: str
 
     @property
     def role(self) -> str:
-        """Role of the implementation: `baseline` or `variant`."""
         return "baseline" if self.implementation == BASELINE else "variant"
 
     def __str__(self) -> str:
@@ -82,20 +73,15 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCase:
-    """One case of one operator with the entries to verify and those to time."""
-
     operator: OperatorDescription
     case: Case
     entries: tuple[Entry, ...]
     untimed: dict[Entry, str] = field(default_factory=dict)
-    """Entries that are verified but not timed here, with the reason."""
     skipped: dict[Entry, str] = field(default_factory=dict)
-    """Entries that cannot even be verified here, with the reason."""
+    """`untimed` are entries that are verified but not timed here, `skipped` those that cannot even be verified, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All cases that one device is to verify, time and profile."""
-
     cases: tuple[PlannedCase, ...]
     broken: tuple[BrokenSuite, ...] = ()

@@ -39,8 +39,7 @@ class Record:
     commit_subject: str | None = column("first line of the commit's message")
     commit_author: str | None = column("name of the commit's author")
     commit_number: int | None = column(
-        "commits in its history, itself included: the difference of two runs of a branch is how many lie between them; "
-        "null in a shallow clone"
+        "commits in its history, itself included: the difference of two runs of a branch is how many lie between them; null in a shallow clone"
     )
     pull_request: int | None = column(
         "number of the pull or merge request, as CI or the commit's message says; null where neither does"

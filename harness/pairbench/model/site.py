@@ -29,8 +29,6 @@ ATTENTION = tuple(map(GateOutcome, ("failed", "regression", "undecided", "improv
 
 @dataclass(frozen=True, kw_only=True)
 class RunHead:
-    """One run on one device model."""
-
     run_id: str
     started_at: str
     device_name: str
@@ -49,7 +47,6 @@ class RunHead:
     subject: str | None = None
     author: str | None = None
     number: int | None = None
-    """Number of commits in the commit's history."""
     pull_request: int | None = None
 
 
@@ -68,7 +65,6 @@ class OverviewRow:
     variant: str | None
     """The best variant: among those measured in the most cases, the one with the largest geometric mean of speedups."""
     speedup: Interval | None
-    """Geometric mean of that variant's speedups; its interval combines those of the cases as independent."""
     least: float | None
     """The smallest speedup of that variant over the cases; `most` is the largest."""
     most: float | None
@@ -80,24 +76,19 @@ class OverviewRow:
     """Cases in which that variant is slower than the baseline: the upper end of its interval is below 1."""
     statuses: Mapping[str, int]
     margin: float | None
-    """The least part of the tolerance that any implementation has left."""
     launches_before: tuple[int, int] | None
     """Fewest and most launches per call of the baseline over the cases, and of that variant below; None where they are not known."""
     launches_after: tuple[int, int] | None
     spark: tuple[float | None, ...]
     """The variant's mean speedup in the newest runs, oldest first."""
     state: str
-    """The worst state of the row's series, one of STATES."""
     newest_run: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesStatus:
-    """The gate's verdict on the newest run of a series, from the comparison with its reference."""
-
     state: str
     change: Interval | None = None
-    """Change of the median latency, current over reference; None where there is none to compare."""
     attribution: Attribution | None = None
     reason: str = ""
     confirmed: bool | None = None
@@ -105,15 +96,11 @@ class SeriesStatus:
     lasting: "Moved | None" = None
     """The worst open move of the series, where that is why it is in this state, and not the newest run alone."""
     since: str | None = None
-    """When the first run with that move began."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountStep:
-    """Something that is counted, and took another value in an event."""
-
     metric: str
-    """Column of the record, such as `launches_per_call`, or `status`."""
     before: float | str | None
     after: float | str | None
     """`before` and `after` are values in the column's unit; None where nothing is known."""
@@ -122,8 +109,6 @@ class CountStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """The move of one series in an event."""
-
     series: Series
     outcome: GateOutcome
     """What the move means to a gate, as far as it lasts: regression, improvement, undecided or failed."""
@@ -141,7 +126,6 @@ class Moved:
     accepted: str | None = None
     life: str = LIVES[0]
     ended: str | None = None
-    """Id of the run with which it ended; None while it lasts."""
     history: tuple[float | None, ...] = ()
     """What moved in the runs around it, oldest first: the median latency in ns, or a count; None for runs without a value."""
     place: int = 0
@@ -158,7 +142,6 @@ class Triage:
     """The state of an event that a person set; ValueError for a state that is unknown, or without what it needs."""
 
     event: str
-    """The key that the event had then, which may be among its aliases now."""
     state: str
     url: str | None
     """Address of the issue of a `filed` event; None for all others."""
@@ -202,12 +185,10 @@ class Event:
     """Direction of the change: `slower`, `faster`, `worse`, `better`, `both`, `failed` or `new`; worse and better are of counts."""
     device_name: str
     before: RunHead | None
-    """The last run without the change; None where there is none."""
     after: RunHead
     moved: tuple[Moved, ...]
     """The series that changed, the largest change first."""
     era: tuple[str, ...]
-    """Fields of the environment that changed, like `driver 580.1 -> 580.2`."""
     outcome: GateOutcome
     """The event's outcome for a gate, of what lasts if anything does: regression, improvement, undecided or failed."""
     life: str = LIVES[0]
@@ -216,11 +197,9 @@ class Event:
     elsewhere: tuple["Event", ...] = ()
     """Events of other device models that are the same step."""
     last: RunHead | None = None
-    """The last run of a drift; None for all else."""
     of: int = 0
     """The number of series that were measured on both sides of a change of environment; 0 for all else."""
     median: float | None = None
-    """The median of their changes; None for all else."""
     aliases: tuple[str, ...] = ()
     """Keys that the event may have had on other device models, or while fewer runs were known."""
     triage: Triage | None = None
@@ -228,7 +207,6 @@ class Event:
 
     @property
     def end(self) -> RunHead:
-        """The last run whose commit is in question."""
         return self.last or self.after
 
     @property
@@ -238,12 +216,10 @@ class Event:
 
     @property
     def everywhere(self) -> tuple["Event", ...]:
-        """This event on all device models."""
         return (self, *self.elsewhere)
 
     @property
     def commits(self) -> int | None:
-        """Number of commits in question: after the run before up to the first run with it; None where that is not known."""
         if self.before is None or self.before.number is None or self.end.number is None:
             return None
         number = self.end.number - self.before.number
@@ -256,17 +232,14 @@ class Event:
 
     @property
     def open(self) -> bool:
-        """Whether any of it is still there, and was not accepted."""
         return self.standing == LIVES[0]
 
     @property
     def state(self) -> str:
-        """What a person says of it, one of TRIAGE."""
         return self.triage.state if self.triage is not None else TRIAGE[0]
 
     @property
     def is_new(self) -> bool:
-        """Whether it is open, and nobody has said what it is."""
         return self.open and self.state == TRIAGE[0]
 
     @property
@@ -276,14 +249,11 @@ class Event:
 
     @property
     def accepted(self) -> bool:
-        """Whether all of it that lasts was accepted."""
         return self.standing == "accepted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunVerdicts:
-    """What judging a run against the runs before it says."""
-
     references: Mapping[str, bool]
     """The runs that any series was held against, the oldest first, and whether the site has their pages."""
     changes: tuple[Change, ...]
@@ -298,8 +268,6 @@ class RunVerdicts:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesFacts:
-    """The newest record of a series, as far as a page shows it."""
-
     series: Series
     role: str
     tier: str
@@ -320,10 +288,7 @@ class SeriesFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """The description of an operator in its suite's file."""
-
     summary: str
-    """First lines of the documentation of the baseline, or of the file."""
     source: str
     owner: str = ""
     path: str
@@ -332,8 +297,6 @@ class About:
 
 @dataclass(frozen=True, kw_only=True)
 class BreakdownHead:
-    """A case's breakdowns that were kept in the store."""
-
     breakdown_id: str
     made_at: str
     device_name: str
@@ -350,12 +313,10 @@ class GpuSpread:
     device_name: str
     gpu: str
     series: int
-    """Number of series that it shares with others of its model."""
     ratio: float
-    """Median of its ratios."""
     low: float
     high: float
-    """`low` and `high` are the ends of the range that holds 80 % of its ratios."""
+    """`ratio` is the median of its ratios, in the `series` that it shares with others; `low` and `high` are the ends of the range that holds 80 %."""
 
 
 @dataclass(frozen=True, kw_only=True)

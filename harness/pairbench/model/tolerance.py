@@ -118,8 +118,7 @@ def with_tf32(tolerance: Tolerance) -> Tolerance:
 
 
 _FEWEST_DRAWS = 32
-_ATOL = 1e-5
-"""The default `atol` of float32, which a widened tolerance keeps."""
+_ATOL = 1e-5  # the default `atol` of float32, which a widened tolerance keeps
 
 REASSOCIATED_BY_ROW: dict[str, Tolerance] = {
     dtype: replace(tolerance, rms_by_row=True) for dtype, tolerance in REASSOCIATED.items()

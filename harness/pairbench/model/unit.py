@@ -20,12 +20,9 @@ VARIABLE = "PAIRBENCH_UNIT"
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """The work of one `pairbench run` on one host."""
-
     commit: str | None = None
     """The commit whose suites are measured, as its whole hash; None for the files as they are on the host."""
     operators: tuple[str, ...]
-    """SELECT arguments, with files as the repository's top folder sees them."""
     device: str
     """`cpu`, `cuda` (any GPU), a model such as `nvidia-h200`, or the UUID of a GPU."""
     tier: tuple[str, ...] = ()
@@ -34,16 +31,13 @@ class Unit:
 
     @property
     def key(self) -> str:
-        """A hash that identifies the unit."""
         return hashlib.sha256(json.dumps(plain(self), sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def name(self) -> str:
-        """The unit in words, for tables and messages."""
         return " ".join([*self.operators, *([f"@{self.commit[:10]}"] if self.commit else []), f"on {self.device}"])
 
     def options(self) -> tuple[str, ...]:
-        """Return the arguments of `pairbench run`, but for the device and the store."""
         chosen = [option for tier in self.tier for option in ("--tier", tier)]
         chosen += [option for mode in self.mode for option in ("--mode", mode)]
         chosen += [] if self.rounds is None else ["--rounds", str(self.rounds)]
@@ -81,19 +75,15 @@ def _texts(values: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
 
 
 def marked(run_id: str, key: str | None) -> str:
-    """Return a run's id with the key of the unit that it is made for, if any."""
     return f"{run_id}-u{key}" if key and re.fullmatch(r"[0-9a-f]{12}", key) else run_id
 
 
 def unit_of(run_id: str) -> str | None:
-    """Return the key of the unit that a run was made for, or None."""
     mark = re.search(r"-u([0-9a-f]{12})\Z", run_id)
     return mark[1] if mark else None
 
 
 class UnitEnd(StrEnum):
-    """The end of a unit."""
-
     DONE = "done"
     STORED = "stored"
     SKIPPED = "skipped"
@@ -106,8 +96,6 @@ class UnitEnd(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """The end of a unit, its host and its run."""
-
     unit: Unit
     end: UnitEnd
     reason: str | None = None
@@ -116,32 +104,24 @@ class UnitResult:
     device: str | None = None
     seconds: float = 0.0
     statuses: Mapping[str, int] | None = None
-    """Number of outcomes by status; None where there was no run."""
     log: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A device that a host measures on."""
-
     identity: str
     """The GPU's UUID; for a CPU `cpu-` and the host's name."""
     kind: str
     model: str
-    """The device model as part of a path, such as `nvidia-h200`."""
     selector: str
-    """The device for `pairbench run --device` on its host."""
     environment_hash: str
 
     def serves(self, device: str) -> bool:
-        """Return whether this is a device that a unit asks for."""
         return device in (self.identity, self.kind, self.model)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A worker of the fleet, as the scheduler knows it."""
-
     name: str
     """The host's name, with the devices if these are only some of the host's."""
     address: str
@@ -150,5 +130,4 @@ class Host:
     """Why it is given no work: it is busy with other work, or has another pairbench; None where it is given work."""
 
     def offer(self, device: str) -> Offer | None:
-        """Return the first of its devices that fits a unit's `device`; None where none does."""
         return next((offer for offer in self.offers if offer.serves(device)), None)

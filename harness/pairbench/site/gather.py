@@ -49,7 +49,7 @@ from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, sp
 from pairbench.store.documents import read_breakdowns, read_triages
 from pairbench.store.location import Held, StoreLocation
 from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
-from pairbench.suite.text import about
+from pairbench.suite.reached import about
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import NEEDED, newest_calibrations
 from pairbench.workflow.setup import catalogue_folder, default_places, store_of

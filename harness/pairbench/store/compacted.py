@@ -44,16 +44,13 @@ from pairbench.store.opened import (
 from pairbench.store.schema import UnsoundError, texts_of
 
 ROW = "row"
-"""The column with the index that a row had in its run's file."""
 GROUP_ROWS = 8192
 """Rows of a group. A reader of one case reads one group of a file and the footer, which has some 10 kB for each group."""
 _KEY = b"pairbench.compacted"
 _MARK = b"pairbench:groups:"
-_ORDER = ("run_id", "mode", "implementation", "suite", "case")
-"""The sort keys, the most significant last."""
+_ORDER = ("run_id", "mode", "implementation", "suite", "case")  # the sort keys, the most significant last
 _STATISTICS = ["run_id", "suite", "case", "implementation"]
-_TAIL = 2**19
-"""The bytes at the end of a file that are read first: nearly always they hold the footer."""
+_TAIL = 2**19  # the bytes at the end of a file that are read first: nearly always they hold the footer
 _END = 8
 _WIDTH = 4
 
@@ -78,7 +75,6 @@ class CompactedFile(OpenedFile):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows of the wanted runs."""
         return sum(self.runs.values() if self._wanted is None else (self.runs[run_id] for run_id in self._wanted))
 
     def raw(self) -> pa.Table:
@@ -155,7 +151,7 @@ def compacted_name(runs: Mapping[str, int]) -> str:
     return f"{max(runs)}.compact-{digest}.parquet"
 
 
-def compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[str, int]]:
+def _compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[str, int]]:
     """Return name and content of the file that holds whole runs, as `raw` returns them, and the number of rows of each."""
     table = pa.concat_tables(
         table if ROW in table.column_names else table.append_column(ROW, pa.array(np.arange(len(table)), pa.int64()))
@@ -187,9 +183,7 @@ def compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[
 
 def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, int]:
     """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes."""
-    # Raises StoreFailedError where there is no space, or the file does not come back as it was written.
-    tables = list(tables)
-    name, content, runs = compacted_content(tables)
+    name, content, runs = _compacted_content(list(tables))
     path = f"{folder}/{name}"
     place.publish(path, content)
     file = RunFile(path=path, run_id=max(runs), is_part=False, is_compacted=True, among=tuple(runs))
@@ -220,9 +214,8 @@ def _bounds(cases: Iterable[str | None]) -> list[tuple[int, int]]:
 
 def ranks(column: pa.ChunkedArray) -> Any:
     """Return the rank of each value of a column of text among all, in the order of UTF-8; nulls come first."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    whole = column.unify_dictionaries().combine_chunks()
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    whole = encoded.unify_dictionaries().combine_chunks()
     whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
     order = pc.array_sort_indices(whole.dictionary).to_numpy()
     ranks = np.full(len(order) + 1, -1)
@@ -244,8 +237,7 @@ def _content_of(metadata: pq.FileMetaData) -> dict[str, Any]:
 
 def _start(group: Any) -> int:
     column = group.column(0)
-    offsets = [column.data_page_offset, column.dictionary_page_offset if column.has_dictionary_page else None]
-    return min(int(offset) for offset in offsets if offset is not None)
+    return int(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
 
 
 def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
@@ -334,7 +326,6 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
 
 
 def write_index(place: StoreLocation, files: Iterable[RunFile]) -> None:
-    """Write the index of the compacted files among some, unless it is there already."""
     index = _index(place)
     wanted = _index_of(place, files, index)
     if wanted != index:

@@ -29,25 +29,31 @@ from pairbench.store.reading import Reading, renamed_series
 Value = TypeVar("Value")
 
 _CHECKSUM = "checksum"
+_Kind = tuple[str, str]  # the folder of a kind of documents, and its name with the version of its format
+_ACCEPTANCES = ("accepted", "acceptance 1")
+_TRIAGES = ("triage", "triage 1")
+_BREAKDOWNS = ("breakdowns", "breakdown 1")
+_CALIBRATIONS = ("calibrations", "calibration 1")
 
 
-def write_document(
-    location: StoreLocation, path: str, kind: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
+def _write(
+    store: Store, kind_of: _Kind, name: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
 ) -> str:
-    """Store a dataclass as a JSON file at a path below the root, and return the whole path."""
-    # `kind` names it with the version of its format, such as `acceptance 1`; `publish` writes the file where given, and makes its folder.
+    """Store a dataclass as a JSON file and return its path; `publish` writes the file where given, and makes its folder."""
+    location, (folder, kind) = StoreLocation.of(store), kind_of
     body = {"pairbench": kind, **plain(value, canonical=True)}
     body = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
     text = json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
-    whole, content = f"{location.root}/{path}", pa.py_buffer(f"{text}\n".encode())
+    path = f"{location.root}/{folder}/{name}"
     if publish is None:
-        location.make_folder(whole.rpartition("/")[0])
-    (publish or location.publish)(whole, content)
-    return whole
+        location.make_folder(path.rpartition("/")[0])
+    (publish or location.publish)(path, pa.py_buffer(f"{text}\n".encode()))
+    return path
 
 
-def read_documents(location: StoreLocation, folder: str, kind: str, make: type[Value]) -> Reading[tuple[Value, ...]]:
+def _read(location: StoreLocation, kind_of: _Kind, make: type[Value]) -> Reading[tuple[Value, ...]]:
     """Return all values of a kind in and below a folder, in the order of their paths; none where there is no folder."""
+    folder, kind = kind_of
     listing = location.listing(folder, ".json")
     values, problems = [], list(listing.problems)
     for path in listing.paths:
@@ -61,7 +67,6 @@ def read_documents(location: StoreLocation, folder: str, kind: str, make: type[V
 
 
 def _document(text: bytes, kind: str, make: type[Value]) -> Value:
-    """Return the value of a document; raise ValueError where it is of another kind, or has changed since it was written."""
     content = json.loads(text)
     if not isinstance(content, dict) or content.get("pairbench") != kind:
         raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')
@@ -81,7 +86,7 @@ def _checksum(body: dict[str, Any]) -> str:
 
 
 def _value(hint: Any, content: Any, name: str) -> Any:
-    """Return the value of a type that JSON content was made of; raise ValueError where it does not fit."""
+    # Raises ValueError where the content does not fit the type.
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         (hint,) = (item for item in inner if item is not types.NoneType)
@@ -120,17 +125,9 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     return content
 
 
-_ACCEPTANCES = ("accepted", "acceptance 1")
-_TRIAGES = ("triage", "triage 1")
-_BREAKDOWNS = ("breakdowns", "breakdown 1")
-_CALIBRATIONS = ("calibrations", "calibration 1")
-
-
 def write_acceptance(store: Store, acceptance: Acceptance) -> str:
-    """Store a level that was accepted on purpose, as `accepted/<time>-<hash>.json`, and return the path."""
-    folder, kind = _ACCEPTANCES
     name = _name_of(acceptance.at, acceptance.series, acceptance.run_id, acceptance.reason)
-    return write_document(StoreLocation.of(store), f"{folder}/{name}", kind, acceptance)
+    return _write(store, _ACCEPTANCES, name, acceptance)
 
 
 def _name_of(at: str, *said: object) -> str:
@@ -141,35 +138,30 @@ def _name_of(at: str, *said: object) -> str:
 def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
     """Return the newest acceptance of each series; none where there is no such store."""
     location = StoreLocation.of(store)
-    stored, problems = read_documents(location, *_ACCEPTANCES, Acceptance)
+    stored, problems = _read(location, _ACCEPTANCES, Acceptance)
     by_age = sorted(stored, key=lambda acceptance: acceptance.at)
     renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in by_age)
     return Reading({acceptance.series: acceptance for acceptance in renamed}, problems)
 
 
 def write_triage(store: Store, triage: Triage) -> str:
-    """Store the state of an event, as `triage/<time>-<hash>.json`, and return the path."""
-    folder, kind = _TRIAGES
-    return write_document(StoreLocation.of(store), f"{folder}/{_name_of(triage.at, triage)}", kind, triage)
+    return _write(store, _TRIAGES, _name_of(triage.at, triage), triage)
 
 
 def read_triages(store: Store) -> Reading[tuple[Triage, ...]]:
     """Return all states that events were given, oldest first; none where there is no such store."""
-    stored, problems = read_documents(StoreLocation.of(store), *_TRIAGES, Triage)
+    stored, problems = _read(StoreLocation.of(store), _TRIAGES, Triage)
     return Reading(tuple(sorted(stored, key=lambda one: one.at)), problems)
 
 
 def write_breakdown(store: Store, kept: KeptBreakdown) -> str:
-    """Store the breakdowns of a case, as `breakdowns/device=<slug>/<breakdown_id>.json`, and return the path."""
-    folder, kind = _BREAKDOWNS
-    path = f"{folder}/device={device_slug(kept.device_name)}/{kept.breakdown_id}.json"
-    return write_document(StoreLocation.of(store), path, kind, kept)
+    return _write(store, _BREAKDOWNS, f"device={device_slug(kept.device_name)}/{kept.breakdown_id}.json", kept)
 
 
 def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
     """Return all breakdowns, the newest first; none where there is no such store."""
     location = StoreLocation.of(store)
-    stored, problems = read_documents(location, *_BREAKDOWNS, KeptBreakdown)
+    stored, problems = _read(location, _BREAKDOWNS, KeptBreakdown)
     renamed = (replace(kept, suite=location.moved.get(kept.suite, kept.suite)) for kept in stored)
     return Reading(tuple(sorted(renamed, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)
 
@@ -177,16 +169,14 @@ def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
 def write_calibration(
     store: Store, calibration: Calibration, publish: Callable[[str, pa.Buffer], None] | None = None
 ) -> str:
-    """Store the result of comparing a device with itself, as `calibrations/device=<slug>/<calibration_id>.json`, and return the path."""
-    folder, kind = _CALIBRATIONS
-    path = f"{folder}/device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
-    return write_document(StoreLocation.of(store), path, kind, calibration, publish)
+    name = f"device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
+    return _write(store, _CALIBRATIONS, name, calibration, publish)
 
 
 def read_calibrations(store: Store) -> Reading[tuple[Calibration, ...]]:
     """Return all calibrations, oldest first; none where there is no such store."""
     location = StoreLocation.of(store)
-    stored, problems = read_documents(location, *_CALIBRATIONS, Calibration)
+    stored, problems = _read(location, _CALIBRATIONS, Calibration)
     renamed = []
     for calibration in sorted(stored, key=lambda one: one.made_at):
         floors = {renamed_series(series, location.moved): floor for series, floor in calibration.floors.items()}

@@ -20,12 +20,10 @@ TEMPORARY = ".tmp"
 ABANDONED_S = 24 * 3600
 """Age in seconds from which an upload, a probe or a temporary file, which live for seconds, was left behind by a killed process."""
 _TRIES = _SCANS = 5
-_PAGE = 1000
-"""The number of names that an object store lists at once; more than that are no single moment's."""
+_PAGE = 1000  # the number of names that an object store lists at once; more than that are no single moment's
 
 
 def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True) -> None:
-    """Write a file so that a reader sees the earlier content or all of the new one."""
     # Durable files have reached the disk when this returns, so that they outlive a power failure. An OSError has changed nothing.
     for left in reversed(range(_TRIES)):
         try:
@@ -95,7 +93,6 @@ class Listing(NamedTuple):
 
 
 def list_files(filesystem: Any, folder: str, ending: str) -> Listing:
-    """Return the files below a folder whose names end so; none where there is no such folder."""
     if isinstance(filesystem, fs.LocalFileSystem):
         return _list_local(folder, ending)
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
@@ -192,13 +189,13 @@ def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
         for folder in folders:
             pages = paginator.paginate(Bucket=bucket, Prefix=f"{prefix}/{folder}/".lstrip("/"))
             for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
-                if is_abandoned(upload["Initiated"]):
+                if is_old(upload["Initiated"]):
                     client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
                     aborted += 1
     return aborted
 
 
-def is_abandoned(made: dt.datetime | None) -> bool:
+def is_old(made: dt.datetime | None) -> bool:
     return made is not None and (dt.datetime.now(dt.UTC) - made).total_seconds() > ABANDONED_S
 
 

@@ -18,26 +18,15 @@ from pyarrow import fs
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
 from pairbench.model.text import redacted
-from pairbench.store.files import (
-    TEMPORARY,
-    Listing,
-    abort_uploads,
-    is_abandoned,
-    list_files,
-    sweep_temporary,
-    write_whole,
-)
+from pairbench.store.files import TEMPORARY, Listing, abort_uploads, is_old, list_files, sweep_temporary, write_whole
 
 FOLDERS = ("records", "samples", "accepted", "triage", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
 _COMPACTED = re.compile(r"(?P<run_id>.+)\.compact-[0-9a-f]{16}")
-_NO_TRAILERS = (
-    "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and "
-    "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
-)
-_HELD_S, _HELD_BYTES = 60.0, 2**28
+_NO_TRAILERS = "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
+_HELD_BYTES = 2**28
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
@@ -58,7 +47,6 @@ class RunFile:
         return self.among if self.is_compacted else (self.run_id,)
 
     def only(self, run_ids: Container[str]) -> "RunFile | None":
-        """Return this file with its runs among some; None where it has none of them."""
         if not self.is_compacted:
             return self if self.run_id in run_ids else None
         kept = tuple(run_id for run_id in self.among if run_id in run_ids)
@@ -70,19 +58,17 @@ class RunFile:
 
     @property
     def device_slug(self) -> str:
-        """The device model by the folder's name; empty for a file outside of such a folder."""
         return next((name[7:] for name in reversed(self.path.split("/")) if name.startswith("device=")), "")
 
     @property
     def whole(self) -> str:
-        """The path of the one file that holds the run's rows, or is going to."""
         return f"{self.folder}/{self.run_id}.parquet"
 
 
 class Held:
-    """A cache of file contents or tables, each kept for some `seconds` (default: a minute): a command reads some files several times, and each read costs an object store two requests."""
+    """A cache of file contents or tables, each kept for some `seconds`: a command reads files several times, and each read costs an object store two requests."""
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float = 60.0) -> None:
         self._contents: dict[Hashable, tuple[float, Any, int]] = {}
         self._seconds = seconds
         self._size = 0
@@ -91,7 +77,7 @@ class Held:
     def get(self, key: Hashable) -> Any:
         with self._lock:
             at, content, _ = self._contents.get(key, (0.0, None, 0))
-            if content is None or time.monotonic() - at >= (_HELD_S if self._seconds is None else self._seconds):
+            if content is None or time.monotonic() - at >= self._seconds:
                 return None
             self._contents[key] = self._contents.pop(key)  # used last, evicted last
             return content
@@ -151,7 +137,6 @@ class StoreLocation:
 
     @property
     def address(self) -> str:
-        """The folder or URL that names the store from anywhere on this machine."""
         return self.root if self.is_local else self.name
 
     def files(self, dataset: str) -> list[RunFile]:
@@ -166,7 +151,6 @@ class StoreLocation:
             raise StoreFailedError(f"store {self.name!r} cannot be listed: {error}") from error
 
     def publish(self, path: str, content: pa.Buffer) -> None:
-        """Make a file appear, whole; raise StoreFailedError where there is no space or permission."""
         self.held.put(path, None)
         try:
             if self.is_local:
@@ -190,7 +174,6 @@ class StoreLocation:
         self.delete([path])
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, and remove the temporary files that killed processes left there."""
         try:
             self.filesystem.create_dir(path, recursive=True)
             if self.is_local:
@@ -208,7 +191,7 @@ class StoreLocation:
         with suppress(OSError, pa.ArrowException):
             selector = fs.FileSelector(f"{self.root}/records", recursive=True, allow_not_found=True)
             probes = [info for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(_PROBE)]
-            self.delete(info.path for info in probes if is_abandoned(info.mtime))
+            self.delete(info.path for info in probes if is_old(info.mtime))
         abort_uploads(self.filesystem, self.root, FOLDERS)
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -222,7 +205,6 @@ Store = str | Path | StoreLocation
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """Return the file system and the path that a URL names."""
     # Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
     # Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
     if url.startswith(("gs://", "gcs://")):
@@ -246,7 +228,6 @@ def _with(url: str, name: str, value: object) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether a text can be the id of a run, which is a part of file names and a word on the command line."""
     return _RUN_ID.fullmatch(text) is not None
 
 
@@ -262,7 +243,6 @@ def run_files(paths: Iterable[str]) -> list[RunFile]:
 
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
-"""Content types that do not depend on the machine's own table."""
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,25 +22,14 @@ from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
 from pairbench.store.location import RunFile, StoreLocation, run_files
-from pairbench.store.schema import (
-    IDENTITY,
-    UnsoundError,
-    check_beside,
-    conformed,
-    fields_of,
-    lacking,
-    texts,
-    type_of,
-    version_of,
-)
+from pairbench.store.schema import IDENTITY, UnsoundError, check_table, fields_of, lacking, texts, type_of, version_of
 
 CHANGED = "its content does not fit its checksum: it was changed, or the disk has changed it"
 _MARK = b"pairbench:crc32:"
 _SIZE = 4
 SEAL = len(_MARK) + _SIZE
 """Bytes of the mark and the checksum behind it."""
-_END = 8
-"""Bytes behind the footer: its length, and parquet's own mark."""
+_END = 8  # bytes behind the footer: its length, and parquet's own mark
 
 
 def sealed(content: pa.Buffer) -> pa.Buffer:
@@ -53,7 +41,6 @@ def sealed(content: pa.Buffer) -> pa.Buffer:
 
 
 def check_seal(content: pa.Buffer) -> bool:
-    """Return whether a file has a checksum; raise UnsoundError where it does not fit the content."""
     view = memoryview(content)
     footer = _footer(view)
     begin = footer - len(_MARK) - _SIZE
@@ -143,18 +130,16 @@ def problem_of(path: str, error: BaseException) -> str:
 
 
 class OpenedFile:
-    """A parquet file whose footer was read; columns are decoded as they are asked for.
+    """A parquet file whose footer was read; columns are decoded as they are asked for."""
 
-    Opening raises FileNotFoundError where the file is gone, StoreFailedError where a store elsewhere does not give it,
-    ForeignFileError where pairbench did not write it, and UnsoundError or one of `BROKEN` where it is damaged.
-    """
+    # Opening raises FileNotFoundError where the file is gone, StoreFailedError where a store elsewhere does not give it,
+    # ForeignFileError where pairbench did not write it, and UnsoundError or one of `BROKEN` where it is damaged.
 
     _decoded_at_once: Sequence[int] | None = None  # the row groups whose size is checked at once; None for all
 
     def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
         self.path = path
         self._content, self.sealed, metadata = self._load(place)
-        """The content, and whether its checksum was verified."""
         self.dataset = dataset
         self._parquet = _open(self._content, texts(dataset), metadata)
         self.metadata = self._parquet.metadata
@@ -175,7 +160,6 @@ class OpenedFile:
             raise UnsoundError(f"has no column {missing[0]!r}, expected the columns of a run")
 
     def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
-        """Return the content, whether its checksum was verified, and its footer if that was parsed already."""
         held = None if place.is_local else place.held.get(self.path)
         content = read_content(place, self.path) if held is None else held
         sealed = check_seal(content)
@@ -197,18 +181,14 @@ class OpenedFile:
         # Rows of cases that are not among `cases`, if given, may be left out.
         stored = [name for name in names if name in self.places]
         table, count = self._decoded(stored, cases)
-        checked = {}
         for name in stored:
             check_texts(name, table.column(name))
-            checked[name] = conformed(table.column(name), self.dataset, name)
-        if self.dataset == "samples":
-            check_beside(checked)
+        checked = check_table(table.select(stored), self.dataset)
         types = {name: type_of(self.dataset, name) for name in names}
         columns = [checked[name] if name in checked else lacking(self.dataset, name, count) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
 
     def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
-        """Return columns that the file has as it has them, and the number of rows."""
         del cases  # one run's file has too few rows to be read in parts
         table = self._reader(stored).read(columns=stored, use_threads=False)
         if stored and table.num_rows != self.num_rows:
@@ -216,7 +196,6 @@ class OpenedFile:
         return table, self.num_rows
 
     def _reader(self, names: Sequence[str]) -> pq.ParquetFile:
-        """Return a reader of some columns, their texts as dictionaries at any depth."""
         known = fields_of(self.dataset)
         inner = self._text_leaves([name for name in names if name in known and pa.types.is_nested(known[name].type)])
         outer = [name for name in texts(self.dataset) if name in self.places]
@@ -227,7 +206,6 @@ class OpenedFile:
         return self.as_written(self._all_texts().read(use_threads=False))
 
     def as_written(self, table: pa.Table) -> pa.Table:
-        """Return a table whose texts are dictionaries in the types of the file."""
         for name in table.column_names:
             check_texts(name, table.column(name))
         return table.cast(_open(self._content, (), self.metadata).schema_arrow)
@@ -236,7 +214,6 @@ class OpenedFile:
         return _open(self._content, self._text_leaves(), self.metadata)
 
     def _text_leaves(self, among: Collection[str] | None = None) -> list[str]:
-        """Return the paths of the texts in some columns, or in all."""
         leaves = map(self.metadata.schema.column, range(0 if among == [] else len(self.metadata.schema.names)))
         paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         return [path for path in paths if among is None or path.partition(".")[0] in among]
@@ -283,10 +260,10 @@ def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
     """Return the parts that lie beside the one file that was made of them, by that file's path."""
     files = list(files)
     wholes = {file.path for file in files if not file.is_part}
-    parts: dict[str, list[str]] = defaultdict(list)
+    parts: dict[str, list[str]] = {}
     for file in files:
         if file.is_part and file.whole in wholes:
-            parts[file.whole].append(file.path)
+            parts.setdefault(file.whole, []).append(file.path)
     return parts
 
 
@@ -299,7 +276,6 @@ def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
 
 
 def sound_rows(location: StoreLocation, path: str) -> int:
-    """Return the number of rows of a file after verifying all of it."""
     dataset = path[len(location.root) + 1 :].partition("/")[0]
     opened = OpenedFile(location, path, dataset)
     return opened.num_rows if opened.sealed else len(opened.raw())

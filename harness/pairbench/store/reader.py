@@ -33,6 +33,7 @@ from pairbench.store.reading import (
     dataset_files,
     read_each,
     renamed_table,
+    stored_files,
     with_derived,
     with_old_names,
     without_throttled,
@@ -61,7 +62,6 @@ RUN = ("run_id", "device_name")
 
 _THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
 
-
 Where = Mapping[str, object] | None
 Names = Collection[str] | None
 
@@ -89,17 +89,12 @@ def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]
 
 
 def read_records(store: Store, run_ids: Collection[str], *, where: Where = None) -> Reading[tuple[Record, ...]]:
-    """Return the records of some runs, by their whole ids, oldest run first; only those with some values, if given."""
     table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
     return Reading(from_table(table, Record), problems)
 
 
 def read_samples(store: Store, run_id: str) -> Reading[tuple[Samples, ...]]:
-    """Return the raw samples of a run, by its whole id; none where they have been pruned."""
-    place = StoreLocation.of(store)
-    if not any(file.run_id == run_id for file in place.files("samples")):
-        return Reading((), ())
-    table, problems = _read(place, "samples", run_ids=[run_id])
+    table, problems = _read(StoreLocation.of(store), "samples", run_ids=[run_id])
     return Reading(from_table(table, Samples), problems)
 
 
@@ -110,11 +105,8 @@ LatencySamples = Mapping[str, NDArray[np.float64]]
 def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySamples]]:
     """Return the latencies of a run that its statistics rest on; none where its samples have been pruned."""
     # Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
-    place = StoreLocation.of(store)
-    if not any(file.run_id == run_id for file in place.files("samples")):
-        return Reading({}, ())
     latencies = {"call_ns": CALL, "device_ns": DEVICE, "stream_ns": STREAM}
-    frame, problems = read_frame(place, "samples", columns=[*COLUMNS, "throttled", *latencies], run_ids=[run_id])
+    frame, problems = read_frame(store, "samples", columns=[*COLUMNS, "throttled", *latencies], run_ids=[run_id])
     by_series: dict[Series, dict[str, list[NDArray[np.float64]]]] = defaultdict(lambda: defaultdict(list))
     for row in frame.itertuples(index=False, name=None):
         rounds = by_series[Series(**dict(zip(COLUMNS, row, strict=False)))]
@@ -154,9 +146,7 @@ def runs(store: Store) -> Reading[tuple[RunSummary, ...]]:
         by_run[row["run_id"]].append(row)
     summaries = []
     for _, rows in sorted(by_run.items(), reverse=True):
-        statuses: Counter[str] = Counter()
-        for row in rows:
-            statuses[row["status"]] += row["count_all"]
+        statuses = sum((Counter({row["status"]: row["count_all"]}) for row in rows), Counter[str]())
         devices = tuple(sorted({row["device_name"] for row in rows}))
         first = {name: rows[0][name] for name in shared}
         summaries.append(RunSummary(**first, devices=devices, n_records=statuses.total(), statuses=statuses))
@@ -181,9 +171,8 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
 def _read(
     place: StoreLocation, dataset: str, *, columns: Names = None, where: Where = None, run_ids: Names = None
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return rows as a table, oldest run first, texts as dictionaries."""
     _check_columns(dataset, {*(columns or ()), *(where or ())}, *PARTITIONS.names)
-    files = dataset_files(place, dataset)
+    files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
     if doubled(files.files):
         tidy(place, files.files)
@@ -249,10 +238,9 @@ def _with_strings(table: pa.Table) -> pa.Table:
 
 
 class WholeStore:
-    """All runs of a store, or its newest, as columns, handed out an operator or a run at a time; columns that were not read have defaults.
+    """All runs of a store, or its newest, as columns, handed out an operator or a run at a time; columns that were not read have defaults."""
 
-    A few hundred runs of a few thousand series fit into memory as columns, and would not as rows.
-    """
+    # A few hundred runs of a few thousand series fit into memory as columns, and would not as rows.
 
     def __init__(
         self, store: Store, columns: Collection[str], *, last: int | None = None, samples: bool = False
@@ -279,7 +267,6 @@ class WholeStore:
                 yield key, kept
 
     def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
-        """Yield run and device model with their records, the oldest run first."""
         yield from self._groups(RUN, columns)
 
     def _groups(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, tuple[Record, ...]]]:
@@ -326,12 +313,14 @@ def read_distinct(
 ) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
     """Return for each file the combinations of values that some columns have in it."""
     place = StoreLocation.of(store)
-
-    def distinct(file: OpenedFile) -> list[dict[str, Any]]:
-        return NarrowFile(file).distinct(columns, place.moved)
-
-    key = ("distinct", *columns)
-    return read_each(place, "records", list(files), distinct, threads=_NARROW_THREADS, key=key)
+    return read_each(
+        place,
+        "records",
+        list(files),
+        lambda file: NarrowFile(file).distinct(columns, place.moved),
+        threads=_NARROW_THREADS,
+        key=("distinct", *columns),
+    )
 
 
 def _records(
@@ -350,17 +339,15 @@ def _records(
     return Reading(from_columns(whole, Record), problems)
 
 
-_MANY = 64
-"""The rows from which on it pays to take a column's values all at once; a run has few of one case."""
+_MANY = 64  # the rows from which on it pays to take a column's values all at once; a run has few of one case
 _PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
 """Parquet's type for each type of column whose statistics can be believed."""
 
 
 class NarrowFile:
-    """A few rows or columns of one run's file, without decoding the rest of it.
+    """A few rows or columns of one run's file, without decoding the rest of it."""
 
-    A run's file has some 80 columns, and most have the same value in all rows: these values come out of the footer's statistics.
-    """
+    # A run's file has some 80 columns, and most have the same value in all rows: these values come out of the footer's statistics.
 
     def __init__(self, opened: OpenedFile) -> None:
         self._opened = opened
@@ -394,7 +381,6 @@ class NarrowFile:
         return columns
 
     def distinct(self, names: Sequence[str], moved: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the combinations of values that some columns have; none where there are no rows."""
         if not self._opened.num_rows:
             return []
         constants, varying = self._split(names)

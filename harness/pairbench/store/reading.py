@@ -64,8 +64,7 @@ def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
     return replace(series, suite=moved[series.suite]) if series.suite in moved else series
 
 
-_THREADS, _THREADS_REMOTE = 4, 32
-"""Files of an object store are waited for side by side."""
+_THREADS, _THREADS_REMOTE = 4, 32  # files of an object store are waited for side by side
 _ROW = 500  # about the bytes of a row of a few columns as a dict
 _LISTINGS = 10
 """Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
@@ -98,7 +97,6 @@ class Files:
 
 
 def stored_files(place: StoreLocation, dataset: str) -> Files:
-    """Return a dataset's files, each with the runs to read from it; none where there is no such store."""
     listing = place.listing(dataset, ".parquet")
     chosen = choose(place, run_files(listing.paths))
     return Files(files=chosen.files, problems=(*listing.problems, *chosen.problems))
@@ -125,10 +123,8 @@ def read_each(
     threads: int = _THREADS,
     key: Hashable = None,
 ) -> Reading[dict[RunFile, Value]]:
-    """Call `read` with each file, and return the results with a sentence for each file that cannot be read.
-
-    With a `key`, results are cached in the location's `tables`; it must contain all that a result depends on beside the file.
-    """
+    """Call `read` with each file, and return the results with a sentence for each file that cannot be read."""
+    # With a `key`, which has all that a result depends on beside the file, results are cached in the location's `tables`.
     # A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
     # beside its sound one file has the same rows, and is left out. `threads` is for a local store.
     problems = list(files.problems) if isinstance(files, Files) else []
@@ -155,8 +151,7 @@ def read_each(
             pending += [unread] if unread is not None else []
     problems += [result for result in results.values() if isinstance(result, str)]
     problems += [
-        f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows "
-        f"{SCHEMA_VERSION}, and leaves out what is new; update it"
+        f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows {SCHEMA_VERSION}, and leaves out what is new; update it"
         for version in sorted(newer)
     ]
     values = {file: result for file, result in results.items() if not isinstance(result, str)}

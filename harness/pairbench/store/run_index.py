@@ -35,7 +35,6 @@ class IndexedRun:
 
     @property
     def started(self) -> dt.datetime | None:
-        """When it started by its own clock; None where that cannot be read."""
         try:
             moment = dt.datetime.fromisoformat(self.started_at)
         except ValueError:
@@ -44,7 +43,6 @@ class IndexedRun:
 
     @property
     def named(self) -> dt.datetime | None:
-        """When it started by its id; None for an id without a time."""
         return named_moment(self.run_id)
 
 
@@ -87,7 +85,6 @@ class RunIndex:
 
     @property
     def is_file(self) -> bool:
-        """Whether this is one file and no store."""
         return self.name.endswith(".parquet")
 
     def __iter__(self) -> Iterator[IndexedRun]:
@@ -108,7 +105,6 @@ class RunIndex:
             self._read_heads(dict.fromkeys([*newest, *also]))  # runs compacted into the same files cost nothing more
 
     def beginning(self, text: str) -> tuple[IndexedRun, ...]:
-        """Return the runs whose ids begin so, newest first, without reading the heads of others."""
         self._read_heads([run_id for run_id in self._unread if run_id.startswith(text)])
         return tuple(self._heads[run_id] for run_id in sorted(self._heads, reverse=True) if run_id.startswith(text))
 
@@ -128,7 +124,6 @@ class RunIndex:
         return read_records(self.place, {file.run_id for file in files}, where=where)
 
     def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return by run the combinations of values that some columns have."""
         heads = list(heads)
         files = [file for head in heads for file in head.files]
         compacted = any(file.is_compacted for file in files)

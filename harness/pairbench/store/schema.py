@@ -17,6 +17,7 @@
 #   9  stream_*: the latency of the call's own launches; stream_speedup; stream_ns of samples; float32_precision; reuses_output; consumes
 #  10  deterministic, repeat_error
 
+import contextlib
 import functools
 import itertools
 import json
@@ -68,10 +69,10 @@ def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] 
     for column in schema:
         values = [_stored(getattr(row, column.name)) for row in rows]
         try:
-            try:
+            with contextlib.suppress(UnicodeEncodeError):
                 columns.append(pa.array(values, column.type))
-            except UnicodeEncodeError:  # a file name or a message holds half a character
-                columns.append(pa.array(_escaped(values), column.type))
+                continue
+            columns.append(pa.array(_escaped(values), column.type))  # a file name or a message holds half a character
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise TypeError(f"{row_type.__name__}.{column.name}: {error}, expected {column.type}") from error
     return pa.Table.from_arrays(columns, schema=schema)
@@ -86,12 +87,10 @@ def _escaped(value: Any) -> Any:
 
 
 def texts_of(schema: pa.Schema) -> list[str]:
-    """Return the columns of text, whose values repeat."""
     return [field.name for field in schema if pa.types.is_string(field.type)]
 
 
 def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
-    """Return a table, of this schema version or another, as rows."""
     return from_columns({name: python_values(table.column(name)) for name in table.column_names}, row_type)
 
 
@@ -109,11 +108,6 @@ def _chunk_values(column: pa.Array) -> list[Any]:
     if column.null_count or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
         return list(column.to_pylist())
     return list(column.to_numpy().tolist())
-
-
-def from_rows(rows: Sequence[Mapping[str, Any]], row_type: type[Row]) -> tuple[Row, ...]:
-    """Return rows as pyarrow gives them, all with the same columns."""
-    return from_columns({name: [row[name] for row in rows] for name in rows[0]} if rows else {}, row_type)
 
 
 def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> tuple[Row, ...]:
@@ -177,8 +171,7 @@ IDENTITY = {
 TEXT = pa.dictionary(pa.int32(), pa.string())
 """The type in which readers get texts, for these repeat."""
 
-_OBJECTS = ("axes", "environment")
-"""Columns of text that hold a JSON object."""
+_OBJECTS = ("axes", "environment")  # columns of text that hold a JSON object
 _PER_SAMPLE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
 """Columns of lists with a value for each sample of a round."""
 _WORDS = {"string": "text", "double": "numbers", "int64": "whole numbers", "bool": "true or false"}
@@ -212,17 +205,22 @@ def type_of(dataset: str, name: str) -> pa.DataType:
 @functools.cache
 def _required(dataset: str) -> frozenset[str]:
     """Return the columns of text that may not be null: nulls of a file become empty texts."""
-    hints = typing.get_type_hints(ROW_TYPES[dataset])
-    return frozenset(name for name, hint in hints.items() if hint is str)
+    return frozenset(name for name, hint in _HINTS[ROW_TYPES[dataset]].items() if hint is str)
 
 
-def check_table(table: pa.Table, dataset: str) -> None:
-    """Raise UnsoundError for rows that no reader would accept."""
-    check_beside({name: conformed(table.column(name), dataset, name) for name in table.column_names})
+def check_table(table: pa.Table, dataset: str) -> dict[str, pa.ChunkedArray]:
+    """Return the columns in their types; raise UnsoundError, or an error of pyarrow, for rows that no reader would accept."""
+    columns = {name: _conformed(table.column(name), dataset, name) for name in table.column_names}
+    lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in _PER_SAMPLE]
+    for name, other in lengths[1:]:
+        if pc.any(pc.not_equal(lengths[0][1], other)).as_py():
+            raise UnsoundError(
+                f"columns {lengths[0][0]!r} and {name!r} have lists of different lengths, expected one length"
+            )
+    return columns
 
 
-def conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
-    """Return a column in its type; raise UnsoundError, or an error of pyarrow, where it holds other values."""
+def _conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
     wanted = fields_of(dataset)[name].type
     # Files of this version have its types, and checking more takes too long for a thousand files.
     if column.type not in (wanted, type_of(dataset, name)) and not _fits(column.type, wanted):
@@ -262,12 +260,11 @@ def _conformed_text(column: pa.ChunkedArray, dataset: str, name: str) -> pa.Chun
 
 
 def lacking(dataset: str, name: str, count: int) -> pa.Array:
-    """Return the values of a column that a file does not have."""
     return pa.array([""] * count, TEXT) if name in _required(dataset) else pa.nulls(count, type_of(dataset, name))
 
 
 def checked_constant(value: Any, dataset: str, name: str) -> Any:
-    """Return a constant column's value, taken from statistics, as `conformed` would; raise UnsoundError where that would."""
+    """Return a constant column's value, taken from statistics, as `check_table` would; raise UnsoundError where that would."""
     if value in (None, "") and name in IDENTITY[dataset]:
         raise UnsoundError(f"column {name!r} has no value")
     if value is None and name in _required(dataset):
@@ -275,16 +272,6 @@ def checked_constant(value: Any, dataset: str, name: str) -> Any:
     if isinstance(value, str):
         _check_text(name, value)
     return value
-
-
-def check_beside(columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Raise UnsoundError unless the columns with a value for each sample have lists of one length."""
-    lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in _PER_SAMPLE]
-    for name, other in lengths[1:]:
-        if pc.any(pc.not_equal(lengths[0][1], other)).as_py():
-            raise UnsoundError(
-                f"columns {lengths[0][0]!r} and {name!r} have lists of different lengths, expected one length"
-            )
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -33,8 +33,7 @@ AT_LEAST = 16
 """The number of runs that are merged in a month that is not over, so that a nightly job does not write the same rows every night."""
 MOST_ROWS, MOST_RUNS, MOST_BYTES = 190_000, 2_000, 2**28
 """The most rows and runs of a merged file, and bytes of the files that it is made of."""
-_ANY = 2
-"""The number of runs that are merged in a month that is over; a single run there joins a file that has room."""
+_ANY = 2  # the number of runs that are merged in a month that is over; a single run there joins a file that has room
 _TIMES = 4
 
 
@@ -45,10 +44,9 @@ class Merged:
     folder: str
     runs: int
     files: int
-    """The number of files that there are fewer."""
     size: int
-    """The bytes of the merged files; `now` has those of the new ones."""
     now: int
+    """`files` is by how many files there are fewer; `size` the bytes of the merged ones, and `now` of the new ones."""
     problems: tuple[str, ...]
 
 
@@ -59,10 +57,8 @@ class _Source:
     file: RunFile
     rows: int
     size: int
-    form: str
-    """The schema version and columns; only files of one form are merged."""
-    whole: bool
-    """Whether it is a compacted file all of whose runs are read from it."""
+    form: str  # the schema version and columns; only files of one form are merged
+    whole: bool  # whether it is a compacted file all of whose runs are read from it
 
 
 def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
@@ -243,7 +239,6 @@ def old_samples(place: StoreLocation, before: dt.datetime) -> list[OldSamples]:
 
 
 def remove(place: StoreLocation, several: Iterable[OldSamples]) -> list[str]:
-    """Delete files, and return those that may not be deleted."""
     paths = [path for one in several for path in one.files]
     place.delete(paths)
     infos = place.filesystem.get_file_info(paths) if paths else []
@@ -273,7 +268,6 @@ class Checked(NamedTuple):
 
 
 def check(place: StoreLocation) -> Checked:
-    """Read every file of a store."""
     findings: list[Finding] = []
     count = size = 0
     of_dataset: dict[str, list[RunFile]] = {}
@@ -305,7 +299,6 @@ def check(place: StoreLocation) -> Checked:
 
 
 def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | None, int]:
-    """Return the finding about a file, and its bytes."""
     problem = ""
     for _ in range(_TIMES if file.is_part else 1):  # another round may have replaced a part meanwhile
         try:
@@ -341,10 +334,8 @@ def _superfluous(place: StoreLocation, of_dataset: dict[str, list[RunFile]], dam
                     reason = "its rows are in a compacted file; `pairbench store compact` removes it"
                     yield Finding(LEFT, file.path, reason)
     if index_is_stale(place, of_dataset["records"]):
-        reason = (
-            "is not what the compacted files hold, which are asked themselves; `pairbench store compact` makes it again"
-        )
-        yield Finding(LEFT, f"{place.root}/{INDEX}", reason)
+        held = "is not what the compacted files hold, which are asked themselves"
+        yield Finding(LEFT, f"{place.root}/{INDEX}", f"{held}; `pairbench store compact` makes it again")
 
 
 def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Iterator[Finding]:
@@ -358,6 +349,5 @@ def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Ite
 
 
 def _of_sentence(what: str, problem: str) -> Finding:
-    """Return the finding for a sentence that begins with its file."""
     path, separator, reason = problem.partition(": ")
     return Finding(what, path if separator else "", reason or problem)

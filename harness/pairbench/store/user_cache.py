@@ -18,8 +18,7 @@ from typing import Any
 from pairbench.model.environment import Environment
 
 _OLD_S = 14 * 24 * 3600
-_FORMAT = 1
-"""The version of the values; those of another version are ignored."""
+_FORMAT = 1  # the version of the values; those of another version are ignored
 
 
 def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -68,7 +67,6 @@ class KeptValues:
         self._most = most
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Return all values, the oldest first."""
         with contextlib.suppress(OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
             content = json.loads(self._file.read_text(encoding="utf-8"))
             if content["format"] == _FORMAT:
@@ -76,7 +74,6 @@ class KeptValues:
         return {}
 
     def keep(self, values: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add values to the file, which is replaced whole; an OSError is ignored."""
         if not values:
             return
         # Loads pyarrow, which reading does not need.
@@ -98,7 +95,6 @@ class KeptCeilings:
         self._values = KeptValues((folder or user_folder()) / "ceilings.json", most=100)
 
     def put_in(self, environment: Environment) -> Environment | None:
-        """Return an environment with the ceilings that are kept for it; None where none are."""
         values = self._values.read().get(_key(environment), {})
         known = {name: float(rate) for name, rate in values.items() if isinstance(rate, int | float) and rate > 0}
         if not known:
@@ -107,7 +103,6 @@ class KeptCeilings:
         return replace(environment, rest={**environment.rest, "observed": observed})
 
     def keep(self, environment: Environment) -> None:
-        """Keep the ceilings of an environment, if it has some."""
         if ceilings := environment.rest.get("observed", {}).get("ceilings"):
             self._values.keep({_key(environment): ceilings})
 

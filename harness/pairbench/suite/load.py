@@ -45,7 +45,6 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 def declares_operators(text: str) -> bool:
-    """Return whether the text of a Python file may declare operators."""
     return "Operator" in text and "pairbench" in text
 
 

@@ -98,8 +98,6 @@ def _make_package(name: str, folder: Path) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules in the folders that are packages of the namespace."""
-
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -149,8 +147,6 @@ def _asked_by_own_code() -> bool:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles a file with its imports of neighbours made relative."""
-
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002 (a loader's signature)
         # From the source each time: Python's bytecode beside the file is of the file as it stands, and an import by the file's plain
         # name would take ours for that.

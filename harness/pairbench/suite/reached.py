@@ -1,14 +1,19 @@
-"""Finds the files that a suite imports, from its import statements: none is run, so the files of any commit can be read."""
+"""Reads suites as text, without running them, so without torch and without trust: the files that they import, and the descriptions of their operators.
+
+The files of any commit can be read so, and those that do not load any more.
+"""
 
 import ast
 import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pairbench.model.site import About
 from pairbench.suite.modules import file_beside, find_package, parse_module
 
 _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
@@ -42,7 +47,6 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
 
 
 def _closure(waiting: list[Path], following: Callable[[Path], Iterable[Path]]) -> frozenset[Path]:
-    """Return some files with all that follow from them."""
     reached: set[Path] = set()
     while waiting:
         file = waiting.pop()
@@ -126,7 +130,6 @@ def _package_file(folder: Path) -> Path | None:
 
 
 def _package_files(name: str, repository: Path) -> Iterator[Path]:
-    """Yield the files of a dotted name that belong to the repository."""
     first, _, rest = name.partition(".")
     for place in _places(first, repository):
         if place.is_file():
@@ -149,3 +152,88 @@ def _places(package: str, repository: Path) -> tuple[Path, ...]:
     places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
     inside = {place for place in (Path(one).resolve() for one in places) if place.is_relative_to(repository)}
     return tuple(sorted(one for one in inside if not _NOT_FOLLOWED & {*one.relative_to(repository).parts}))
+
+
+_LARGEST, _LONGEST = 4 * 2**20, 600
+"""Most bytes of a file, of which the largest suites have some 20,000, and most characters of a summary."""
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def about(path: Path, shown: str) -> dict[str, About]:
+    """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed."""
+    # `shown` is the file's name in records.
+    # The parser raises several errors for deep nesting, and a ValueError for bytes that are no text.
+    with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        if path.is_file() and path.stat().st_size <= _LARGEST:
+            with warnings.catch_warnings():  # such as those of invalid escapes
+                warnings.simplefilter("ignore")
+                return _found(ast.parse(path.read_bytes()), shown)
+    return {}
+
+
+def _found(module: ast.Module, shown: str) -> dict[str, About]:
+    functions = {node.name: node for node in module.body if isinstance(node, _Function)}
+    assigned = [node for node in module.body if isinstance(node, ast.Assign)]
+    targets = [(target, node.value) for node in assigned for target in node.targets]
+    texts = {  # literal ones, as of `SOURCE = "candle #3531"`
+        target.id: value.value
+        for target, value in targets
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str)
+    }
+    whole = _summary(module)
+    found: dict[str, About] = {}
+    for call in _operators(module):
+        arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        name = _text(call.args[0] if call.args else arguments.get("name"), texts)
+        if not name or name in found:  # a suite with two operators of one name does not load
+            continue
+        baseline = functions.get(_function(arguments.get("baseline")))
+        found[name] = About(
+            summary=(_summary(baseline) if baseline else "") or whole,
+            source=_text(arguments.get("source"), texts) or "",
+            owner=_text(arguments.get("owner"), texts) or "",
+            path=shown,
+            line=call.lineno,
+        )
+    return found
+
+
+def _operators(module: ast.Module) -> Iterator[ast.Call]:
+    """Yield the calls of `Operator`, under whatever name the file imports it, in the order of the file."""
+    names = {"Operator"}
+    calls: list[ast.Call] = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pairbench":
+            names |= {alias.asname for alias in node.names if alias.name == "Operator" and alias.asname}
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+    for call in sorted(calls, key=lambda one: (one.lineno, one.col_offset)):
+        called = call.func
+        is_named = isinstance(called, ast.Name) and called.id in names
+        if is_named or (isinstance(called, ast.Attribute) and called.attr == "Operator"):
+            yield call
+
+
+def _text(node: ast.expr | None, texts: Mapping[str, str]) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.Name):
+        return texts.get(node.id)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _text(node.left, texts), _text(node.right, texts)
+        return None if left is None or right is None else left + right
+    return None
+
+
+def _function(node: ast.expr | None) -> str:
+    """Return the name of the function of an implementation, given alone or as an argument of `Variant(...)`."""
+    if isinstance(node, ast.Call):
+        given = [keyword.value for keyword in node.keywords if keyword.arg == "function"]
+        node = next(iter([*node.args, *given]), None)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _summary(node: ast.Module | _Function) -> str:
+    words = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"

@@ -13,8 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from pairbench.analyze.compare.attribute import another_gpu
-from pairbench.analyze.compare.exact import AcceptedLevel, bad
-from pairbench.analyze.compare.match import BAD
+from pairbench.analyze.compare.exact import BAD, AcceptedLevel, bad
 from pairbench.analyze.compare.runs import compare, suspects
 from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError

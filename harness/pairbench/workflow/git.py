@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pairbench.errors import UsageError
 from pairbench.execute.protocol import StandIn
-from pairbench.model.commits import HistoryCommit
+from pairbench.model.comparison import HistoryCommit
 from pairbench.model.environment import Commit
 from pairbench.own_folders import held_folder, is_held, make_own, state_folder, sweep_folders
 

@@ -32,8 +32,7 @@ from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.model.unit import VARIABLE, marked
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
-from pairbench.store.spool import Spool, push, waiting
-from pairbench.store.writer import RunWriter
+from pairbench.store.writer import RunWriter, Spool, push, waiting
 from pairbench.workflow.devices import HostWatch, Reporter, on_devices, plans_for, probe_device
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.progress import PublishedProgress

@@ -11,11 +11,8 @@ from pairbench.analyze.compare.attribute import (
     Circumstances,
     elsewhere,
     era_changes,
-    era_words,
     kernel_changes,
     moved_along,
-    of_count,
-    of_latency,
     outcome_of_move,
 )
 from pairbench.model.comparison import Attribution, EraChange, GateOutcome
@@ -51,7 +48,7 @@ def known(era: tuple[EraChange, ...] = (), changed: bool | None = False, *, inte
 def test_latency(
     control: Interval | None, era: tuple[EraChange, ...], changed: bool | None, expected: Attribution
 ) -> None:
-    found, why = of_latency(SLOWER, control, known(era, changed))
+    found, why = known(era, changed).cause_of_latency(SLOWER, control)
     assert found is expected
     assert ("driver 580.1 -> 580.2" in why) == (expected is Attribution.ENVIRONMENT)
     if control is not None:
@@ -59,18 +56,18 @@ def test_latency(
 
 
 def test_a_source_that_did_not_change_is_said() -> None:
-    assert "its source did not change" in of_latency(SLOWER, STILL, known(changed=False))[1]
-    assert "its source changed" in of_latency(SLOWER, STILL, known(changed=True))[1]
+    assert "its source did not change" in known(changed=False).cause_of_latency(SLOWER, STILL)[1]
+    assert "its source changed" in known(changed=True).cause_of_latency(SLOWER, STILL)[1]
 
 
 def test_in_turns_the_machine_is_the_same() -> None:
-    assert of_latency(SLOWER, ALONG, known(changed=True, interleaved=True))[0] is Attribution.CODE
+    assert known(changed=True, interleaved=True).cause_of_latency(SLOWER, ALONG)[0] is Attribution.CODE
 
 
 def test_a_machine_slows_no_count() -> None:
-    assert of_count(known())[0] is Attribution.CODE
-    assert of_count(known(DRIVER))[0] is Attribution.ENVIRONMENT
-    assert of_count(known(DRIVER, changed=True))[0] is Attribution.CODE
+    assert known().cause_of_count()[0] is Attribution.CODE
+    assert known(DRIVER).cause_of_count()[0] is Attribution.ENVIRONMENT
+    assert known(DRIVER, changed=True).cause_of_count()[0] is Attribution.CODE
 
 
 def test_along_means_the_same_way_by_half_and_not_by_chance() -> None:
@@ -82,7 +79,7 @@ def test_along_means_the_same_way_by_half_and_not_by_chance() -> None:
 
 def test_many_fields_are_counted() -> None:
     many = tuple(EraChange(field=str(number), reference="a", current=None) for number in range(5))
-    assert era_words(many) == "0 a -> none, 1 a -> none, 2 a -> none and 2 more"
+    assert known(many).environment == "environment changed: 0 a -> none, 1 a -> none, 2 a -> none and 2 more"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,196 @@
-"""Counts, margins and statuses: any increase is a regression, any decrease an improvement, and what is not counted says so."""
+"""Which records belong together, and why some cannot be compared; counts, margins and statuses of those that can."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.exact import COUNTS, LAUNCHES, METRICS, judge_exact, judge_margin, judge_status
-from pairbench.model.comparison import GateOutcome, Judgement
+from pairbench.analyze.compare.exact import (
+    COUNTS,
+    LAUNCHES,
+    METRICS,
+    Matched,
+    judge_exact,
+    judge_margin,
+    judge_status,
+    match,
+    representative,
+)
+from pairbench.analyze.compare.runs import compare
+from pairbench.model.comparison import Attribution, GateOutcome, Judgement
+from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import Record
-from tests.builders import ended, make_run, run_id_of
+from tests.builders import CASES, ended, make_run, only, run_id_of
+
+BEFORE, NOW = make_run(0), make_run(1)
+
+
+def outcomes(found: Sequence[Matched]) -> list[GateOutcome | None]:
+    return [item.outcome for item in found]
+
+
+def test_every_series_comes_back_once_with_both_sides() -> None:
+    found = match(BEFORE, NOW)
+    assert outcomes(found) == [None] * 4
+    assert all(len(item.reference) == len(item.current) == 1 for item in found)
+
+
+def test_several_runs_come_oldest_first_doubled_ones_once_and_two_gpus_are_two_records() -> None:
+    found = match([*make_run(2), *BEFORE, *BEFORE], [*NOW, *(replace(record, device_uuid="GPU-1") for record in NOW)])
+    assert [(len(item.reference), len(item.current)) for item in found] == [(2, 2)] * 4
+    assert all(item.reference[0].run_id < item.reference[1].run_id for item in found)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_what_a_run_had_no_time_for_is_not_compared_on_either_side(mode: str) -> None:
+    before, now = make_run(0, mode=mode), make_run(1, mode=mode)
+    left = [ended(record, "skipped", OUT_OF_BUDGET) for record in now]
+    for found in (match(before, left), match([], left)):
+        assert outcomes(found) == [GateOutcome.INCOMPARABLE] * 4
+        assert {item.reason for item in found} == {"not measured: out of budget"}
+    # Beside a run that did measure it, or as the reference, it says nothing.
+    assert outcomes(match(before, [*left, *make_run(2, mode=mode)])) == [None] * 4
+    earlier = [ended(record, "skipped", OUT_OF_BUDGET) for record in before]
+    assert {change.outcome for change in compare(earlier, now)} == {GateOutcome.NEW}
+
+
+@pytest.mark.parametrize(
+    ("column", "before", "now", "words"),
+    [
+        ("timer", "cuda_event", "do_bench", "another timer: cuda_event -> do_bench"),
+        ("device_name", "NVIDIA H200", "NVIDIA A100", "another device model: NVIDIA H200 -> NVIDIA A100"),
+        ("mode", "eager", "graph", "another mode: eager -> graph"),
+        ("definition_hash", "old", "new", "the question changed: definition old -> new"),
+        ("definition_hash", None, "new", "definition unknown -> new"),
+    ],
+)
+def test_what_must_not_be_compared_is_named(column: str, before: Any, now: Any, words: str) -> None:
+    found = match(make_run(0, **{column: before}), make_run(1, **{column: now}))
+    assert outcomes(found) == [GateOutcome.INCOMPARABLE] * 4
+    assert all(words in item.reason for item in found)
+    assert {item.attribution for item in found} == {Attribution.DEFINITION if column == "definition_hash" else None}
+
+
+@pytest.mark.parametrize("column", ["timer", "device_name", "mode", "definition_hash"])
+def test_what_fails_now_fails_whatever_it_cannot_be_compared_with(column: str) -> None:
+    other: dict[str, Any] = {column: "other"}
+    current = [replace(ended(record, "oom", "too large"), **other) for record in NOW]
+    found = match(BEFORE, [*make_run(2, **other), *current])
+    assert outcomes(found) == [GateOutcome.FAILED] * 4
+    assert all("oom: too large; " in item.reason for item in found)
+
+
+@pytest.mark.parametrize(("column", "usual"), [("timer", "cuda_event"), ("environment_hash", "f" * 16)])
+def test_runs_by_the_same_timer_and_of_the_same_era_alone_are_the_reference(column: str, usual: str) -> None:
+    other: dict[str, Any] = {column: "other"}
+    found = match([*make_run(0, **other), *make_run(1)], make_run(2))
+    assert outcomes(found) == [None] * 4
+    assert {getattr(record, column) for item in found for record in item.reference} == {usual}
+    all_old = match(make_run(0, environment_hash="old"), make_run(2))
+    assert outcomes(all_old) == [None] * 4 and all(item.reference for item in all_old)
+
+
+def test_another_mode_beside_the_known_one_is_new() -> None:
+    found = match(BEFORE, [*NOW, *make_run(1, mode="graph")])
+    assert outcomes(found) == [None] * 4 + [GateOutcome.NEW] * 4
+
+
+def test_new_missing_and_new_but_broken() -> None:
+    other = make_run(1, cases=["softmax[tokens=1]"])
+    found = match(BEFORE, [*NOW, *other])
+    assert outcomes(found)[4:] == [GateOutcome.NEW] * 2
+    found = match([*BEFORE, *other], NOW)
+    assert outcomes(found)[4:] == [GateOutcome.MISSING] * 2
+    found = match(BEFORE, [*NOW, ended(other[0], "oom", "too large")])
+    assert found[-1].outcome is GateOutcome.FAILED and "new, and oom: too large" in found[-1].reason
+    found = match(BEFORE, [*NOW, ended(other[0], "skipped", "no Triton")])
+    assert found[-1].outcome is GateOutcome.NEW and "skipped: no Triton" in found[-1].reason
+
+
+def test_a_renamed_case_is_missing_with_a_guess_and_a_vanished_one_without() -> None:
+    renamed = [replace(record, case=record.case and record.case.replace("tokens", "rows")) for record in NOW]
+    gone = [item for item in match(BEFORE, renamed) if item.outcome is GateOutcome.MISSING]
+    assert len(gone) == 4
+    assert all(f"renamed to {item.series.name.replace('tokens', 'rows')}?" in item.reason for item in gone)
+    changed = [replace(record, implementation_hash="x") for record in make_run(1, cases=["softmax[tokens=1]"])]
+    gone = [item for item in match(BEFORE, changed) if item.outcome is GateOutcome.MISSING]
+    assert len(gone) == 4 and not any("renamed to" in item.reason for item in gone)
+
+
+def broken(run: Sequence[Record], suite: str) -> Record:
+    names = ("operator", "case", "implementation", "mode", "role", "timer", "call_p50_ns", "round_p50_ns")
+    return replace(run[0], **dict.fromkeys(names), suite=suite, status="failed", reason="SyntaxError: x")  # type: ignore[arg-type]
+
+
+def test_a_suite_that_cannot_be_loaded_fails_all_its_series() -> None:
+    found = match(BEFORE, [broken(NOW, str(NOW[0].suite))])
+    assert outcomes(found) == [GateOutcome.FAILED] * 4
+    assert all("could not be loaded: SyntaxError: x" in item.reason for item in found)
+
+
+def test_an_unknown_suite_that_cannot_be_loaded_is_not_lost() -> None:
+    *known, last = match(BEFORE, [*NOW, broken(NOW, "suites/other.py")])
+    assert outcomes(known) == [None] * 4
+    assert last.outcome is GateOutcome.FAILED and last.series.suite == "suites/other.py" and not last.series.case
+
+
+def test_the_newest_that_was_measured_speaks() -> None:
+    later = ended(make_run(5)[0], "failed")
+    assert representative([BEFORE[0], NOW[0], later]) is NOW[0]
+    assert representative([later]) is later
+    assert only(NOW, case=CASES[0])
+
+
+def test_two_device_models_are_put_beside_each_other_and_not_judged() -> None:
+    now = make_run(1, device_name="NVIDIA A100", slower={"baseline": 2.0, "fused": 3.0})
+    changes = {change.series.implementation: change for change in compare(BEFORE, now)}
+    for implementation, factor in (("baseline", 2.0), ("fused", 3.0)):
+        beside = changes[implementation].across
+        assert beside is not None and changes[implementation].verdict is None
+        assert beside.reference_device == "NVIDIA H200" and beside.ratio == pytest.approx(factor, rel=0.05)
+
+
+@pytest.mark.parametrize("column", ["timer", "definition_hash", "mode"])
+def test_what_answers_another_question_or_by_another_clock_has_no_ratio(column: str) -> None:
+    other: dict[str, Any] = {"device_name": "NVIDIA A100", column: "other"}
+    changes = compare(BEFORE, make_run(1, **other))
+    assert {change.across for change in changes} == {None}
+    assert {change.across for change in compare(BEFORE, make_run(1))} == {None}
+
+
+def on_gpu(records: Sequence[Record], uuid: str | None) -> list[Record]:
+    return [replace(record, device_uuid=uuid) for record in records]
+
+
+def test_the_reference_is_of_the_same_gpu_where_it_has_one() -> None:
+    found = match([*on_gpu(make_run(1), "GPU-0"), *on_gpu(make_run(2), "GPU-1")], on_gpu(make_run(3), "GPU-0"))
+    assert {record.device_uuid for item in found for record in item.reference} == {"GPU-0"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "attribution", "outcome"),
+    [
+        ("GPU-0", "GPU-0", Attribution.CODE, GateOutcome.REGRESSION),
+        ("GPU-0", "GPU-1", Attribution.MACHINE, GateOutcome.UNDECIDED),
+        (None, "GPU-1", Attribution.CODE, GateOutcome.REGRESSION),
+    ],
+)
+def test_another_gpu_of_the_model_is_never_the_code(
+    before: str | None, now: str, attribution: Attribution, outcome: GateOutcome
+) -> None:
+    reference = [record for number in range(5) for record in on_gpu(make_run(number), before)]
+    slower = [
+        replace(record, implementation_hash="new") if record.implementation == "fused" else record
+        for record in on_gpu(make_run(9, slower={"fused": 1.1}), now)
+    ]
+    fused = [change for change in compare(reference, slower) if change.series.implementation == "fused"]
+    assert [(change.attribution, change.outcome) for change in fused] == [(attribution, outcome)] * 2
+    assert all(
+        ("another GPU of the model, GPU-0 -> GPU-1" in change.reason) == (before == "GPU-0" != now) for change in fused
+    )
+
 
 RECORD = replace(make_run(0)[0], peak_bytes=1 << 30)
 

@@ -19,6 +19,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.exact import bad
@@ -42,10 +43,11 @@ FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 """The columns of a record's environment; the rest is the JSON in `environment`, without observations of the run."""
 
 
+_era = attrgetter(*FIELDS, "environment")
+
+
 def era_changes(reference: Record, current: Record) -> tuple[EraChange, ...]:
-    """Return the fields of the environment that differ between two runs."""
-    of_both = ((*(getattr(record, name) for name in FIELDS), record.environment) for record in (reference, current))
-    return _changes(*of_both)
+    return _changes(_era(reference), _era(current))
 
 
 def elsewhere(reference: Record, current: Record) -> str:
@@ -56,24 +58,19 @@ def elsewhere(reference: Record, current: Record) -> str:
 
 
 def another_gpu(reference: str | None, current: str | None) -> str:
-    """Return a phrase where two runs were made on different GPUs of a model; "" where a GPU is not known.
-
-    GPUs of one model differ by some percent, each kernel by another part, so that a move between two is no sign of the code.
-    """
+    """Return a phrase where two runs were made on different GPUs of a model, which differ by some percent; "" where a GPU is not known."""
     if reference is None or current is None or reference == current:
         return ""
     return f"another GPU of the model, {reference} -> {current}"
 
 
 def source_changed(before: Record | None, after: Record | None) -> bool | None:
-    """Return whether the implementation's hash differs between two records; None where one is not known."""
     hashes = [record and record.implementation_hash for record in (before, after)]
     return None if None in hashes else hashes[0] != hashes[1]
 
 
 @functools.lru_cache(maxsize=1024)
 def _changes(reference: tuple[str | None, ...], current: tuple[str | None, ...]) -> tuple[EraChange, ...]:
-    """Return the differences of two eras; thousands of series share a few."""
     before, now = _flat(reference[-1]), _flat(current[-1])
     rest = ((name, before.get(name), now.get(name)) for name in dict.fromkeys([*before, *now]))
     fields = (*zip(FIELDS, reference, current, strict=False), *rest)
@@ -101,10 +98,7 @@ _NOTICEABLE_NS = 500.0
 
 
 def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT) -> tuple[KernelChange, ...]:
-    """Return the kernels that are new, gone, run more or less often, or take noticeably longer or less long.
-
-    Those that matter most to the latency come first. Nothing where the kernels of a side are not known.
-    """
+    """Return the kernels that are new, gone, run more or less often, or take noticeably longer or less long; what matters most to the latency first."""
     if reference.kernels is None or current.kernels is None:
         return ()
     before, now = _by_name(reference.kernels), _by_name(current.kernels)
@@ -151,58 +145,74 @@ class Circumstances:
     interleaved: bool = False
     """Whether both sides were measured interleaved: then the machine was the same for both."""
 
+    @classmethod
+    def between(
+        cls,
+        before: Record,
+        now: Record,
+        controls: Sequence[Record | None] = (None, None),
+        *,
+        gpus: Sequence[str | None] = (None, None),
+        interleaved: bool = False,
+    ) -> "Circumstances":
+        """Return the facts about two runs of a series, with its controls and GPUs in them as far as these are known."""
+        return cls(
+            era=era_changes(before, now),
+            implementation_changed=source_changed(before, now),
+            control_changed=source_changed(*controls),
+            elsewhere=elsewhere(before, now),
+            another_gpu=another_gpu(*gpus),
+            interleaved=interleaved,
+        )
 
-def of_latency(
-    change: Interval,
-    control: Interval | None,
-    known: Circumstances,
-    policy: Policy = DEFAULT,
-    *,
-    relative: bool = False,
-) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
-    moved = control is not None and moved_along(change, control, policy)
-    beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
-    era = f"environment changed: {era_words(known.era)}" if known.era else ""
-    if known.another_gpu and not known.interleaved:
-        cause, parts = Attribution.MACHINE, [known.another_gpu, era, beside]
-    elif era and not (known.implementation_changed and control is not None and not moved):
-        cause, parts = Attribution.ENVIRONMENT, [era, beside]
-    elif moved and not known.interleaved:
-        both = "the sources of both changed" if known.implementation_changed and known.control_changed else ""
-        cause, parts = Attribution.MACHINE, [beside, known.elsewhere, both]
-    else:
-        alone = "" if known.interleaved or relative else "there is no control to tell"
-        cause, parts = Attribution.CODE, [beside or alone, _source(known), known.elsewhere]
-    return cause, "; ".join(filter(None, parts))
+    @property
+    def environment(self) -> str:
+        """The changes of the environment in words, three of them at most; empty without any."""
+        more = f" and {len(self.era) - 3} more" if len(self.era) > 3 else ""
+        return f"environment changed: {', '.join(map(str, self.era[:3]))}{more}" if self.era else ""
+
+    @property
+    def source(self) -> str:
+        words = {True: "its source changed", False: "its source did not change, so look at what it calls", None: ""}
+        return words[self.implementation_changed]
+
+    def cause_of_latency(
+        self, change: Interval, control: Interval | None, policy: Policy = DEFAULT, *, relative: bool = False
+    ) -> tuple[Attribution, str]:
+        """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
+        moved = control is not None and moved_along(change, control, policy)
+        beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
+        if self.another_gpu and not self.interleaved:
+            cause, parts = Attribution.MACHINE, [self.another_gpu, self.environment, beside]
+        elif self.era and not (self.implementation_changed and control is not None and not moved):
+            cause, parts = Attribution.ENVIRONMENT, [self.environment, beside]
+        elif moved and not self.interleaved:
+            both = "the sources of both changed" if self.implementation_changed and self.control_changed else ""
+            cause, parts = Attribution.MACHINE, [beside, self.elsewhere, both]
+        else:
+            alone = "" if self.interleaved or relative else "there is no control to tell"
+            cause, parts = Attribution.CODE, [beside or alone, self.source, self.elsewhere]
+        return cause, "; ".join(filter(None, parts))
+
+    def cause_of_failure(self, before: Record | None, current: Sequence[Record]) -> tuple[Attribution | None, str]:
+        """Return the likely cause of the last failure and the sentence that says why: of none that was never seen to work."""
+        if next(record.status for record in reversed(current) if bad(record)) == Status.OOM:
+            return Attribution.MEMORY, ""
+        return self.cause_of_count() if before is not None and usable(before) else (None, "")
+
+    def cause_of_count(self) -> tuple[Attribution, str]:
+        if self.era and not self.implementation_changed:
+            return Attribution.ENVIRONMENT, self.environment
+        return Attribution.CODE, self.source
 
 
 def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutcome:
-    """Return the gate's outcome of a moved latency, after over before, for `compare`, `trend` and the site; 1.02 is 2 % slower.
-
-    Slower is a regression only where the code is the likely cause. Faster is an improvement where the code or the
-    environment is. Everything else is undecided: a machine or an environment is no fault of the code.
-    """
+    """Return the gate's outcome of a moved latency, after over before, for `compare`, `trend` and the site; 1.02 is 2 % slower."""
+    # A machine or an environment is no fault of the code, so slower is a regression only where the code is the likely cause.
     if change > 1:
         return GateOutcome.REGRESSION if attribution is Attribution.CODE else GateOutcome.UNDECIDED
     better = (Attribution.CODE, Attribution.ENVIRONMENT)
     return GateOutcome.IMPROVEMENT if attribution in better else GateOutcome.UNDECIDED
-
-
-def of_failure(
-    before: Record | None, current: Sequence[Record], known: Circumstances
-) -> tuple[Attribution | None, str]:
-    """Return the likely cause of the last failure and the sentence that says why: of none that was never seen to work."""
-    if next(record.status for record in reversed(current) if bad(record)) == Status.OOM:
-        return Attribution.MEMORY, ""
-    return of_count(known) if before is not None and usable(before) else (None, "")
-
-
-def of_count(known: Circumstances) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of a count and the sentence that says why."""
-    if known.era and not known.implementation_changed:
-        return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}"
-    return Attribution.CODE, _source(known)
 
 
 def moved_along(change: Interval, control: Interval, policy: Policy = DEFAULT) -> bool:
@@ -210,16 +220,6 @@ def moved_along(change: Interval, control: Interval, policy: Policy = DEFAULT) -
     if change.estimate >= 1:
         return control.low > 1 and control.estimate >= change.estimate**policy.control_part
     return control.high < 1 and control.estimate <= change.estimate**policy.control_part
-
-
-def era_words(era: tuple[EraChange, ...]) -> str:
-    more = f" and {len(era) - 3} more" if len(era) > 3 else ""
-    return ", ".join(map(str, era[:3])) + more
-
-
-def _source(known: Circumstances) -> str:
-    words = {True: "its source changed", False: "its source did not change, so look at what it calls", None: ""}
-    return words[known.implementation_changed]
 
 
 WORDS = {
@@ -241,7 +241,6 @@ class Moved(NamedTuple):
     ratio: float
     """Current over reference, which is known also where nothing tells how far rounds spread."""
     minimum: float
-    """The smallest relative change that counts."""
     chance: float | None
     """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""
     relative: Interval | None
@@ -251,12 +250,11 @@ class Moved(NamedTuple):
 _MOVED = (Verdict.SLOWER, Verdict.FASTER)
 
 
-def reason_of(moved: Moved, policy: Policy = DEFAULT) -> str:
-    """Return the sentence about the change of a latency."""
+def reason_of(moved: Moved) -> str:
     judgement, interval, (before, now) = moved.judgement, moved.judgement.change, moved.shown
     words = WORDS[judgement.metric]
     if judgement.relative_to_baseline:
-        return _of_ratio(moved, words, policy)
+        return _of_ratio(moved, words)
     reason, host = _of_own(moved, words), judgement.metric == HOST.p50
     if interval is not None and host and judgement.verdict in _MOVED:
         reason = _issuing(now - before, f"{percent(moved.ratio)}, {_span(interval)}")
@@ -276,14 +274,14 @@ def reason_of(moved: Moved, policy: Policy = DEFAULT) -> str:
     )
 
 
-def _of_ratio(moved: Moved, words: str, policy: Policy) -> str:
+def _of_ratio(moved: Moved, words: str) -> str:
     (before, now), interval = moved.shown, moved.judgement.change
     if interval is not None:
         change = f"{percent(moved.ratio)} relative to its baseline"
         if moved.judgement.verdict in _MOVED:
             # Of the time before: the time now is that of another minute, in which the baseline, too, took more or less.
             return _issuing(before * (moved.ratio - 1), f"{change}, {_span(interval)}")
-        if moved.chance is not None and moved.chance <= policy.false_discovery_rate:
+        if moved.chance is not None and moved.chance <= DEFAULT.false_discovery_rate:
             relative = f"{percent(moved.ratio)} ({_span(interval)}) relative to its baseline"
             return f"{words} {relative}, but {percent(now / before)} by itself, so it may be the baseline that moved"
     return _of_own(moved, f"{words} relative to its baseline")
@@ -292,10 +290,7 @@ def _of_ratio(moved: Moved, words: str, policy: Policy) -> str:
 def _of_own(moved: Moved, words: str) -> str:
     change, interval, verdict = f"{words} {percent(moved.ratio)}", moved.judgement.change, moved.judgement.verdict
     if interval is None:
-        return (
-            f"{change}, but one round a side tells nothing of how far rounds spread, and neither does anything else; "
-            "measure three rounds or more"
-        )
+        return f"{change}, but one round a side tells nothing of how far rounds spread, and neither does anything else; measure three rounds or more"
     if verdict in _MOVED:
         return f"{words} {_changed(interval, verdict)}"
     if verdict is Verdict.SAME:

@@ -11,7 +11,6 @@ differ beyond chance. Both are fitted by quartiles, since a few series with an o
 their certainty.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,22 +20,17 @@ from scipy import special
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
 from pairbench.model.comparison import DEFAULT, Floor, Policy
 
-_LEAST = 8
-"""The number of series below which nothing is lent."""
-_WINDOW = 60
-"""The number of series of neighbouring latency that give the usual spread at a latency."""
+_LEAST = 8  # the number of series below which nothing is lent
+_WINDOW = 60  # the number of series of neighbouring latency that give the usual spread at a latency
 _NARROWEST = 15
 """The least number of neighbouring series, if there are as many; otherwise a third of all series, for the usual
 spread is no straight line."""
-_BAND = 30
-"""The number of controls that tell how much further runs spread than their rounds."""
+_BAND = 30  # the number of controls that tell how much further runs spread than their rounds
 
 
 def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -> tuple[Floats, Floats]:
-    """Return, for each series of a group, the variance that its neighbours in latency suggest, and the degrees of freedom of that.
-
-    `variance` is that between the rounds of a run, above 0, and ignored where its `freedom` is 0; at most `most` degrees are lent.
-    """
+    """Return for each series of a group the variance that its neighbours in latency suggest, and the degrees of freedom of that, at most `most`."""
+    # `variance` is that between the rounds of a run, above 0, and ignored where its `freedom` is 0.
     known = freedom > 0
     number = int(known.sum())
     if number < _LEAST:
@@ -47,7 +41,9 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
     height = np.log(variance[known]) - centre
     order = np.argsort(log_latency[known], kind="stable")
     x, y = log_latency[known][order], height[order]
-    fitted, share = _smooth(x, _clipped(x, y))
+    first, _ = _smooth(x, np.clip(y, *_fences(y)))
+    # Values far from their neighbours are drawn in.
+    fitted, share = _smooth(x, first + np.clip(y - first, *_fences(y - first)))
     residual = y - fitted
     low, high = np.percentile(residual, [25, 75])
     # Quartiles of few series lie by chance too near to each other, and a line through few follows their noise.
@@ -59,16 +55,11 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
 
 
 def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: Floats) -> Floats:
-    """Return the factor by which the variance of changes exceeds that of the rounds, 1 or more.
-
-    Only controls tell: a change of the code moves variants, perhaps all of them, but moves of baselines to both
-    sides are noise between runs. The shortest interval with half of them tells their spread whatever the other half does,
-    and wherever its centre lies, for a machine that is slower altogether is no noise. (The robust scale is that of
-    Rousseeuw and Leroy 1988; the idea is that of genomic control, Devlin and Roeder 1999.)
-
-    `z` are the changes over their standard errors, which have the degrees of `freedom`; `null` says which series are controls, and
-    `guess` are the factors where these are too few.
-    """
+    """Return the factor by which the variance of changes exceeds that of the rounds, 1 or more; `guess` where the controls, `null`, are too few."""
+    # Only controls tell: a change of the code moves variants, perhaps all of them, but moves of baselines to both sides are noise between runs. The
+    # shortest interval with half of them tells their spread whatever the other half does, and wherever its centre lies, for a machine that is slower
+    # altogether is no noise. (The robust scale is that of Rousseeuw and Leroy 1988; the idea is that of genomic control, Devlin and Roeder 1999.) `z`
+    # are the changes over their standard errors, which have the degrees of `freedom`.
     control_rows = np.flatnonzero(null)
     if len(control_rows) < 2 * _LEAST:
         return guess
@@ -84,12 +75,6 @@ def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: 
         places.append(float(np.mean(log_latency[band])))
     found: Floats = np.interp(log_latency, places, factors)
     return found
-
-
-def _clipped(x: Floats, y: Floats) -> Floats:
-    """Return values with those far from their neighbours drawn in."""
-    first, _ = _smooth(x, np.clip(y, *_fences(y)))
-    return first + np.clip(y - first, *_fences(y - first))
 
 
 def _fences(values: Floats) -> tuple[float, float]:
@@ -120,20 +105,10 @@ def _smooth(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 def _lent(spread: float, freedom: float) -> float:
     """Return the prior's degrees of freedom at which variances would have this interquartile range of logarithms."""
-    freedoms, spreads = _table(round(freedom))
-    # Falling in the prior's degrees of freedom.
-    return float(np.exp(np.interp(-spread, -spreads, np.log(freedoms))))
-
-
-@functools.lru_cache(maxsize=64)
-def _table(freedom: int) -> tuple[Floats, Floats]:
     lent = np.geomspace(0.5, 1000, 40)
-    low, high = (np.log(special.fdtri(max(freedom, 1), lent, q)) for q in (0.25, 0.75))
-    return lent, high - low
-
-
-def _alike(labels: Ints, known: Bools) -> list[Ints]:
-    return [np.flatnonzero(known & (labels == label)) for label in np.unique(labels)]
+    low, high = (np.log(special.fdtri(max(round(freedom), 1), lent, q)) for q in (0.25, 0.75))
+    # The range falls in the prior's degrees of freedom.
+    return float(np.exp(np.interp(-spread, low - high, np.log(lent))))
 
 
 _NORMAL = 1.959963984540054
@@ -147,14 +122,13 @@ class Effects:
     """One latency of many series; NaN where it is not known on both sides."""
 
     change: Floats
-    """The logarithm of current over reference."""
     error: Floats
     """The standard error of the change; NaN also where nothing tells how far rounds spread."""
     p_value: Floats
     """Two-sided, of there being no change."""
     low: Floats
     high: Floats
-    """The end of the 95 % interval of the change."""
+    """`change` is the logarithm of current over reference, `low` and `high` are the ends of its 95 % interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +138,6 @@ class Verdicts:
     adjusted: Floats
     """The p values after Benjamini-Hochberg over all latencies."""
     minimum: Floats
-    """The minimum effect of each series in log units."""
     slower: Bools
     faster: Bools
     same: Bools
@@ -173,11 +146,9 @@ class Verdicts:
 def estimate(
     runs: Runs, *, groups: Ints, null: Bools, floor: Floats, floor_runs: Floats, policy: Policy = DEFAULT
 ) -> Effects:
-    """Return the change of each series; those with the same label of `groups` share their spread.
-
-    `null` says which are controls, that a change of the code under test does not move. `floor` is the noise floor of each in log units,
-    NaN where there is none, found by `floor_runs` runs.
-    """
+    """Return the change of each series; those with the same label of `groups` share their spread."""
+    # `null` says which are controls, that a change of the code under test does not move. `floor` is the noise floor of each in log units, NaN where
+    # there is none, found by `floor_runs` runs.
     size = len(groups)
     reference, current = (_side(runs, size, side) for side in (False, True))
     known = (reference.runs > 0) & (current.runs > 0)
@@ -188,7 +159,7 @@ def estimate(
     ticks = policy.tick_ns * np.exp(-np.maximum(latency, 0.0))
     least = policy.least_spread**2 + ticks**2 / 12
     variance = np.maximum(square / np.maximum(within, 1), least)
-    alike = _alike(groups, known)
+    alike = [np.flatnonzero(known & (groups == label)) for label in np.unique(groups)]
     squares, weight = _moderated(latency, variance, within, alike, policy)
     change = current.mean - reference.mean
     guess = np.where(np.isfinite(floor), 1.0, _GUESS)
@@ -219,14 +190,9 @@ def estimate(
 
 
 def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, policy: Policy = DEFAULT) -> Effects:
-    """Return the change of each series whose sides took turns: the mean of its rounds' log ratios, with a moderated t interval.
-
-    The ratio of a round is free of effects that both sides share, such as the machine's clock of that minute. Rounds are the independent unit;
-    their ratios spread as two fresh processes differ.
-
-    `ratios` are the log ratios of each series' rounds, current over reference, `latency` its log latency, and `groups` its label: only
-    series with the same lend.
-    """
+    """Return the change of each series whose sides took turns: the mean of its rounds' log ratios, with a moderated t interval."""
+    # The ratio of a round is free of effects that both sides share, such as the machine's clock of that minute. `ratios` are the log ratios of each
+    # series' rounds, current over reference, `latency` its log latency, and `groups` its label: only series with the same lend.
     rounds = np.array([len(values) for values in ratios], dtype=np.float64)
     known = rounds > 0
     change = np.array([values.mean() if len(values) else np.nan for values in ratios])
@@ -236,7 +202,7 @@ def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, pol
     # more rounds tell no more of where within it a median lies.
     variance = np.maximum(square / np.maximum(within, 1), 2 * policy.least_spread**2)
     step = 2 * (policy.tick_ns * np.exp(-latency)) ** 2 / 12
-    alike = _alike(groups, known)
+    alike = [np.flatnonzero(known & (groups == label)) for label in np.unique(groups)]
     squares, freedom = _moderated(latency, variance, within, alike, policy)
     total = squares / np.maximum(freedom, 1e-9) / np.maximum(rounds, 1) + step
     return _effects(change, total, freedom, known & (freedom > 0))
@@ -255,7 +221,6 @@ def _moderated(
 
 
 def _effects(change: Floats, total: Floats, freedom: Floats, known: Bools) -> Effects:
-    """Return changes with their t intervals, by the variances of the changes where these are known."""
     error = np.where(known, np.sqrt(total), np.nan)
     t_freedom = np.maximum(freedom, 1)
     reach = special.stdtrit(t_freedom, 0.975) * error
@@ -268,21 +233,19 @@ def _effects(change: Floats, total: Floats, freedom: Floats, known: Bools) -> Ef
     )
 
 
-def minimum_effects(floor: Floats, policy: Policy = DEFAULT) -> Floats:
+def minimum_effects(floor: Floats, policy: Policy) -> Floats:
     """Return the smallest relative change that counts in each series: the policy's, and at least twice the noise floor."""
     effects: Floats = np.maximum(policy.minimum_effect, np.nan_to_num(2 * np.expm1(floor)))
     return effects
 
 
 def minimum_effect(floor: Floor | None, policy: Policy = DEFAULT) -> float:
-    return float(minimum_effects(np.array([floor.p50 if floor else np.nan]), policy)[0])
+    return float(minimum_effects(np.array(floor.p50 if floor else np.nan), policy))
 
 
 def _adjusted(p_values: Floats) -> Floats:
-    """Return p-values adjusted for their number (Benjamini and Hochberg 1995).
-
-    `scipy.stats.false_discovery_control` gives the same; importing it takes a second, for which everybody would wait.
-    """
+    """Return p-values adjusted for their number (Benjamini and Hochberg 1995)."""
+    # `scipy.stats.false_discovery_control` gives the same, and takes a second to import.
     falling = np.argsort(-p_values)
     ranks = np.arange(len(p_values), 0, -1)
     adjusted = np.empty_like(p_values)
@@ -291,11 +254,8 @@ def _adjusted(p_values: Floats) -> Floats:
 
 
 def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAULT) -> list[Verdicts]:
-    """Return the verdicts of several latencies, adjusted for all of them together.
-
-    A change is called one if Benjamini-Hochberg says that it is not noise and its estimate reaches most of the minimum
-    effect. `same` is proven: the whole interval lies within the minimum effect.
-    """
+    """Return the verdicts of several latencies, adjusted for all of them together."""
+    # A change is called one if Benjamini-Hochberg says that it is not noise and its estimate reaches most of the minimum effect. `same` is proven.
     p_values = np.concatenate([item.p_value for item in effects])
     adjusted = np.full_like(p_values, np.nan)
     finite = np.isfinite(p_values)
@@ -315,9 +275,7 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
 class _Side:
     runs: Floats
     mean: Floats
-    """The mean of the runs' means."""
-    square: Floats
-    """The sum of the squared distances of the runs' means to their mean."""
+    square: Floats  # `mean` is that of the runs' means, and `square` the sum of their squared distances from it
     inverse_rounds: Floats
     """The variance of the mean if rounds had a variance of 1 and the rounds of a run nothing in common."""
 

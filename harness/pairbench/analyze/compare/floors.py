@@ -20,12 +20,9 @@ from pairbench.model.record import Record, Series
 
 LEAST_RUNS = 5
 """The number of runs below which nothing can be said of a series' noise."""
-_LATEST = 30
-"""The number of newest runs that count: older ones are no measure of the present noise."""
-_TELLING = 8
-"""The number of changes that it takes to tell a spike or a step from noise."""
-_FAR = 4.0
-"""The number of standard deviations beyond which a value is a spike, or a difference a step."""
+_LATEST = 30  # the number of newest runs that count: older ones are no measure of the present noise
+_TELLING = 8  # the number of changes that it takes to tell a spike or a step from noise
+_FAR = 4.0  # the number of standard deviations beyond which a value is a spike, or a difference a step
 _STEPS = 0.1
 """The largest part of the differences that can be steps; with more of them, steps are how this series behaves."""
 _NORMAL = 1.959963984540054
@@ -37,12 +34,11 @@ class Past(NamedTuple):
     p50_ns: float | None
     p95_ns: float | None
     host_ns: float | None
-    """The median host time; None on a CPU."""
     latency: str
     """The latency of `p50_ns` and `p95_ns`: `device` or `call`."""
     sameness: tuple[str | None, ...]
     host_relative: float | None = None
-    """The host's time as a multiple of the baseline's; None for a baseline, and on a CPU."""
+    """The host's time as a multiple of the baseline's; None for a baseline. The host's times are None on a CPU."""
 
 
 class Calibrated(NamedTuple):
@@ -50,15 +46,12 @@ class Calibrated(NamedTuple):
 
     floors: dict[Series, Floor]
     comparisons: int
-    """The number of pairs of runs."""
     judged: int
-    """The number of judged series in all pairs."""
     alarms: int
-    """The number of regressions and improvements, all of them false."""
+    """`comparisons` are pairs of runs, `judged` the series in all of them, and `alarms` the regressions and improvements, all of them false."""
 
 
 def past_of(record: Record, baseline: Record | None = None) -> Past | None:
-    """Return a measured record as part of a series' past; None for any other."""
     if not usable(record) or damage(record):
         return None
     latency = result_of(record)
@@ -77,11 +70,8 @@ def past_of(record: Record, baseline: Record | None = None) -> Past | None:
     )
 
 
-def floors_of(
-    history: Mapping[Series, Sequence[Past]], *, source: str = "history", least_runs: int = LEAST_RUNS
-) -> dict[Series, Floor]:
-    """Return the floor of each series with enough runs."""
-    enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= least_runs}
+def floors_of(history: Mapping[Series, Sequence[Past]], *, source: str = "history") -> dict[Series, Floor]:
+    enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= LEAST_RUNS}
     if not enough:
         return {}
     longest = max(map(len, enough.values()))
@@ -107,7 +97,7 @@ def floors_of(
             host_relative=of_relative if np.isfinite(of_relative) and source == "calibration" else None,
         )
         for (series, past), of_p50, of_p95, of_host, of_relative, number in estimates
-        if number + 1 >= least_runs
+        if number + 1 >= LEAST_RUNS
     }
 
 
@@ -139,10 +129,8 @@ def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
 
 
 def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT) -> Calibrated:
-    """Compare every run with every later one of the same code, as if it were the reference, and count false alarms.
-
-    No floors are used: they would come from these very runs, and find them quiet.
-    """
+    """Compare every run with every later one of the same code, as if it were the reference, and count false alarms."""
+    # No floors are used: they would come from these very runs, and find them quiet.
     judged = alarms = comparisons = 0
     for reference, current in itertools.combinations(runs, 2):
         changes = compare(reference, current, policy=policy)
@@ -164,8 +152,7 @@ def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT
 
 
 def _differences(logs: Floats, alike: Bools) -> Floats:
-    differences: Floats = np.where(alike, logs[:, 1:] - logs[:, :-1], np.nan)
-    return differences
+    return np.where(alike, np.diff(logs, axis=1), np.nan)
 
 
 def _rough(differences: Floats) -> Floats:
@@ -176,8 +163,7 @@ def _rough(differences: Floats) -> Floats:
     middle = np.maximum(number - 1, 0)
     rows = np.arange(len(ordered))
     median = (ordered[rows, middle // 2] + ordered[rows, (middle + 1) // 2]) / 2
-    deviation: Floats = np.where(number > 0, 1.4826 * median, np.nan)
-    return deviation
+    return np.where(number > 0, 1.4826 * median, np.nan)
 
 
 def _median_of_three(values: Floats) -> Floats:

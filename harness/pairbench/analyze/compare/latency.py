@@ -1,7 +1,6 @@
 """Verdicts and sentences about latencies, for all series of a comparison at once.
 
-A judgement's `reference` and `current` are latencies as `show` prints them, of several runs the median. Its `change` is the tested
-one: the geometric mean of the current rounds over that of the reference rounds. Where the two differ, the reason gives both.
+Which latencies are shown and which change is judged is said in `rounds.py`. Where the two differ, the reason gives both.
 
 A change relative to the baseline counts only where the variant's own latency moved in the same direction, and not by chance. So
 nothing is blamed where a baseline moved alone, for example because another kernel was chosen for it.
@@ -41,10 +40,8 @@ from pairbench.stats import Interval
 
 
 def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
-    """Return the floors of the host's time by itself, in log units, where it repeats, as it does in most series of the device model.
-
-    One series alone does not tell: that few runs of it agree may be chance.
-    """
+    """Return the floors of the host's time by itself, in log units, where it repeats, as it does in most series of the device model."""
+    # One series alone does not tell: that few runs of it agree may be chance.
     by_device: dict[str, dict[Series, float]] = {}
     for series, floor in floors.items():
         if floor.host is not None:
@@ -54,18 +51,16 @@ def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) ->
 
 
 def relative_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
-    """Return the floors of the host's time relative to the baseline's, in log units, where that repeats."""
     known = {series: floor.host_relative for series, floor in floors.items() if floor.host_relative is not None}
     return {series: floor for series, floor in known.items() if floor <= policy.host_relative_floor}
 
 
-def judged_hosts(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> frozenset[Series]:
+def judged_hosts(floors: Mapping[Series, Floor]) -> frozenset[Series]:
     """Return the series whose host time is judged, as long as their baseline's source stays the same."""
-    return frozenset(relative_host_floors(floors, policy).keys() | own_host_floors(floors, policy).keys())
+    return frozenset(relative_host_floors(floors).keys() | own_host_floors(floors).keys())
 
 
-_LARGEST = 100.0
-"""The largest logarithm of a change that is turned into a ratio."""
+_LARGEST = 100.0  # the largest logarithm of a change that is turned into a ratio
 
 _OUTCOMES = {
     Verdict.SLOWER: GateOutcome.REGRESSION,
@@ -78,7 +73,6 @@ _OUTCOMES = {
 def judge_latencies(
     all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
 ) -> list[dict[str, Judgement]]:
-    """Return for each series the judgement of each latency that both sides have."""
     if not all_measured:
         return []
     none = np.zeros(len(all_measured), dtype=np.bool_)
@@ -122,7 +116,6 @@ def judge_latencies(
 def _floors_of(
     all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy
 ) -> dict[str, Floats]:
-    """Return for each metric the floor of each series in log units; NaN where there is none."""
     own_hosts = own_host_floors(floors, policy)
 
     def floor_of(measured: MeasuredSides, metric: str) -> float:
@@ -245,10 +238,7 @@ def judgements(
 def with_relative(
     own: Effects, decided: Verdicts, relative: Effects, floor: Floats, policy: Policy = DEFAULT
 ) -> Verdicts:
-    """Return verdicts in which changes count that are large enough only relative to the baseline.
-
-    `decided` are the verdicts on `own`, `relative` has NaN where there is no change relative to the baseline.
-    """
+    """Return verdicts in which changes count that are large enough only relative to the baseline; `relative` has NaN where there is no such change."""
     (found,) = decide([relative], [floor], policy)
     moved = decided.adjusted <= policy.false_discovery_rate
     slower = decided.slower | (found.slower & moved & (own.change > 0))
@@ -278,7 +268,6 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
 
 
 def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Floats], Floats]:
-    """Return the log ratios of each series' rounds, and its log latency."""
     ratios, latency = [], []
     for measured in all_measured:
         # Both sides were on one machine at one time, so no calibration has to say that the host's time repeats.

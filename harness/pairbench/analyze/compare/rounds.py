@@ -9,9 +9,8 @@ their own, whose spread says how sure a change is. A round counts by its median 
 of its lower half. Where rounds disagree, by more than one state of the machine, say, the two can differ: a median of pooled
 samples takes the side of most samples, a mean of rounds counts each round alike.
 
-A variant and its baseline are measured in the same blocks, so a machine that got faster or slower changes both. Where the
-machine got 0.7 % faster between two sides and the variant 1.9 % slower, the variant's own latency shows +1.2 %, which is less than
-counts. Relative to the baseline all of it shows.
+A variant and its baseline are measured in the same blocks, so a machine that got 0.7 % faster hides as much of a variant that got
+1.9 % slower. Relative to the baseline all of it shows.
 """
 
 import functools
@@ -48,13 +47,11 @@ class Runs:
     """The rounds of runs in log units, one entry a run of a series; rounds are independent only within their run."""
 
     series: Ints
-    """The index of the run's series, counted from 0."""
     current: Bools
-    """Whether the run is on the current side."""
     count: Floats
     mean: Floats
     square: Floats
-    """`count`, `mean` and `square` are those of the run's `LogRounds`."""
+    """`series` is the index of the run's series, and `current` its side; the others are those of the run's `LogRounds`."""
 
 
 class LogRounds(NamedTuple):
@@ -87,11 +84,7 @@ class MeasuredSides:
         return self.current[-1].role == "baseline"
 
 
-Pair = tuple[str, str, str, str]
-
-
-def pair_of(series: Series) -> Pair:
-    """Return the device model, the suite, the case and the mode, which a variant shares with its baseline."""
+def pair_of(series: Series) -> tuple[str, str, str, str]:
     return series.device_name, series.suite, series.case, series.mode
 
 
@@ -111,11 +104,6 @@ def is_median(metric: str) -> bool:
     return metric in (DEVICE.p50, CALL.p50)
 
 
-def is_tail(metric: str) -> bool:
-    """Return whether a metric is the 95th percentile of that latency."""
-    return metric in (DEVICE.p95, CALL.p95)
-
-
 def damage(record: Record) -> str | None:
     """Return a sentence about damaged latencies of a measured record; None where they are sound."""
     for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50):
@@ -129,10 +117,8 @@ def damage(record: Record) -> str | None:
 
 
 def log_rounds(record: Record, metric: str) -> LogRounds | None:
-    """Return the rounds of a measured, undamaged record; None where it does not have this latency.
-
-    Files without this latency by round have one number a run. It counts as one round, for the spread of its rounds is not known.
-    """
+    """Return the rounds of a measured, undamaged record; None where it does not have this latency."""
+    # Files without this latency by round have one number a run. It counts as one round, for the spread of its rounds is not known.
     values = round_values(record, metric)
     return LogRounds.of([math.log(value) for value in values]) if values else None
 
@@ -159,10 +145,8 @@ def latency_of_run(record: Record, metric: str) -> float | None:
 
 
 def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: str, *, pooled: bool = False) -> Runs:
-    """Return the runs of many series, each given as its reference and its current records, measured and undamaged.
-
-    `pooled` takes one number a run, as it is shown, instead of its rounds.
-    """
+    """Return the runs of many series, each given as its reference and its current records, measured and undamaged."""
+    # `pooled` takes one number a run, as it is shown, instead of its rounds.
     known = []
     for index, both in enumerate(sides):
         for current, record in ((current, record) for current, records in enumerate(both) for record in records):
@@ -190,11 +174,9 @@ def round_values(record: Record, metric: str) -> tuple[float, ...]:
 
 
 def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str, chosen: Sequence[bool]) -> Runs:
-    """Return the rounds of the chosen variants, divided by those of their baselines and multiplied by the baselines' mean over all runs.
-
-    Runs are left out in which variant and baseline differ in their number of rounds; variants, whose baseline's source changed or is
-    not known, or which are judged by another latency.
-    """
+    """Return the rounds of the chosen variants, divided by those of their baselines and multiplied by the baselines' mean over all runs."""
+    # Runs are left out in which the two differ in their number of rounds; variants, whose baseline's source changed or is not known, or which are
+    # judged by another latency.
     known = []
     for index, place in enumerate(baselines_of(all_measured)):
         if place is None or not chosen[index]:

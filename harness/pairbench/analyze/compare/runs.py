@@ -9,33 +9,20 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.attribute import (
-    Circumstances,
-    another_gpu,
-    elsewhere,
-    era_changes,
-    kernel_changes,
-    of_count,
-    of_failure,
-    of_latency,
-    outcome_of_move,
-    percent,
-    source_changed,
+from pairbench.analyze.compare.attribute import Circumstances, kernel_changes, outcome_of_move, percent
+from pairbench.analyze.compare.exact import (
+    METRICS,
+    Matched,
+    accepted,
+    judge_exact,
+    judge_margin,
+    judge_status,
+    match,
+    number,
+    representative,
 )
-from pairbench.analyze.compare.exact import METRICS, accepted, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, unjudged
-from pairbench.analyze.compare.match import Matched, match, representative
-from pairbench.analyze.compare.rounds import (
-    MeasuredSides,
-    Pair,
-    damage,
-    is_median,
-    is_tail,
-    mean_log,
-    mean_relative,
-    pair_of,
-    usable,
-)
+from pairbench.analyze.compare.rounds import MeasuredSides, damage, is_median, mean_log, mean_relative, pair_of, usable
 from pairbench.model.comparison import (
     DEFAULT,
     Acceptance,
@@ -78,10 +65,8 @@ def confirm(
     *,
     controls: Sequence[Record] = (),
 ) -> tuple[Judgement, bool | None]:
-    """Return a judgement after the second measurement, if there is one, and whether that showed a worsening again.
-
-    Only a regression can become another outcome by it. A change relative to the baseline is judged by the records of its `controls`.
-    """
+    """Return a judgement after the second measurement, if there is one, and whether that showed a worsening again."""
+    # Only a regression can become another outcome by it. A change relative to the baseline is judged by the records of its `controls`.
     second = [record for record in again(current) if usable(record)]
     if not second:
         return judgement, None
@@ -135,18 +120,12 @@ def _seen_again(
     return f"not seen again when measured again ({percent(math.exp(seen))})"
 
 
-SEVERITY = (
-    GateOutcome.FAILED,
-    GateOutcome.REGRESSION,
-    GateOutcome.INCOMPARABLE,
-    GateOutcome.MISSING,
-    GateOutcome.UNDECIDED,
-    GateOutcome.NEW,
-    GateOutcome.IMPROVEMENT,
-    GateOutcome.UNCHANGED,
+SEVERITY = tuple(
+    map(
+        GateOutcome, ("failed", "regression", "incomparable", "missing", "undecided", "new", "improvement", "unchanged")
+    )
 )
-"""The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more
-launch is a regression."""
+"""The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more launch is a regression."""
 
 _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
 _NOT_THE_CODE = (
@@ -160,12 +139,10 @@ class _Evidence:
 
     matched: Matched
     measured: MeasuredSides | None
-    """The records whose latencies can be compared."""
     latencies: Mapping[str, Judgement]
     control: MeasuredSides | None
-    """The implementation that the series is held against."""
     control_changes: Mapping[str, Interval]
-    """The control's change of each latency, current over reference."""
+    """The change of each latency of the control, which the series is held against, current over reference."""
     acceptance: Acceptance | None
     policy: Policy
     interleaved: bool
@@ -180,10 +157,8 @@ class _Finding:
     why: str = ""
     confirmed: bool | None = None
     accepted: bool = False
-    decides: bool = True
-    """Whether this metric may make the outcome of its series worse."""
-    median: bool = False
-    """Whether this is the median latency by which the series is judged."""
+    decides: bool = True  # whether this metric may make the outcome of its series worse
+    median: bool = False  # whether this is the median latency by which the series is judged
 
 
 def _change(evidence: _Evidence) -> Change:
@@ -210,7 +185,7 @@ def _change(evidence: _Evidence) -> Change:
             not finding.decides,
             SEVERITY.index(finding.judgement.outcome),
             not finding.median,
-            not is_tail(finding.judgement.metric),
+            not finding.judgement.metric.endswith("_p95_ns"),
         )
     )
     first = findings[0]
@@ -246,7 +221,6 @@ def _change(evidence: _Evidence) -> Change:
 
 
 def _across(matched: Matched) -> Across | None:
-    """Return the medians of a series on two device models, where both answer the same question by the same clock."""
     if not matched.reference or not matched.current:
         return None
     before, now = representative(matched.reference), representative(matched.current)
@@ -271,9 +245,9 @@ def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     matched, policy = evidence.matched, evidence.policy
     status = judge_status(matched.reference, matched.current)
     moved = status.outcome in _MOVED
-    attribution, why = of_count(known) if moved else (None, "")
+    attribution, why = known.cause_of_count() if moved else (None, "")
     if status.outcome is GateOutcome.FAILED:
-        attribution, why = of_failure(representative(matched.reference), matched.current, known)
+        attribution, why = known.cause_of_failure(representative(matched.reference), matched.current)
     failed_again = None
     if again(matched.current) and status.current not in ("measured", "skipped"):
         failed_again = status.outcome is GateOutcome.FAILED
@@ -286,7 +260,7 @@ def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     own = [record for record in matched.current if usable(record) and record not in second]
     before, now = (representative(side) for side in (counted or matched.reference, own or matched.current))
     for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
-        attribution, why = of_count(known) if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
+        attribution, why = known.cause_of_count() if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
         # Launches that the reference did not count either are listed, and decide nothing.
         decides = judgement.metric != "launch_status" or judgement.reference == "exact"
         findings.append(_Finding(judgement=judgement, attribution=attribution, why=why, decides=decides))
@@ -312,7 +286,7 @@ def _latency(judgement: Judgement, evidence: _Evidence, known: Circumstances) ->
         return _Finding(judgement=judgement, decides=decides, median=median)
     relative = judgement.relative_to_baseline
     control = None if relative else evidence.control_changes.get(judgement.metric)
-    attribution, why = of_latency(judgement.change, control, known, evidence.policy, relative=relative)
+    attribution, why = known.cause_of_latency(judgement.change, control, evidence.policy, relative=relative)
     outcome = outcome_of_move(judgement.change.estimate, attribution)
     if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
         why = f"{why}; {_NOT_THE_CODE}"
@@ -337,12 +311,11 @@ def _circumstances(evidence: _Evidence, before: Record, now: Record) -> Circumst
     # Of several GPUs a side, only where none is on both sides.
     gpus = [{record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)]
     known = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
-    return Circumstances(
-        era=era_changes(before, now),
-        implementation_changed=source_changed(before, now),
-        control_changed=source_changed(control.reference[-1], control.current[-1]) if control else None,
-        elsewhere=elsewhere(before, now),
-        another_gpu=another_gpu(*(" ".join(sorted(map(str, side))) for side in gpus)) if known else "",
+    return Circumstances.between(
+        before,
+        now,
+        (control.reference[-1], control.current[-1]) if control else (None, None),
+        gpus=[" ".join(sorted(map(str, side))) for side in gpus] if known else (None, None),
         interleaved=evidence.interleaved,
     )
 
@@ -370,18 +343,16 @@ def compare(
     interleaved: bool = False,
     trusted: Collection[Series] | None = None,
 ) -> tuple[Change, ...]:
-    """Return the change of each series that the reference or the current runs have.
-
-    `current` has the runs that measured suspects again, too. Latencies are judged of `trusted` series, whose machine is quiet enough, or
-    of all. Sides that were measured interleaved are compared round by round, without floors.
-    """
+    """Return the change of each series that the reference or the current runs have."""
+    # `current` has the runs that measured suspects again, too. Latencies are judged of `trusted` series, whose machine is quiet enough, or
+    # of all. Sides that were measured interleaved are compared round by round, without floors.
     matched = match(reference, current)
     all_measured = [measured for item in matched if (measured := _measured_sides(item)) is not None]
     judged = (
         judge_interleaved(all_measured, policy) if interleaved else judge_latencies(all_measured, floors or {}, policy)
     )
     latencies: dict[Series, tuple[MeasuredSides, Mapping[str, Judgement]]] = {}
-    beside: defaultdict[Pair, list[Series]] = defaultdict(list)
+    beside: defaultdict[tuple[str, ...], list[Series]] = defaultdict(list)
     for measured, judgements in zip(all_measured, judged, strict=True):
         series = measured.series
         beside[pair_of(series)].append(series)
@@ -405,7 +376,6 @@ def compare(
 
 
 def _measured_sides(item: Matched) -> MeasuredSides | None:
-    """Return the records whose latencies can be judged; None where a side has none."""
     if item.outcome is not None:
         return None
     sides = [

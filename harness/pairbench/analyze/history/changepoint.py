@@ -41,8 +41,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairbench.analyze.history.drift import Slope, likelihood_of, slope_beside
 from pairbench.stats import Floats
 
-_ROUNDS = 6
-"""The largest number of rounds. Most fits stop after three: no round may lower the likelihood."""
+_ROUNDS = 6  # the largest number of rounds. Most fits stop after three: no round may lower the likelihood.
 
 Flags = NDArray[np.bool_]
 
@@ -53,8 +52,7 @@ class _Fit:
 
     cut: int
     likelihood: float
-    borders: tuple[float, float]
-    """The values half way between the modes, before the step and after it."""
+    borders: tuple[float, float]  # the values half way between the modes, before the step and after it
 
 
 def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
@@ -72,10 +70,8 @@ def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shor
 
 
 def _margin(size: int) -> float:
-    """Return the nats that two modes must gain: SICc's, for five parameters instead of three, spread not counted.
-
-    Two levels, the distance and the two chances of the modes; or two levels and one memory. 5.1 for 100 runs.
-    """
+    """Return the nats that two modes must gain: SICc's, for five parameters instead of three, spread not counted."""
+    # Two levels, the distance and the two chances of the modes; or two levels and one memory. 5.1 for 100 runs.
     return 0.5 * size * math.log(size) * (5 / (size - 7) - 3 / (size - 5)) if size > 7 else math.inf
 
 
@@ -150,20 +146,15 @@ MIN_RUNS = 4
 """The length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet."""
 
 _PENALTY = 7.0
-_FINEST = 1e-4
-"""The standard deviation in log units below which noise is not believed: 0.01 %."""
+_FINEST = 1e-4  # the standard deviation in log units below which noise is not believed: 0.01 %
 _CANDIDATES = 16
 _MOST = 50
 """The largest number of changes in one set. The time goes with its square, and a reader does not follow more."""
 _AT_ONCE = 64
-"""The number of ends of levels whose rewards are computed together: time goes with their number, not with the
-arithmetic."""
-_EXACT = 2500
-"""The longest series in which every place is tried."""
-_NEWEST = 1000
-"""The newest runs of a longer one, in which every place is tried too: what is new is looked at."""
-_SPACING = 4
-"""The places in its old part are so many runs apart."""
+"""The number of ends of levels whose rewards are computed together: time goes with their number, not with the arithmetic."""
+_EXACT = 2500  # the longest series in which every place is tried
+_NEWEST = 1000  # the newest runs of a longer one, in which every place is tried too: what is new is looked at
+_SPACING = 4  # the places in its old part are so many runs apart
 _WINDOW = 5
 _OUTLIER = 4.0
 FLOOR_TO_SIGMA = 1 / (1.96 * math.sqrt(2))
@@ -177,12 +168,10 @@ class Changepoint:
     index: int
     """The index of the first run on the new level among all runs, those without a value included."""
     before: float
-    """The level that was left, as a mean natural logarithm with spikes pulled in."""
     after: float
-    """The level that was reached, by the same measure."""
+    """The levels that were left and reached, as mean natural logarithms with spikes pulled in."""
     strength: float
-    """The log-likelihood, in nats, by which the series with this change beats the series without it, with the noise
-    of step 3."""
+    """The log-likelihood, in nats, by which the series with this change beats the series without it, with the noise of step 3."""
 
     @property
     def effect(self) -> float:
@@ -195,9 +184,8 @@ class Drift:
     """A steady rise or fall of a series over many runs, which no single run brought."""
 
     index: int
-    """The index of the first run on the slope among all runs, those without a value included."""
     last: int
-    """The index of the last."""
+    """The indices of the first and the last run on the slope among all runs, those without a value included."""
     rate: float
     """The change from one run with a value to the next, in log units."""
     line: Floats = field(repr=False, compare=False)
@@ -210,21 +198,13 @@ def detect(levels: ArrayLike, **options: Any) -> tuple[Changepoint, ...]:
 
 
 def explain(
-    levels: ArrayLike,
-    *,
-    floor: float | None = None,
-    minimum_effect: float = 0.02,
-    breaks: Collection[int] = (),
+    levels: ArrayLike, *, floor: float | None = None, minimum_effect: float = 0.02, breaks: Collection[int] = ()
 ) -> tuple[tuple[Changepoint, ...], Drift | None]:
-    """Return the changepoints of a series in order of runs, and the drift beside them, None where there is none.
-
-    At most 50 changepoints are found, and where there are more, the clearest.
-
-    `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how
-    far two runs of the same code differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from
-    the series alone. `minimum_effect` is the smallest change that counts, up or down; 0.02 is 2 %. `breaks` are places at which
-    something else is known to have changed, such as the driver: a changepoint that could as well lie there is put there.
-    """
+    """Return the changepoints of a series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none."""
+    # `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how far two runs of the same
+    # code differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from the series alone. `minimum_effect` is the
+    # smallest change that counts, up or down; 0.02 is 2 %. `breaks` are places at which something else is known to have changed, such as the driver: a
+    # changepoint that could as well lie there is put there.
     if minimum_effect < 0 or (floor is not None and not 0 <= floor < math.inf):
         raise ValueError(f"minimum_effect is {minimum_effect} and floor {floor}, expected numbers from 0 up")
     values, places = finite(levels)
@@ -243,10 +223,7 @@ def explain(
     means = weigh.levels(cuts)
     steps = tuple(
         Changepoint(
-            index=int(places[cut]),
-            before=means[number],
-            after=means[number + 1],
-            strength=weigh.gain(cuts, number),
+            index=int(places[cut]), before=means[number], after=means[number + 1], strength=weigh.gain(cuts, number)
         )
         for number, cut in enumerate(cuts)
     )
@@ -258,19 +235,16 @@ def finite(levels: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
     series = np.asarray(levels, dtype=np.float64)
     if series.ndim != 1 or np.isinf(series).any():
         raise ValueError(
-            f"levels have shape {series.shape} and {int(np.isinf(series).sum())} infinite values, expected one natural "
-            "log a run, or NaN for a run without a value"
+            f"levels have shape {series.shape} and {int(np.isinf(series).sum())} infinite values, expected one natural log a run, or NaN for a run without a value"
         )
     places = np.flatnonzero(~np.isnan(series))
     return series[places], places
 
 
 def clean(values: Floats) -> Floats:
-    """Return the values with outliers pulled to the nearer of the medians before and after them.
-
-    A step agrees with what follows it and is kept; a spike agrees with neither side. The scale is that of the
-    differences of neighbours, which steps hardly touch.
-    """
+    """Return the values with outliers pulled to the nearer of the medians before and after them."""
+    # A step agrees with what follows it and is kept; a spike agrees with neither side. The scale is that of the differences of neighbours,
+    # which steps hardly touch.
     padded = np.concatenate([np.full(_WINDOW, np.nan), values, np.full(_WINDOW, np.nan)])
     middle = _nanmedian(sliding_window_view(padded, _WINDOW))
     left, right = middle[: len(values)], middle[_WINDOW + 1 :]
@@ -327,10 +301,8 @@ def _proposals(values: Floats) -> list[tuple[int, ...]]:
 
 
 def _places(size: int) -> NDArray[np.intp]:
-    """Return where levels may begin and end: anywhere, but for the old part of a long series, where only at every few runs.
-
-    The search takes time with the square of their number: 10,000 runs took it 1.7 s, and take 0.1 s so.
-    """
+    """Return where levels may begin and end: anywhere, but for the old part of a long series, where only at every few runs."""
+    # The search takes time with the square of their number: 10,000 runs took it 1.7 s, and take 0.1 s so.
     old = max(0, size - _NEWEST) if size > _EXACT else 0
     return np.concatenate([np.arange(0, old, _SPACING), np.arange(old, size + 1)])
 
@@ -362,7 +334,6 @@ class _Weigh:
         self._penalty = _PENALTY + math.log(len(values))
 
     def levels(self, cuts: Sequence[int]) -> list[float]:
-        """Return the mean of each level."""
         ends = np.array([0, *cuts, len(self._values)])
         means: list[float] = (np.diff(self._total[ends]) / np.diff(ends)).tolist()
         return means
@@ -373,13 +344,11 @@ class _Weigh:
         return likelihood_of(self._values - np.repeat(self.levels(cuts), np.diff(ends)), self._least)
 
     def slope(self, cuts: tuple[int, ...], known: Collection[int]) -> Slope | None:
-        """Return the slope that explains the series better than some cuts alone; None where none does."""
         return slope_beside(
             self._values, cuts, known, smallest=self._smallest, penalty=self._penalty, least=self._least
         )
 
     def gain(self, cuts: Sequence[int], number: int) -> float:
-        """Return the log-likelihood that one of the cuts adds to the others."""
         return self.likelihood(cuts) - self.likelihood([*cuts[:number], *cuts[number + 1 :]])
 
     def best(self, proposals: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -21,17 +21,12 @@ from pairbench.stats import Floats
 
 SHORTEST = 8
 """The fewest runs of a slope."""
-_MARGIN = 2.0
-"""The nats by which a slope must beat the steps alone, beyond its penalty."""
+_MARGIN = 2.0  # the nats by which a slope must beat the steps alone, beyond its penalty
 _MEMORY = 0.6
-_PLACES = 40
-"""The places at which slopes may begin or end before they are refined."""
-_REPLACED = 6
-"""The most steps that a slope replaces."""
-_WEIGHED = 4
-"""The slopes of each set of steps that are weighed."""
-_NEWEST = 1000
-"""The newest runs, in which a slope is looked for."""
+_PLACES = 40  # the places at which slopes may begin or end before they are refined
+_REPLACED = 6  # the most steps that a slope replaces
+_WEIGHED = 4  # the slopes of each set of steps that are weighed
+_NEWEST = 1000  # the newest runs, in which a slope is looked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +37,8 @@ class Slope:
     stop: int
     rate: float
     cuts: tuple[int, ...]
-    """The steps that stay beside it."""
 
     def line(self, size: int) -> Floats:
-        """Return what it adds to each run."""
         line: Floats = self.rate * np.clip(np.arange(size) - self.start + 1.0, 0, self.stop - self.start)
         return line
 
@@ -68,19 +61,11 @@ def without_levels(values: Floats, cuts: Sequence[int]) -> Floats:
 
 
 def slope_beside(
-    values: Floats,
-    cuts: Sequence[int],
-    known: Collection[int] = (),
-    *,
-    smallest: float,
-    penalty: float,
-    least: float,
+    values: Floats, cuts: Sequence[int], known: Collection[int] = (), *, smallest: float, penalty: float, least: float
 ) -> Slope | None:
-    """Return the slope that explains a series better than its steps alone do, or than a step too small to count; None where none does.
-
-    `smallest` is the least rise or fall of the whole slope. At places where something else is `known` to have changed, a series may have
-    any step, and pays no penalty.
-    """
+    """Return the slope that explains a series better than its steps alone do, or than a step too small to count; None where none does."""
+    # `smallest` is the least rise or fall of the whole slope. At places where something else is `known` to have changed, a series may have any
+    # step, and pays no penalty.
     first = max(0, len(values) - _NEWEST)
     old = tuple(cut for cut in cuts if cut <= first)
     values, cuts = values[first:], tuple(cut - first for cut in cuts if cut > first)
@@ -159,7 +144,6 @@ def _likeliest(
     penalty: float,
     least: float,
 ) -> list[tuple[float, Slope]]:
-    """Return the best slopes beside some steps, each with its score."""
     size, ends = len(values), [0, *cuts, len(values)]
     rest = without_levels(values, cuts)
     # Least squares on levels and slope: what the levels explain of a slope comes off its squares.

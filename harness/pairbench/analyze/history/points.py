@@ -12,16 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.attribute import (
-    Circumstances,
-    another_gpu,
-    elsewhere,
-    era_changes,
-    moved_along,
-    of_latency,
-    percent,
-    source_changed,
-)
+from pairbench.analyze.compare.attribute import Circumstances, another_gpu, moved_along, percent
 from pairbench.analyze.compare.rounds import run_of
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
@@ -50,13 +41,10 @@ class SeriesPoint:
     """The GPU's UUID, where the run has the series on one GPU alone."""
 
     p50: Interval | None = field(init=False, compare=False, repr=False)
-    """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None for a gap."""
+    """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None, like the three below, for a gap."""
     p95_ns: float | None = field(init=False, compare=False, repr=False)
-    """95th percentile of the latency in ns; None for a gap."""
     control_ns: float | None = field(init=False, compare=False, repr=False)
-    """Median latency of the control in ns."""
     speedup: float | None = field(init=False, compare=False, repr=False)
-    """The baseline over the variant, within the run; None where either has no value."""
 
     def __post_init__(self) -> None:
         """Derive the values of every point; a cached property takes a lock each time, and a site has 100,000 points."""
@@ -70,6 +58,10 @@ class SeriesPoint:
         derived = {"p50": p50, "p95_ns": p95.estimate if p95 else None, "control_ns": control, "speedup": speedup}
         vars(self).update(derived)  # frozen for everybody else
 
+    def since(self, before: "SeriesPoint") -> Circumstances:
+        controls, gpus = (before.control, self.control), (before.gpu, self.gpu)
+        return Circumstances.between(before.record, self.record, controls, gpus=gpus)
+
 
 class History(NamedTuple):
     """The points of a series, oldest first; `notes` are sentences about runs that were left out or moved."""
@@ -80,7 +72,6 @@ class History(NamedTuple):
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
     notes: tuple[str, ...]
     latency: Latency
-    """The latency that is the result of the newest run."""
 
 
 def median(record: Record, latency: Latency | None = None) -> Interval | None:
@@ -89,10 +80,8 @@ def median(record: Record, latency: Latency | None = None) -> Interval | None:
 
 
 def history(records: Iterable[Record], implementation: str, *, timer: str | None = None) -> History:
-    """Return the history of one implementation, from all records of a case in one mode on one device model, in any order.
-
-    It has the values of one timer, by default that of the newest run, and all runs without a value.
-    """
+    """Return the history of one implementation, from all records of a case in one mode on one device model, in any order."""
+    # It has the values of one timer, by default that of the newest run, and all runs without a value.
     notes: list[str] = []
     ordered, again = _in_order(records)
     if again:
@@ -115,8 +104,7 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
     late = [record.run_id for record in own if (moment_of(record.started_at) or math.inf) < _committed(record)]
     if late:
         notes.append(
-            f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, "
-            "and runs are in the order of their clocks"
+            f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, and runs are in the order of their clocks"
         )
     control = _control(ordered, implementation)
     controls = {
@@ -146,7 +134,6 @@ def _clock(record: Record) -> tuple[Latency, str | None]:
 
 
 def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
-    """Return records in order, each once, and the number of runs that were there more than once."""
     by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
@@ -160,11 +147,9 @@ def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
 
 
 def _filled_in(ordered: list[Record]) -> list[Record]:
-    """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit.
-
-    Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their
-    clocks, in which the machine changed.
-    """
+    """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
+    # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks, in
+    # which the machine changed.
     kept: list[Record] = []
     late: list[Record] = []
     newest = -math.inf
@@ -218,8 +203,7 @@ def _runs(number: int) -> str:
     return f"{number:,} run{'' if number == 1 else 's'}"
 
 
-_NEAR = 3
-"""The number of runs within which a move of the latency and one of the speedup are the same."""
+_NEAR = 3  # the number of runs within which a move of the latency and one of the speedup are the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,13 +216,11 @@ class Move:
     own: float
     """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
     control: float | None
-    """The ratio of the levels of the control; None without a control."""
     relative: float | None
-    """`own` over `control`: the ratio without changes that both share. None without a control."""
+    """`own` over `control`: the ratio without changes that both share. None, as `control`, without a control."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None
-    """The likely cause; None where only the control moved."""
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str
@@ -277,11 +259,9 @@ def moves_of(
     first: int = 0,
     policy: Policy = DEFAULT,
 ) -> tuple[Move, ...]:
-    """Return the moves of one part, by the changepoints of its log latency and of that over the control's.
-
-    `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in
-    which the result has its indices.
-    """
+    """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
+    # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in which the
+    # result has its indices.
     latency, beside = lines
     indices = _joined(*steps)
     stretches = stretches_of(len(points), indices, breaks_of(points))
@@ -294,8 +274,8 @@ def moves_of(
         before = max(at for at in range(index) if points[at].p50)
         own, control, relative = (shift(line, index, (start, stop)) for line in (latency, beside, latency - beside))
         assert own is not None
-        attribution, reason = cause_of(own, control, points[before], points[index], policy)
-        records = points[before].record, points[index].record
+        known = points[index].since(points[before])
+        attribution, reason = cause_of(own, control, known, policy)
         move = Move(
             before=first + before,
             index=first + index,
@@ -305,8 +285,8 @@ def moves_of(
             before_ns=math.exp(median_level(latency[start:index]) + drifted[before]),
             after_ns=math.exp(median_level(latency[index:stop]) + drifted[index]),
             attribution=attribution,
-            era=era_changes(*records),
-            implementation_changed=source_changed(*records),
+            era=known.era,
+            implementation_changed=known.implementation_changed,
             reason=reason,
         )
         moves.append(move)
@@ -378,10 +358,8 @@ def _along(values: Floats, line: Floats, total: float, breaks: Sequence[int]) ->
 
 
 def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tuple[int, ...]:
-    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides.
-
-    So a driver's effect on a series is no part of the effect of code some runs later.
-    """
+    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides."""
+    # So a driver's effect on a series is no part of the effect of code some runs later.
     starts = sorted({0, *moves, size})
     for place in breaks:
         if all(abs(place - start) >= MIN_RUNS for start in starts):
@@ -390,7 +368,6 @@ def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tupl
 
 
 def median_level(values: Floats) -> float:
-    """Return the median of the values that are known, NaN where none is."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else math.nan
 
@@ -408,25 +385,14 @@ def shift(values: Floats, index: int, ends: tuple[int, int]) -> Interval | None:
 
 
 def cause_of(
-    own: Interval, control: Interval | None, before: SeriesPoint, after: SeriesPoint, policy: Policy = DEFAULT
+    own: Interval, control: Interval | None, known: Circumstances, policy: Policy = DEFAULT
 ) -> tuple[Attribution | None, str]:
     """Return the likely cause of a move between two runs, None where only the control moved, and the sentence that says why."""
     moved = math.log(own.estimate)
     beside = math.log(control.estimate) if control is not None else 0.0
     if abs(moved) < policy.control_part * abs(moved - beside):
         return None, f"its control moved {100 * math.expm1(beside):+.1f} % and it hardly did: only the speedup changed"
-    return of_latency(
-        own,
-        control,
-        Circumstances(
-            era=era_changes(before.record, after.record),
-            implementation_changed=source_changed(before.record, after.record),
-            control_changed=source_changed(before.control, after.control),
-            elsewhere=elsewhere(before.record, after.record),
-            another_gpu=another_gpu(before.gpu, after.gpu),
-        ),
-        policy,
-    )
+    return known.cause_of_latency(own, control, policy)
 
 
 def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 
-from pairbench.analyze.compare.attribute import Circumstances, era_changes, of_count, of_failure, source_changed
+from pairbench.analyze.compare.attribute import Circumstances
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
@@ -38,16 +38,14 @@ class Step:
     before: int | None
     """`level` and `before` are the indices of the first and the last run with the value before; None where the first run of all failed."""
     index: int
-    """The index of the first run with the new value."""
     outcome: GateOutcome
     reference: float | str | None
     current: float | str | None
     """`reference` and `current` are the values before and after, in the unit of the column."""
     reason: str
     attribution: Attribution | None
-    """The likely cause; None where a failure was never seen to work before."""
     why: str
-    """The sentence that says why that is the likely cause."""
+    """The sentence that says why `attribution` is the likely cause, which a failure that was never seen to work has not."""
     era: tuple[EraChange, ...]
     ended: int | None = None
     """Index of the run in which it was no longer so; None while it lasts."""
@@ -87,7 +85,6 @@ class _Walk:
         self.lasting: defaultdict[str, list[Step]] = defaultdict(list)
 
     def new_definition(self, index: int) -> None:
-        """End all steps: another definition has other counts."""
         for metric in list(self.lasting):
             self._end(metric, index, superseded=True)
         self._begin()
@@ -164,10 +161,11 @@ class _Walk:
     def _step(self, judgement: Judgement, index: int) -> Step:
         before, now = self._seen.get(judgement.metric), self._points[index].record
         then = self._points[before].record if before is not None else now
-        era = era_changes(then, now)
-        known = Circumstances(era=era, implementation_changed=source_changed(then, now), control_changed=None)
+        known = Circumstances.between(then, now)
         failed = judgement.outcome is GateOutcome.FAILED
-        cause, why = of_failure(then if before is not None else None, [now], known) if failed else of_count(known)
+        cause, why = (
+            known.cause_of_failure(then if before is not None else None, [now]) if failed else known.cause_of_count()
+        )
         return Step(
             metric=judgement.metric,
             level=self._levels.get(judgement.metric),
@@ -179,5 +177,5 @@ class _Walk:
             reason=judgement.reason.partition("; failing since ")[0],
             attribution=cause,
             why=why,
-            era=era,
+            era=known.era,
         )

@@ -39,13 +39,10 @@ from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
 from pairbench.stats import Floats, Interval
 
-_ALPHA = 0.01
-"""The share of newest runs on an unchanged level that may be called slower or faster."""
+_ALPHA = 0.01  # the share of newest runs on an unchanged level that may be called slower or faster
 _LEAST_HISTORY = 5
-_FAR = 4.0
-"""A number of standard deviations: one run so far off is as little news after another as one farther off."""
-_SHORTEST = 3
-"""The number of runs that a level must have besides the ones that are judged."""
+_FAR = 4.0  # a number of standard deviations: one run so far off is as little news after another as one farther off
+_SHORTEST = 3  # runs that a level must have besides the ones that are judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +52,6 @@ class NewestRuns:
     verdict: Verdict
     reason: str
     runs: int = 0
-    """The number of newest runs that were judged together."""
     effect: float | None = None
     """The mean of these runs over the level that they are judged against: 1.03 is 3 % more."""
 
@@ -67,11 +63,8 @@ class _Tail:
     runs: int
     shift: float
     halfwidth: float
-    """Half the width of the 95 % interval of the shift, in log units."""
-    gaussian: float
-    """The p value of the run that is least far off to the side of the shift, if noise were normal."""
-    seen: float
-    """The share of earlier windows of as many runs that all lay as far off to that side, or far enough."""
+    gaussian: float  # the p value of the run that is least far off to the side of the shift, if noise were normal
+    seen: float  # the share of earlier windows of as many runs that all lay as far off to that side, or far enough
 
     @property
     def p_value(self) -> float:
@@ -79,21 +72,12 @@ class _Tail:
 
 
 def judge_newest(
-    levels: ArrayLike,
-    changepoints: Sequence[Changepoint],
-    *,
-    floor: float | None = None,
-    minimum_effect: float = 0.02,
+    levels: ArrayLike, changepoints: Sequence[Changepoint], *, floor: float | None = None, minimum_effect: float = 0.02
 ) -> NewestRuns:
-    """Say whether the newest run, or the newest two or three, lie on the current level.
-
-    Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier
-    place where as many neighbouring runs were all as far off to that side, so that one more spike, or the other of two
-    modes, is not news. Same means: the 95 % interval of the shift lies within the minimum effect. On a level that began
-    at a changepoint less than seven runs ago, the answer is the changepoint's.
-
-    `changepoints` are those that `detect` finds; the other arguments are those given to it.
-    """
+    """Say whether the newest run, or the newest two or three, lie on the current level, by the changepoints that `explain` finds."""
+    # Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier place where as many
+    # neighbouring runs were all as far off to that side, so that one more spike, or the other of two modes, is not news. Same means: the 95 % interval of
+    # the shift lies within the minimum effect. On a level that began at a changepoint less than seven runs ago, the answer is the changepoint's.
     series = np.asarray(levels, dtype=np.float64)
     values, places = finite(series)
     if not len(series) or np.isnan(series[-1]):
@@ -109,7 +93,6 @@ def judge_newest(
 
 
 def _arrived(values: Floats, runs: int, last: Changepoint) -> NewestRuns:
-    """Judge a run on a level that is too new to have a history: by the changepoint itself."""
     back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
     return NewestRuns(
         verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before),
@@ -171,15 +154,12 @@ def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -
 
 
 def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
-    """Return all windows of so many neighbours as rows, none across two pieces."""
     rows = [sliding_window_view(piece, runs) for piece in pieces if len(piece) >= runs]
     return np.concatenate(rows or [np.empty((0, runs))])
 
 
-_DRIFTS = 3
-"""The most drifts that are looked for in a part, one after the other."""
-_NEWS = 2 * MIN_RUNS
-"""The number of runs for which a new level is news: half of them it takes to be seen."""
+_DRIFTS = 3  # the most drifts that are looked for in a part, one after the other
+_NEWS = 2 * MIN_RUNS  # the number of runs for which a new level is news: half of them it takes to be seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +169,6 @@ class Latest:
     index: int
     outcome: GateOutcome
     verdict: Verdict | None = None
-    """The verdict of the latency; None without a latency."""
     change: float | None = None
     """The median latency of the newest run over its level, or the new level over the one before; 1.02 is 2 % slower."""
     attribution: Attribution | None = None
@@ -206,11 +185,9 @@ def latest(
     floor: float | None = None,
     policy: Policy = DEFAULT,
 ) -> Latest:
-    """Return the verdict of the newest of some points, one at least.
-
-    `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices
-    of `own`, its changepoints, count.
-    """
+    """Return the verdict of the newest of some points, one at least."""
+    # `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices of `own`, its
+    # changepoints, count.
     index = len(points) - 1
     record = points[index].record
     if points[index].p50 is None:
@@ -246,7 +223,7 @@ def latest(
     after, before = measured[-judged.runs], measured[-judged.runs - 1]
     control = shift(lines_of(here)[1], after, (own[-1].index if own else 0, len(here)))
     moved = Interval(judged.effect, judged.effect, judged.effect)
-    attribution, why = cause_of(moved, control, here[before], here[-1], policy)
+    attribution, why = cause_of(moved, control, here[-1].since(here[before]), policy)
     if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
         outcome = GateOutcome.UNDECIDED
         hint = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
@@ -258,7 +235,6 @@ def latest(
 
 
 def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
-    """Return a slower newest run as unchanged where its level, or a slower one, was accepted on purpose."""
     if accepted is None or judged.verdict is not Verdict.SLOWER:
         return judged
     last = points[judged.index].record
@@ -282,7 +258,6 @@ class Level:
     stop: int
     """The indices of the level's first and last point."""
     p50_ns: float
-    """The median of the runs' medians; NaN where no run has a value."""
     speedup: float | None
     rise: float = 1.0
     """The latency at its end over that at its start: other than 1 in a drift."""
@@ -305,7 +280,6 @@ class Trend:
     points: tuple[SeriesPoint, ...]
     timer: str | None
     control: str | None
-    """The implementation that serves as control; None where there is none."""
     moves: tuple[Move, ...]
     steps: tuple[Step, ...]
     """Where counts took another value, as far as the points have counts."""
@@ -328,10 +302,8 @@ def make_trend(
     accepted: AcceptedLevel | None = None,
     policy: Policy = DEFAULT,
 ) -> Trend:
-    """Return the trend of a series, from all records of its case in its mode on its device model, in any order.
-
-    It has the values of one timer, by default that of the newest run, of all runs or of the `last` newest.
-    """
+    """Return the trend of a series, from all records of its case in its mode on its device model, in any order."""
+    # It has the values of one timer, by default that of the newest run, of all runs or of the `last` newest.
     past = history(records, series.implementation, timer=timer)
     points = past.points[-last:] if last else past.points
     limit = floor.p50 if floor is not None and floor.latency == past.latency.name else None
@@ -392,7 +364,6 @@ def make_trend(
 
 
 def _rise(ramp: Floats) -> float:
-    """Return the last known value less the first; 0 where none is known."""
     known = ramp[~np.isnan(ramp)]
     return float(known[-1] - known[0]) if len(known) else 0.0
 

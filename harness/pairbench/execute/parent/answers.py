@@ -6,8 +6,7 @@ from typing import Any
 
 from pairbench.execute import protocol
 from pairbench.execute.wire import NoMessageError
-from pairbench.model.breakdown import Breakdown, NoBreakdown
-from pairbench.model.divergence import Divergence, NoDivergence
+from pairbench.model.breakdown import Breakdown, Divergence, NoBreakdown, NoDivergence
 from pairbench.model.environment import Environment, Finding
 from pairbench.model.outcome import (
     STOP_REASONS,

@@ -29,8 +29,7 @@ from pairbench.features.bisect.posterior import (
     prior_of,
     still_open,
 )
-from pairbench.model.commits import Bisection, HistoryCommit, Skipped, Suspect
-from pairbench.model.comparison import Change, Comparison, Policy, Verdict
+from pairbench.model.comparison import Bisection, Change, Comparison, HistoryCommit, Policy, Skipped, Suspect, Verdict
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plain import plain
 from pairbench.model.record import Series

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbench.analyze.latencies import interval_columns
 from pairbench.analyze.records import environment_columns
 from pairbench.errors import StoreFailedError, UsageError
 from pairbench.features.exchange.asv import find_results, read_asv_file
@@ -34,7 +33,7 @@ from pairbench.features.exchange.foreign import (
 from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import device_slug
-from pairbench.model.latency import CALL, p50_of
+from pairbench.model.latency import CALL, interval_columns, p50_of
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Samples
 from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile, ratio_interval

@@ -30,7 +30,7 @@ from pairbench.model.latency import CALL, DEVICE, STREAM, Latency, result_of, sa
 from pairbench.model.plain import plain
 from pairbench.model.record import Record, Samples, Series, columns
 from pairbench.store.location import is_run_id
-from pairbench.store.schema import UnsoundError, check_table, from_rows, to_table
+from pairbench.store.schema import UnsoundError, check_table, from_columns, to_table
 
 if TYPE_CHECKING:
     from pairbench.config import Config
@@ -88,7 +88,7 @@ def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Ma
     if missing := [name for name in _REQUIRED if row[name] is None]:
         raise ValueError(f"has no {missing[0]}")
     try:
-        (record,) = from_rows([row], Record)
+        (record,) = from_columns({name: [value] for name, value in row.items()}, Record)
         check_table(to_table([record], Record), "records")  # which refuses what the store would refuse
     except (TypeError, AttributeError, KeyError, UnsoundError) as error:
         raise ValueError(f"has a value that does not fit its column: {error}") from error

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pairbench.analyze.latencies import interval_columns
 from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
@@ -18,7 +17,7 @@ from pairbench.features.results.operator import COLUMNS, results_of
 from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
 from pairbench.features.results.values import ClaimState, ModeResults, OperatorResults
 from pairbench.model.case import TIERS
-from pairbench.model.latency import speedup_of
+from pairbench.model.latency import interval_columns, speedup_of
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from pairbench.report import units

@@ -184,7 +184,7 @@ def _marker(name: str) -> pytest.MarkDecorator:
 
 @functools.cache
 def _lines(path: Path) -> dict[str, int]:
-    from pairbench.suite.text import about
+    from pairbench.suite.reached import about
 
     return {name: declared.line for name, declared in about(path, path.name).items()}
 

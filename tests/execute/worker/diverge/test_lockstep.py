@@ -11,7 +11,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import DivergeCase, Ended, WorkerConfig
 from pairbench.execute.worker.diverge import lockstep as module
 from pairbench.execute.worker.diverge.lockstep import diverge, error_of, gap_of, incomparable, is_worse, mark_contained
-from pairbench.model.divergence import Divergence, NoDivergence
+from pairbench.model.breakdown import Divergence, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry

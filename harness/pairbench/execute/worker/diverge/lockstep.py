@@ -25,7 +25,7 @@ from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.trees import copy_tree, leaves
 from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
 from pairbench.execute.worker.verify.judge import dtype_name, judge
-from pairbench.model.divergence import Divergence, Gap, Layer, NoDivergence
+from pairbench.model.breakdown import Divergence, Gap, Layer, NoDivergence
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
