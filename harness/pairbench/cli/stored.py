@@ -236,7 +236,7 @@ def plot(
             put(sentence)
     remark(*reading.problems)
     if target is not None:
-        from pairbench.report.axis_figure import axis_bytes
+        from pairbench.report.figures import axis_bytes
 
         write(target, axis_bytes(chart, target.suffix.lower(), paper=paper))
         remark(f"drew {target}")
