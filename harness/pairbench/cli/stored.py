@@ -290,7 +290,7 @@ def triage(
 
     Example: pairbench triage 3f0c2a9be417 --state filed --url https://example.org/team/operators/issues/12
     """
-    from pairbench.site.triage import set_states, stored_events, table_rows
+    from pairbench.site.event_pages import set_states, stored_events, table_rows
 
     if not ids and (state or url or until or note):
         raise UsageError("no ID: say which events; `pairbench triage` lists them")

@@ -18,8 +18,7 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
-from pairbench.site.beside import RunKey
-from pairbench.site.events import Heads, id_of
+from pairbench.site.events import Heads, RunKey, id_of
 
 _OPEN = 8
 """The runs of a device model for which such an event is open."""
