@@ -418,8 +418,7 @@ def dashboard(
     with collector_at_rest():
         site = build_site(given.config, options)
     remark(*site.problems)
-    done = site.published
-    remark(f"{done.files:,} files, {len(done.written):,} of them new or changed, {len(done.removed):,} removed")
+    remark(f"{site.files:,} files, {len(site.written):,} of them new or changed, {len(site.removed):,} removed")
     put(place / "index.html")
     if publish is not None:
         sent = upload(place, publish)

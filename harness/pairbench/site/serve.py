@@ -197,7 +197,7 @@ def _watch(
         try:
             found = fingerprint(store)
             if found != seen:
-                board.tell_build(build_site(config, options).published.written)
+                board.tell_build(build_site(config, options).written)
             seen, failed = found, ""
         except PairbenchError as error:  # a file that has just been replaced is there the next time
             if str(error) != failed:
