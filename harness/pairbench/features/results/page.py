@@ -14,9 +14,8 @@ from pairbench.analyze.latencies import interval_columns
 from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.features.results.operator import COLUMNS, results_of
+from pairbench.features.results.operator import COLUMNS, ClaimState, ModeResults, OperatorResults, results_of
 from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
-from pairbench.features.results.values import ClaimState, ModeResults, OperatorResults
 from pairbench.model.case import TIERS
 from pairbench.model.latency import speedup_of
 from pairbench.model.plan import OperatorDescription
