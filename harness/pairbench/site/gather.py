@@ -252,7 +252,7 @@ class SiteReading:
                 elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
             )
         events = self._explained(
-            site_events.joined([*site_events.events_of(happened, self._heads), *together, *shifts.events(self._heads)])
+            site_events.joined([*site_events.events_of(happened, self._heads), *together, *shifts.events()])
         )
         events = with_states(events, self._triages.value, dt.datetime.now(dt.UTC).date())
         self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))

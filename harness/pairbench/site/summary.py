@@ -256,7 +256,7 @@ def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts])
     tiers = {one.tier for one in known}
     losses = []
     for tier in [tier for tier in MAIN if tier in tiers] or sorted(tiers):
-        won, lost = [], []
+        won, lost = list[Mapping[str, object]](), list[Mapping[str, object]]()
         for one in (one for one in known if one.tier == tier):
             (lost if one.numbers.get("speedup_high", 1.0) < 1 else won).append(one.axes)
         losses.append((tier, len(lost), len(won) + len(lost), where(lost, won)))

@@ -6,11 +6,11 @@ The losses of a variant are described by the one condition on a case that fits t
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import eq, ge, le
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pairbench.analyze.facts import environment_of
 from pairbench.model.case import Case
@@ -187,7 +187,7 @@ _FEWEST = 4  # the number of cases below which any axis would tell them apart
 _TELLS = 0.75  # the part of the losing cases that a condition must hold, less the part of the others that it holds
 _ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
 """Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
-_MEETS = {"=": eq, ">=": ge, "<=": le}
+_MEETS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, ">=": ge, "<=": le}
 
 
 class CasePoint(NamedTuple):
