@@ -68,7 +68,6 @@ def operator_page(device_name: str, suite: str, operator: str) -> str:
 
 
 def operator_data(device_name: str, suite: str, operator: str) -> str:
-    """Return the script that holds what the page's charts show."""
     return f"operators/{_file(operator, device_name, suite, operator)}.js"
 
 
@@ -77,7 +76,6 @@ def run_page(run_id: str, device_name: str) -> str:
 
 
 def run_data(run_id: str, device_name: str) -> str:
-    """Return the script with a run's numbers, for comparing."""
     return f"runs/{run_key(run_id, device_name)}.js"
 
 
@@ -105,7 +103,6 @@ def relative(page: str, target: str) -> str:
 
 
 def anchor(text: str) -> str:
-    """Return an id for something on a page."""
     return _file(text, text)
 
 
@@ -116,5 +113,4 @@ def digest(text: str) -> str:
 
 def _file(shown: str, *whole: str) -> str:
     words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
-    digest = hashlib.sha256("\0".join(whole).encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{words}-{digest}" if words else digest
+    return "-".join(filter(None, (words, digest("\0".join(whole)))))
