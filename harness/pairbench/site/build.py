@@ -20,7 +20,7 @@ from pairbench.site import paths
 from pairbench.site.breakdowns import breakdowns, head_of
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.gather import SiteReading, shown_store
-from pairbench.site.operator import drawn_of, operator, operator_figures
+from pairbench.site.operator import operator
 from pairbench.site.overview import compare, overview, run, runs
 from pairbench.site.paths import File
 from pairbench.site.payload import packed
@@ -207,9 +207,7 @@ def _files(
     yield from assets(folder / "assets")
     if reading is not None:
         for one in reading.operators():
-            yield from operator(templates, facts, one, drawn=drawn_of(one) if options.figures else ())
-            if options.figures:
-                yield from operator_figures(one)
+            yield from operator(templates, facts, one, figures=options.figures)
         facts = reading.facts
     yield overview(templates, facts)
     yield regressions(templates, facts)

@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
@@ -145,18 +145,21 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     return tuple(filter(None, remarks))
 
 
-FIGURES = ("speedup", "roofline")  # kinds of static figures; a roofline needs declared costs
-
-
 def operator(
-    environment: Environment, facts: SiteFacts, operator: OperatorFacts, *, drawn: Collection[str] = ()
+    environment: Environment, facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False
 ) -> Iterator[File]:
-    """Yield the page and its data script."""
+    """Yield the page, its data script and, on request, static figures for pull requests."""
     key = (operator.device_name, operator.suite, operator.operator)
     page, data = paths.operator_page(*key), paths.operator_data(*key)
     name = str(PurePosixPath(data).with_suffix(""))
     speedups = speedup_chart(operator.series)
     roofline = roofline_chart(operator.series, operator.ceilings)
+    known = any(point.state != "none" for point in speedups.points)
+    drawn = {
+        **({"speedup": speedup_figure(operator.series)} if figures and known else {}),
+        # A roofline needs declared costs.
+        **({"roofline": roofline_figure(operator.series, operator.ceilings)} if figures and roofline.points else {}),
+    }
     rows, worst = implementation_rows(operator), worst_series(operator.series)
     run_ids = {one.run_id for one in operator.series}
     heads = [run for run in facts.runs if run.run_id in run_ids and run.device_name == operator.device_name]
@@ -184,7 +187,7 @@ def operator(
         breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
         headline=headline,
         rows=rows,
-        known=any(point.state != "none" for point in speedups.points),
+        known=known,
         measured=any(row.facts.status == Status.MEASURED for row in rows),
         next=shlex.join(
             ["pairbench", "verify" if rows else "run", shorten(f"{operator.suite}::{operator.operator}", 300)]
@@ -202,28 +205,10 @@ def operator(
         roofline=roofline,
         roofline_summary=roofline_summary(roofline),
         figures={
-            kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES]
-            for kind in FIGURES
-            if kind in drawn
+            kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES] for kind in drawn
         },
     )
     yield File(path=data, content=script(name, operator_payload(facts, operator)))
-
-
-def operator_figures(operator: OperatorFacts) -> Iterator[File]:
-    """Yield the static figures of an operator, for pull requests: of each of `FIGURES` that has anything to show."""
-    key = (operator.device_name, operator.suite, operator.operator)
-    for kind in drawn_of(operator):
-        speedups = kind == "speedup"
-        figure = speedup_figure(operator.series) if speedups else roofline_figure(operator.series, operator.ceilings)
+    for kind, figure in drawn.items():
         for suffix in SUFFIXES:
             yield File(path=paths.figure(kind, *key, suffix), content=to_bytes(figure, suffix))
-
-
-def drawn_of(operator: OperatorFacts) -> tuple[str, ...]:
-    """Return the kinds of `FIGURES` that an operator has anything to show in."""
-    points = {
-        "speedup": any(point.state != "none" for point in speedup_chart(operator.series).points),
-        "roofline": bool(roofline_chart(operator.series, operator.ceilings).points),
-    }
-    return tuple(kind for kind in FIGURES if points[kind])
