@@ -12,7 +12,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
 from pairbench.analyze.compare.exact import METRICS, AcceptedLevel, number
@@ -172,9 +172,10 @@ def _series_event(
         on_purpose = covered(trend.latency.p50, move.after_ns)
         parts.append(_Part(outcome, move.size > 1, life.ended, life.superseded, on_purpose))
     reasons = [*(step.reason for step in steps), *dict.fromkeys(step.why for step in steps)]
+    start = max(0, index - _AROUND)
+    history = _history(trend, None if life is not None or first is None else first.metric)
     moved = Moved(
         series=trend.series,
-        outcome=GateOutcome.UNDECIDED,
         change=move.own if move else None,
         relative=move.relative if move else None,
         before_ns=move.before_ns if move else None,
@@ -185,10 +186,10 @@ def _series_event(
         counts=tuple(
             CountStep(metric=one.metric, before=one.reference, after=one.current, reason=one.reason) for one in steps
         ),
+        history=history[start : index + _AROUND],
+        place=index - start,
+        **_fate(parts, trend, accepted),
     )
-    start = max(0, index - _AROUND)
-    history = _history(trend, None if life is not None or first is None else first.metric)
-    moved = replace(moved, history=history[start : index + _AROUND], place=index - start)
     name = now.run_id
     if move is not None and move.last is not None:
         operator = f"{trend.series.suite}\0{trend.series.operator}"
@@ -201,7 +202,7 @@ def _series_event(
         before=then.run_id if then else None,
         after=now.run_id,
         last=trend.points[move.last].record.run_id if move is not None and move.last is not None else None,
-        moved=_lived(moved, parts, trend, accepted),
+        moved=moved,
         era=tuple(map(str, era_changes(then, now))) if then else (),
     )
 
@@ -223,20 +224,18 @@ def _history(trend: Trend, metric: str | None) -> tuple[float | None, ...]:
     return tuple(number(point.record, metric) for point in trend.points)
 
 
-def _lived(moved: Moved, parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) -> Moved:
-    """Return what moved with what became of it: of its parts those decide that last, and were not accepted."""
-    lasting = [part for part in parts if part.ended is None]
-    if not lasting:
+def _fate(parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) -> dict[str, Any]:
+    """Return outcome and life of what moved: of its parts those decide that last, and were not accepted."""
+    deciding = [part for part in parts if part.ended is None]
+    fate: dict[str, Any] = {}
+    if not deciding:
+        deciding = list(parts)
         last = max(part.ended for part in parts if part.ended is not None)
         back = any(part.worse and not part.superseded for part in parts) or not any(part.superseded for part in parts)
-        outcome = min((part.outcome for part in parts), key=ATTENTION.index)
-        life = "recovered" if back else "superseded"
-        return replace(moved, outcome=outcome, life=life, ended=trend.points[last].record.run_id)
-    worse = [part for part in lasting if part.worse]
-    if worse and accepted is not None and all(part.covered for part in worse):
-        outcome = min((part.outcome for part in worse), key=ATTENTION.index)
-        return replace(moved, outcome=outcome, life="accepted", accepted=accepted.acceptance.reason)
-    return replace(moved, outcome=min((part.outcome for part in lasting), key=ATTENTION.index))
+        fate = {"life": "recovered" if back else "superseded", "ended": trend.points[last].record.run_id}
+    elif (worse := [part for part in deciding if part.worse]) and accepted and all(part.covered for part in worse):
+        deciding, fate = worse, {"life": "accepted", "accepted": accepted.acceptance.reason}
+    return {"outcome": min((part.outcome for part in deciding), key=ATTENTION.index), **fate}
 
 
 def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> None:
