@@ -78,8 +78,6 @@ class Items:
 
 @dataclass(frozen=True, kw_only=True)
 class TableBlock:
-    """Rows of text under headers."""
-
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...]
@@ -89,8 +87,6 @@ class TableBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of values, as `render_rows` writes them."""
-
     title: str
     rows: Sequence[Mapping[str, object]]
 
@@ -121,8 +117,6 @@ class Grouped:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Blocks under a title."""
-
     title: str
     blocks: Sequence["Block"]
     level: int = 0  # level of the title as a heading in Markdown; 0 for a title in bold

@@ -44,7 +44,6 @@ _KERNELS = 6  # number of changed kernels that one line names
 
 
 def headline(comparison: Comparison) -> str:
-    """Return the overall verdict in one line."""
     return f"{verdict(comparison.outcomes)} against {side(comparison.reference)}"
 
 

@@ -62,7 +62,6 @@ _BOX = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.8}
 
 
 def to_bytes(figure: Figure, suffix: str) -> bytes:
-    """Return a picture as SVG, PNG or PDF; equal pictures are equal bytes."""
     if suffix not in _METADATA:
         raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(_METADATA)}")
     buffer = io.BytesIO()
@@ -188,7 +187,6 @@ _MANY = 60  # number of rows from which they stand closer, and the axis has labe
 
 
 def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
-    """Return the speedups of one operator's series on one device model."""
     chart = speedup_chart(series)
     with mpl.rc_context(STYLE):
         figure = _open_figure(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
@@ -478,7 +476,6 @@ def _sizes(places: Sequence[float]) -> list[str]:
 
 
 def axis_bytes(chart: AxisChart, suffix: str, *, paper: bool = False) -> bytes:
-    """Return a chart as a file of one of `axis_chart.SUFFIXES`."""
     if suffix != ".html":
         return to_bytes(draw_axis(chart, paper=paper), suffix)
     import pandas as pd

@@ -24,8 +24,6 @@ _ROWS = 400  # number of rows up to which each has a label; with more, the varia
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedupPoint:
-    """The speedup of a variant in one case and mode."""
-
     series_index: int  # index of the point's series among those that were given
     group: int  # index of the point's group, a case in a mode
     row: float  # distance of the point from the top, in rows
@@ -54,7 +52,6 @@ class SpeedupChart:
 
 
 def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
-    """Return what to draw of the speedups of one operator's series on one device model."""
     labels = case_labels(series)
     order = list(labels)
     pairs = [(index, one) for index, one in enumerate(series) if one.series.implementation != BASELINE]
@@ -107,7 +104,6 @@ def state_of(speedup: float, low: float, high: float) -> str:
 
 
 def speedup_summary(chart: SpeedupChart) -> str:
-    """Return in a sentence what the chart shows, for those who do not see it."""
     known = [point for point in chart.points if point.state != "none"]
     skipped = f" Skipped and not shown: {chart.left_out}." if chart.left_out else ""
     if not known:
@@ -250,7 +246,6 @@ def ridge(ceilings: Mapping[str, float], dtype: str) -> float:
 
 
 def roofline_summary(chart: RooflineChart) -> str:
-    """Return in a sentence what the chart shows, for those who do not see it."""
     if not chart.points:
         return "No series has a declared cost of arithmetic and bytes, so none has a place on a roofline."
     known = [point for point in chart.points if not math.isnan(point.fraction)]

@@ -149,7 +149,6 @@ def case_of(record: Record) -> tuple[object, ...]:
 
 
 def heading(record: Record) -> str:
-    """Return a line on the run that a record belongs to."""
     commit = f"commit {record.commit[:10]}{' and changes' if record.dirty else ''}" if record.commit else "no commit"
     names = {"torch": "torch", "triton": "triton", "CUDA": "cuda", "cuDNN": "cudnn", "driver": "driver"}
     known = [f"{name} {version}" for name, column in names.items() if (version := getattr(record, column))]

@@ -87,7 +87,6 @@ def _bars(title: str, parts: Sequence[Breakdown], tables: Sequence[Mapping[str, 
 
 
 def head_of(kept: KeptBreakdown) -> BreakdownHead:
-    """Return the entry of a case's breakdowns in the list."""
     names = ("breakdown_id", "made_at", "device_name", "suite", "operator", "case")
     entries = tuple(str(part.entry) for part in kept.parts)
     return BreakdownHead(**{name: getattr(kept, name) for name in names}, entries=entries)

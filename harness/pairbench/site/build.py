@@ -155,8 +155,6 @@ def assets(folder: Path) -> Iterator[File]:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteOptions:
-    """What a site is to be like, beside the store that it shows."""
-
     folder: Path  # where the site goes: a new folder, or that of an earlier build
     repository: str | None = None  # its address on the web; that of the checkout's origin where not given
     address: str | None = None  # where the site will be on the web, for the links in its feed

@@ -26,8 +26,6 @@ from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunH
 
 
 class MoveLife(NamedTuple):
-    """A move, and what became of it."""
-
     move: Move
     ended: int | None = None  # index among the points of the run in which it was no longer so; None while it lasts
     superseded: bool = False  # whether it ended because of a new definition, or is a gain that was lost

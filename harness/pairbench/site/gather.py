@@ -155,8 +155,6 @@ _EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 
 class SiteReading:
-    """A store, read for its site."""
-
     def __init__(
         self,
         config: Config,

@@ -248,7 +248,6 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
 
 
 def compare(env: Environment, facts: SiteFacts) -> File:
-    """Return the page that compares two runs, of one device model or of two."""
     devices: dict[str, list[RunHead]] = {}
     for head in facts.runs:
         devices.setdefault(head.device_name, []).append(head)
@@ -267,5 +266,4 @@ def compare(env: Environment, facts: SiteFacts) -> File:
 
 
 def data_name(run_id: str, device_name: str) -> str:
-    """Return the name that a run's data has in the page."""
     return paths.run_data(run_id, device_name).removesuffix(".js")

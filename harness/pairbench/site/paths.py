@@ -15,8 +15,6 @@ from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorFacts:
-    """Everything that the page of an operator on a device model shows."""
-
     device_name: str
     suite: str
     operator: str
@@ -33,8 +31,6 @@ class OperatorFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Everything that the page of a run shows, and that runs are compared by."""
-
     head: RunHead
     environment: Mapping[str, object]  # the recorded environment of the run
     series: tuple[SeriesFacts, ...]  # series of this run; their `kernels` and `quantiles` are left out
@@ -47,8 +43,6 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of the site."""
-
     path: str  # path relative to the site's root, with slashes
     content: bytes
 

@@ -262,7 +262,6 @@ def implementations(series: Iterable[SeriesFacts]) -> list[str]:
 
 
 def series_anchor(series: Series) -> str:
-    """Return the id of a series in the address of its operator's page."""
     return paths.digest(f"{series.case}-{series.implementation}-{series.mode}")
 
 

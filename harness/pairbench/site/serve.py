@@ -125,8 +125,6 @@ _NICE = 19
 
 @dataclass(kw_only=True)
 class Board:
-    """News for the pages: the runs in progress, and the files that the newest builds have changed."""
-
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _version: int = 0
     _runs: str = "[]"

@@ -26,8 +26,6 @@ _SPREADS = 3.0
 
 
 class _Shift(NamedTuple):
-    """How far one series moved where the environment changed."""
-
     moved: Moved
     log: float
     spread: float
@@ -47,7 +45,6 @@ class EnvironmentShifts:
                     self.shifts[runs[at].run_id, device_name] = []
 
     def add(self, trend: Trend) -> None:
-        """Take in what a series did where its environment changed."""
         points, (line, _) = trend.points, lines_of(trend.points)
         places = {*(era.index for era in trend.eras), *(move.index for move in trend.moves), *trend.definitions}
         ends = sorted({0, len(points), *places})

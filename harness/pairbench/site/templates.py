@@ -84,7 +84,6 @@ def between(interval: Interval | None, text_of: Callable[[float | None], str] = 
 
 
 def span(numbers: tuple[float, float] | None) -> str:
-    """Return the fewest and the most of a count like `4` or `4 to 9`; empty where they are not known."""
     return " to ".join(dict.fromkeys(f"{number:,.0f}" for number in numbers or ()))
 
 

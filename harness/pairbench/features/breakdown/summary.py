@@ -142,7 +142,6 @@ def parts_ns(breakdown: Breakdown) -> float:
 
 
 def off_by(breakdown: Breakdown) -> float | None:
-    """Return the relative difference between the sum of the parts and the whole."""
     return abs(parts_ns(breakdown) / breakdown.whole_ns - 1) if breakdown.whole_ns else None
 
 
@@ -151,7 +150,6 @@ def agrees(breakdown: Breakdown) -> bool:
 
 
 def unknown_part(breakdown: Breakdown) -> float:
-    """Return the part of the time whose launching module is unknown."""
     return sum(piece.ns for piece in breakdown.pieces if not piece.known) / (parts_ns(breakdown) or 1.0)
 
 

@@ -49,16 +49,12 @@ class JudgedClaim:
 
 
 class StepGain(NamedTuple):
-    """The gain of a variant over the variant that it builds on."""
-
     over: str
     gain: Interval  # latency of that variant over its own; the interval's ends are NaN where there was one round
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeResults:
-    """The newest records of one case in one mode."""
-
     mode: str
     baseline: Record | None  # of the best variant's run; the newest one where no variant was measured
     best: Record | None  # the measured variant with the largest speedup; None where none was measured
@@ -69,8 +65,6 @@ class ModeResults:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResults:
-    """The newest records of one case in all modes that were measured."""
-
     case: Case
     bytes_moved: float | None  # bytes that the case moves at least, by its declared cost; None where none is declared
     modes: tuple[ModeResults, ...]
@@ -105,8 +99,6 @@ class Losses:
 
 
 class ContributingRun(NamedTuple):
-    """A run that the shown results come from."""
-
     record: Record  # one of its records that are shown
     records: int  # number of its records that are shown
     rounds: tuple[int, ...]  # numbers of rounds of the measured records, each once, the smallest first

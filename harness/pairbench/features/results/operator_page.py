@@ -102,7 +102,6 @@ class MeasurementRow(NamedTuple):
 
 
 def _every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
-    """Return what was measured of every implementation, in the order of declaration."""
     measurements = [
         MeasurementRow(
             label=labels[case.case.key],
@@ -304,8 +303,6 @@ _NAMED_GAPS = 6  # in a sentence
 
 
 class CaseRow(NamedTuple):
-    """A case in the mode that the main table shows."""
-
     case: CaseResults
     mode: ModeResults
     label: str
