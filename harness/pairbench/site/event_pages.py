@@ -157,8 +157,8 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
     words += [*owners, event.key, event.state, event.triage.note if event.triage else ""]
     if event.blames:
-        words += filter(None, (event.after.subject, event.after.author))
-        words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
+        request = f"#{event.after.pull_request}" if event.after.pull_request else None
+        words += filter(None, (event.after.subject, event.after.author, request))
     return SimpleNamespace(
         event=event,
         operators=operators,

@@ -128,20 +128,14 @@ def judged(
     for claim in operator.claims:
         for case in operator.cases:
             if case.tier in tiers and claim.belongs_to(case):
-                results = next((one for one in cases if one.case.key == case.key), None)
-                mode = results.in_mode(claim.mode) if results else None
-                variant = _variant(claim, mode) if mode else None
+                mode = next((one.in_mode(claim.mode) for one in cases if one.case.key == case.key), None)
+                named = [one for one in mode.variants if one.implementation == claim.implementation] if mode else []
+                variant = mode.best if mode and claim.implementation is None else next(iter(named), None)
                 baseline = mode.baselines.get(str(variant.implementation)) if mode and variant else None
                 state = state_of(claim, baseline, variant)
                 yield JudgedClaim(claim=claim, case=case, state=state, baseline=baseline, variant=variant)
         if not claim.cases:
             yield JudgedClaim(claim=claim, case=None, state=ClaimState.UNMEASURED)
-
-
-def _variant(claim: Claim, mode: ModeResults) -> Record | None:
-    if claim.implementation is None:
-        return mode.best
-    return next((record for record in mode.variants if record.implementation == claim.implementation), None)
 
 
 def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> ClaimState:
