@@ -101,7 +101,7 @@ def _rows_of(change: Change) -> list[_Row]:
     return [_Row(change, judgement, not index) for index, judgement in enumerate(chosen)]
 
 
-_TITLES = {
+_TITLES: dict[GateOutcome | None, str] = {
     GateOutcome.FAILED: "Failed",
     GateOutcome.REGRESSION: "Regressions",
     GateOutcome.IMPROVEMENT: "Improvements",

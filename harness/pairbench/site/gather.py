@@ -183,7 +183,9 @@ class SiteReading:
         for run_id in sorted(set(newest.values())):
             records, missed = read_records(self._store, [run_id])
             problems += missed
-            self._newest |= {key: one for one in records if (key := Series.of(one)) and newest.get(key) == run_id}
+            self._newest |= {
+                series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
+            }
         comparer = Comparer.open(config, store=self._store)
         judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
         self._changes = compared(judge, self._heads.values(), newest)

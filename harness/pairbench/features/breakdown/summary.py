@@ -123,7 +123,8 @@ class Node:
         return node
 
 
-class BreakdownRow(NamedTuple):
+@dataclass(frozen=True)
+class BreakdownRow:
     name: str
     kind: str
     count: int

@@ -217,10 +217,10 @@ def _blocks(
         for one in () if summary else on_device:
             yield from operator_blocks(one)
     lines = []
-    for one in unmeasured:
-        cases, claims = sum(case.tier in tiers for case in one.cases), len(one.claims)
+    for operator in unmeasured:
+        cases, claims = sum(case.tier in tiers for case in operator.cases), len(operator.claims)
         suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
-        lines.append(f"{_name(one)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
+        lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
     if lines:
         yield from (Heading(text="Not measured yet", level=2), Items(texts=tuple(lines)))
 
