@@ -129,8 +129,8 @@ def axis_chart(
             f"by the operator or by {', '.join(others) or 'the device'}"
         )
     cases = [axes[id(record)] for record in measured]
-    texts = {name: {axis_text(case.get(name)) for case in cases} for name in dict.fromkeys(itertools.chain(*cases))}
-    others = [name for name, several in texts.items() if name != x and len(several) > 1]
+    names = dict.fromkeys(itertools.chain(*cases))
+    others = [name for name in names if name != x and len({axis_text(case.get(name)) for case in cases}) > 1]
     alone = all(len({axis_text(axes[id(record)][x]) for record in group}) == 1 for group in groups.values())
     if len(places) > 1 and alone and others:
         raise SelectionError(
@@ -144,7 +144,7 @@ def axis_chart(
     )
     points = [point for panel in panels for line in panel.lines for point in line.points]
     values, at = [point.y for point in points], [point.x for point in points]
-    names = [line.name for panel in panels for line in panel.lines]
+    lines = dict.fromkeys(line.name for panel in panels for line in panel.lines)
     result = result_of(measured[0]).name
     # The title names what all lines share, panels and lines what differs.
     operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100)
@@ -156,7 +156,7 @@ def axis_chart(
         quantity=quantity,
         words=words,
         panels=panels,
-        names=tuple(sorted(dict.fromkeys(names), key=lambda name: not name.startswith(BASELINE))),
+        names=tuple(sorted(lines, key=lambda name: not name.startswith(BASELINE))),
         log_x=not words and min(at) > 0 and (_wide(at) if log is None else log),
         log_y=_wide(values) if log is None else log,
     )

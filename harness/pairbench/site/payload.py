@@ -63,6 +63,7 @@ _PACKED = 4_000  # number of letters from which a script's value is packed
 _WHOLE = 2**53  # the number from which on a float no longer holds every whole number
 _REASON = 500  # number of letters of a reason that a table shows
 
+_SERIES = ("suite", "case", "implementation", "mode")
 NUMBERS = {
     "p50": "p50_ns",
     "low": "p50_ns_low",
@@ -79,14 +80,13 @@ NUMBERS = {
 }
 """Names in `SeriesFacts.numbers` by their name in a run's data; the call and the host only of runs on a GPU. A column without any value is left out."""
 
-_TEXTS = {
+_TEXTS = {  # names in `SeriesFacts.texts` by their name in a run's data
     **{name: name for name in ("timer", "latency", "bound")},
     "stop": "stop_reason",
     "throttle": "throttle_reasons",
     "definition": "definition_hash",
     "source": "implementation_hash",
 }
-"""Names in `SeriesFacts.texts` by their name in a run's data."""
 
 
 def script(name: str, value: object) -> bytes:
@@ -135,18 +135,13 @@ def run_payload(
     """
     head, series = run.head, run.series
     texts: dict[str, list[str | None]] = {
-        "suite": [one.series.suite for one in series],
-        "case": [one.series.case for one in series],
-        "implementation": [one.series.implementation for one in series],
-        "mode": [one.series.mode for one in series],
+        **{name: [getattr(one.series, name) for one in series] for name in _SERIES},
         "tier": [one.tier for one in series],
         "status": [one.status for one in series],
         **{name: [one.texts.get(key) for one in series] for name, key in _TEXTS.items()},
     }
-    left_out = () if beside_result(series) else ("call", "host")
-    columns = {
-        name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items() if name not in left_out
-    }
+    shown = {name: key for name, key in NUMBERS.items() if name not in ("call", "host") or beside_result(series)}
+    columns = {name: [figures(one.numbers.get(key)) for one in series] for name, key in shown.items()}
     names: dict[str, int] = {}
     indices = {
         name: [-1 if text is None else names.setdefault(text, len(names)) for text in column]

@@ -4,7 +4,7 @@ The kind of a piece follows from the names of its operators, its kernel and its 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -215,7 +215,11 @@ def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
 def _shortened(node: Node, alike_together: bool) -> Node:
     children = [_shortened(child, alike_together) for child in node.children]
     if alike_together:
-        children = list(_alike_together(children))
+        groups = groupby(children, key=lambda child: (child.label.isdecimal(), child.class_name))
+        alike = [(listed, list(group)) for (listed, _), group in groups]
+        children = [
+            child for listed, group in alike for child in ([_sum(group)] if listed and len(group) > 1 else group)
+        ]
     for place, child in enumerate(children):
         # A list of modules that holds one module needs no line of its own.
         if not child.class_name and not child.own_ns and len(child.children) == 1:
@@ -223,12 +227,6 @@ def _shortened(node: Node, alike_together: bool) -> Node:
             children[place].label = f"{child.label}.{children[place].label}"
     node.children = children
     return node
-
-
-def _alike_together(nodes: list[Node]) -> Iterator[Node]:
-    for (listed, _), group in groupby(nodes, key=lambda node: (node.label.isdecimal(), node.class_name)):
-        alike = list(group)
-        yield from [_sum(alike)] if listed and len(alike) > 1 else alike
 
 
 def _sum(nodes: list[Node], label: str | None = None) -> Node:

@@ -148,8 +148,7 @@ _MEASUREMENT_COLUMNS: tuple[Column[MeasurementRow], ...] = (
 )
 
 
-_FOLD_LOSSES = 15  # number of rows above which a table is folded: the page must stay readable
-_NAMED_CASES = 3  # in a row
+_FOLD_LOSSES, _NAMED_CASES = 15, 3  # number of rows above which a table is folded, and of cases that a row names
 
 
 def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
@@ -298,8 +297,7 @@ def _paid(case: CaseResults, *, best: bool) -> str:
     return f"{units.duration(record.first_call_ns)}{warm}, {calls}{compiled}"
 
 
-_FOLD_CASES = 40  # number of cases above which their table is folded
-_NAMED_GAPS = 6  # in a sentence
+_FOLD_CASES, _NAMED_GAPS = 40, 6  # number of cases above which their table is folded, and of names in a sentence
 
 
 class CaseRow(NamedTuple):
