@@ -106,7 +106,9 @@ def both_speedups(device: float | None, stream: float | None, mode: str | None) 
 
 def issuing(host_ns: float | None, device_ns: float | None) -> str:
     """Return both times, like `88 us to issue 18 us of work`; empty where one is not known."""
-    return f"{units.rough(host_ns)} to issue {units.rough(device_ns)} of work" if host_ns and device_ns else ""
+    return (
+        f"{units.duration(host_ns, 2)} to issue {units.duration(device_ns, 2)} of work" if host_ns and device_ns else ""
+    )
 
 
 def overwrites(consumes: Sequence[str] | None) -> str:
