@@ -12,7 +12,7 @@ from pairbench.errors import SelectionError
 from pairbench.model.record import Record
 from pairbench.report import units
 from pairbench.report.axis_chart import axis_chart, chart_rows, crossover_sentences
-from pairbench.report.axis_figure import PAPER_WIDTH, axis_bytes, draw_axis
+from pairbench.report.figures import PAPER_WIDTH, axis_bytes, draw_axis
 from pairbench.report.rows import html_table
 from tests.builders import DEVICE, ended, make_run
 

@@ -232,7 +232,7 @@ def plot(
             put(sentence)
     remark(*reading.problems)
     if target is not None:
-        from pairbench.report.axis_figure import axis_bytes
+        from pairbench.report.figures import axis_bytes
 
         write(target, axis_bytes(chart, target.suffix.lower(), paper=paper))
         remark(f"drew {target}")
@@ -286,7 +286,7 @@ def triage(
 
     Example: pairbench triage 3f0c2a9be417 --state filed --url https://example.org/team/operators/issues/12
     """
-    from pairbench.site.triage import set_states, stored_events, table_rows
+    from pairbench.site.event_pages import set_states, stored_events, table_rows
 
     if not ids and (state or url or until or note):
         raise UsageError("no ID: say which events; `pairbench triage` lists them")
@@ -414,8 +414,7 @@ def dashboard(
     with collector_at_rest():
         site = build_site(given.config, options)
     remark(*site.problems)
-    done = site.published
-    remark(f"{done.files:,} files, {len(done.written):,} of them new or changed, {len(done.removed):,} removed")
+    remark(f"{site.files:,} files, {len(site.written):,} of them new or changed, {len(site.removed):,} removed")
     put(place / "index.html")
     if publish is not None:
         sent = upload(place, publish)

@@ -138,7 +138,7 @@ class Result:
             A figure of matplotlib, which notebooks show; `.savefig("file.png")` keeps it.
         """
         from pairbench.report.axis_chart import axis_chart
-        from pairbench.report.axis_figure import draw_axis
+        from pairbench.report.figures import draw_axis
 
         return draw_axis(axis_chart(self.records, x, y, log=log))
 
@@ -178,8 +178,8 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the table, and the chart where there is an axis to draw along."""
         from pairbench.report.axis_chart import axis_chart, crossover_sentences
-        from pairbench.report.axis_figure import svg_element
         from pairbench.report.blocks import html_text
+        from pairbench.report.figures import svg_element
         from pairbench.report.rows import html_table
 
         table = html_table(self.records, ["interrupted: this is what was finished"] if self.interrupted else [])

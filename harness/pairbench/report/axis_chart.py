@@ -3,16 +3,16 @@
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.errors import SelectionError
-from pairbench.model.latency import LATENCIES, Latency, interval_of, p50_of, result_of, speedup_of
+from pairbench.model.latency import LATENCIES, interval_of, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.report import units
-from pairbench.report.labels import labels_of, shared_names
+from pairbench.report.labels import axis_text, is_number, labels_of, shared_names
 from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
 from pairbench.stats import Interval
@@ -26,22 +26,19 @@ Axes = Mapping[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class AxisPoint:
-    """One implementation at one value of the axis."""
-
     x: float  # value of the axis; of words the place in their order, counted from 0
     y: float
-    low: float  # lower end of the 95 % interval; NaN where it is not known
-    high: float  # upper end of the 95 % interval; NaN where it is not known
+    low: float  # lower end of the 95 % interval; NaN where it is not known, as `high`
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class AxisLine:
-    """One implementation in one panel."""
-
     name: str  # the implementation, with its mode where there are several
     implementation: str
-    points: tuple[AxisPoint, ...]
-    """The points from the lowest value of the axis to the highest; values that were not measured are left out."""
+    points: tuple[
+        AxisPoint, ...
+    ]  # from the lowest value of the axis to the highest; those that were not measured are left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +62,6 @@ class AxisPanel:
 
 @dataclass(frozen=True, kw_only=True)
 class AxisChart:
-    """A chart along one axis of the cases: its panels, its scales, and what each axis is called."""
-
     title: str
     x: str  # name of the axis of the cases
     y: str  # what the other axis says, with the unit
@@ -78,40 +73,28 @@ class AxisChart:
     log_y: bool
 
 
-def _latency(latency: Latency | None) -> Callable[[Record], Interval | None]:
-    def value(record: Record) -> Interval | None:
-        known = p50_of(record, latency)
-        return Interval(*(end / 1e3 for end in known)) if known else None
-
-    return value
-
-
-def _rate(work: Callable[[Record], float | None]) -> Callable[[Record], Interval | None]:
-    """Return a function that divides work by the latency; work is in units of 1e-9 a second where latencies are in ns."""
-
-    def value(record: Record) -> Interval | None:
-        known, amount = p50_of(record), work(record)
-        if known is None or not amount:
-            return None
-        return Interval(amount / known.estimate, amount / known.high, amount / known.low)
-
-    return value
-
-
-QUANTITIES: dict[str, Callable[[Record], Interval | None]] = {
-    "p50_us": _latency(None),
-    **{f"{latency.name}_p50_us": _latency(latency) for latency in LATENCIES},
-    "speedup": lambda record: Interval(1.0, 1.0, 1.0) if record.role == BASELINE else speedup_of(record),
-    "gbps": _rate(lambda record: record.bytes_moved),
-    "tflops": _rate(lambda record: record.flops and record.flops / 1e3),
-}
-"""What can be drawn, by name: the value of a record with its interval, or None. `p50_us` is the result: the device's latency on a GPU."""
+_LATENCIES = {f"{latency.name}_p50_us": latency for latency in LATENCIES}
+QUANTITIES = ("p50_us", *_LATENCIES, "speedup", "gbps", "tflops")
+"""What can be drawn; `p50_us` is the result: the device's latency on a GPU."""
 _WORDS = {
     **{f"{name}_p50_us": f"{text}, P50 (us)" for name, text in AXES.items()},
     "speedup": "speedup over the baseline",
     "gbps": "GB/s",
     "tflops": "TFLOP/s",
 }
+
+
+def _value(record: Record, quantity: str) -> Interval | None:
+    if quantity == "speedup":
+        return Interval(1.0, 1.0, 1.0) if record.role == BASELINE else speedup_of(record)
+    known = p50_of(record, _LATENCIES.get(quantity))
+    if known is None:
+        return None
+    if quantity.endswith("_us"):
+        return Interval(*(end / 1e3 for end in known))
+    # In units of 1e-9 a second, as latencies are in ns.
+    work = record.bytes_moved if quantity == "gbps" else (record.flops or 0.0) / 1e3
+    return Interval(work / known.estimate, work / known.high, work / known.low) if work else None
 
 
 def axis_chart(
@@ -133,7 +116,7 @@ def axis_chart(
     known = {name for point in axes.values() for name in point}
     if x not in known:
         raise SelectionError(f"x={x!r} is no axis of these cases, expected one of {', '.join(sorted(known))}")
-    measured = [record for record in measured if x in axes[id(record)] and QUANTITIES[quantity](record) is not None]
+    measured = [record for record in measured if x in axes[id(record)] and _value(record, quantity) is not None]
     if not measured:
         lacking = _LACKING.get(quantity, "it was not measured")
         raise SelectionError(f"y={quantity!r} has no value in these records: {lacking}")
@@ -146,9 +129,9 @@ def axis_chart(
             f"by the operator or by {', '.join(others) or 'the device'}"
         )
     cases = [axes[id(record)] for record in measured]
-    texts = {name: {_text(case.get(name)) for case in cases} for name in dict.fromkeys(itertools.chain(*cases))}
-    others = [name for name, several in texts.items() if name != x and len(several) > 1]
-    alone = all(len({_text(axes[id(record)][x]) for record in group}) == 1 for group in groups.values())
+    names = dict.fromkeys(itertools.chain(*cases))
+    others = [name for name in names if name != x and len({axis_text(case.get(name)) for case in cases}) > 1]
+    alone = all(len({axis_text(axes[id(record)][x]) for record in group}) == 1 for group in groups.values())
     if len(places) > 1 and alone and others:
         raise SelectionError(
             f"no two of these cases differ in {x!r} alone, so there is no line to draw: they differ in {', '.join(others)} as well; "
@@ -156,21 +139,24 @@ def axis_chart(
         )
     modes = len({record.mode for record in measured}) > 1
     panels = tuple(
-        _panel(title, group, [places[_text(axes[id(record)][x])] for record in group], quantity, modes=modes)
+        _panel(title, group, [places[axis_text(axes[id(record)][x])] for record in group], quantity, modes=modes)
         for title, group in groups.items()
     )
     points = [point for panel in panels for line in panel.lines for point in line.points]
     values, at = [point.y for point in points], [point.x for point in points]
-    names = [line.name for panel in panels for line in panel.lines]
+    lines = dict.fromkeys(line.name for panel in panels for line in panel.lines)
     result = result_of(measured[0]).name
+    # The title names what all lines share, panels and lines what differs.
+    operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100)
+    shared = ", ".join(shared_names((record.device_name, record.dtype, record.mode) for record in measured))
     return AxisChart(
-        title=_title(measured),
+        title=f"{operators} ({shared})" if shared else operators,
         x=x,
         y=_WORDS.get(quantity, _WORDS[f"{result}_p50_us"]),
         quantity=quantity,
         words=words,
         panels=panels,
-        names=tuple(sorted(dict.fromkeys(names), key=lambda name: not name.startswith(BASELINE))),
+        names=tuple(sorted(lines, key=lambda name: not name.startswith(BASELINE))),
         log_x=not words and min(at) > 0 and (_wide(at) if log is None else log),
         log_y=_wide(values) if log is None else log,
     )
@@ -185,27 +171,16 @@ _LACKING = {
 }
 
 
-def _title(measured: Sequence[Record]) -> str:
-    """Return the operators, with the device model, dtype and mode that all lines share; panels and lines name what differs."""
-    operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100)
-    shared = shared_names((record.device_name, record.dtype, record.mode) for record in measured)
-    return f"{operators} ({', '.join(shared)})" if shared else operators
-
-
 def _axes(record: Record) -> Axes:
     found = json.loads(record.axes) if record.axes else {}
     return found if isinstance(found, dict) else {}
 
 
-def _text(value: object) -> str:
-    return "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
 def _only_axis(cases: Sequence[Axes]) -> str:
     """Return the axis that varies, an axis of numbers before one of words; raise SelectionError where none or several do."""
     names = dict.fromkeys(name for case in cases for name in case)
-    several = [name for name in names if len({_text(case[name]) for case in cases if name in case}) > 1]
-    numbers = [name for name in several if all(_is_number(case[name]) for case in cases if name in case)]
+    several = [name for name in names if len({axis_text(case[name]) for case in cases if name in case}) > 1]
+    numbers = [name for name in several if all(is_number(case[name]) for case in cases if name in case)]
     choice = numbers or several or list(names)
     if len(choice) == 1 or (choice and not several):
         return choice[0]
@@ -216,15 +191,12 @@ def _only_axis(cases: Sequence[Axes]) -> str:
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _places(values: Sequence[object]) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return the place of each value on the axis, by its text, and the words of an axis that holds some."""
-    if all(_is_number(value) for value in values):
-        return {_text(value): float(value) for value in values}, ()  # type: ignore[arg-type]
-    ordered = list(labels_of({_text(value): {"": value} for value in values}))
+    numbers = [value for value in values if is_number(value)]
+    if len(numbers) == len(values):
+        return {axis_text(value): float(value) for value in numbers}, ()
+    ordered = list(labels_of({axis_text(value): {"": value} for value in values}))
     return {word: float(number) for number, word in enumerate(ordered)}, tuple(ordered)
 
 
@@ -234,26 +206,22 @@ def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict
 
     def follows(name: str) -> bool:
         """Return whether an axis varies in proportion to `x`: M = N = K / 2 is one axis, not three. Any other would join cases that are not of one line."""
-        pairs = [(case[x], case.get(name)) for case in cases]
-        if not all(_is_number(at) and at and _is_number(value) for at, value in pairs):
-            return False
-        return len(set(pairs)) > 1 and len({round(value / at, 6) for at, value in pairs}) == 1  # type: ignore[operator]
+        pairs = [
+            (at, value) for case in cases if is_number(at := case[x]) and at and is_number(value := case.get(name))
+        ]
+        return (
+            len(pairs) == len(cases) and len(set(pairs)) > 1 and len({round(value / at, 6) for at, value in pairs}) == 1
+        )
 
     split = [name for name in dict.fromkeys(itertools.chain(*cases)) if name != x and not follows(name)]
     keys = [
-        (
-            str(record.operator),
-            record.suite,
-            record.device_name,
-            *(f"{name}={_text(case.get(name, ''))}" for name in split),
-        )
-        for record, case in zip(records, cases, strict=True)
+        (str(one.operator), one.suite, one.device_name, *(f"{name}={axis_text(case.get(name, ''))}" for name in split))
+        for one, case in zip(records, cases, strict=True)
     ]
-    varying = [place for place, values in enumerate(zip(*keys, strict=True)) if len(set(values)) > 1]
+    varying = [len(set(values)) > 1 for values in zip(*keys, strict=True)]
     panels: dict[str, list[Record]] = {}
     for record, key in zip(records, keys, strict=True):
-        named = ", ".join(key[place] for place in varying)
-        panels.setdefault(named, []).append(record)
+        panels.setdefault(", ".join(itertools.compress(key, varying)), []).append(record)
     return panels
 
 
@@ -262,11 +230,14 @@ def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantit
     ratios: dict[tuple[str, str], dict[float, float]] = {}
     for record, x in zip(group, places, strict=True):
         key = (record.implementation or "", record.mode or "")
-        value = QUANTITIES[quantity](record)
+        value = _value(record, quantity)
         if value is not None:
             lines.setdefault(key, {})[x] = AxisPoint(x=x, y=value.estimate, low=value.low, high=value.high)
-        if record.role != BASELINE and (speedup := _speedup(record, quantity)):
-            ratios.setdefault(key, {})[x] = speedup
+        # They cross by the speedup of the latency that is drawn.
+        latency = _LATENCIES.get(quantity)
+        speedup = interval_of(record, latency.speedup) if latency else speedup_of(record)
+        if record.role != BASELINE and speedup and speedup.estimate:
+            ratios.setdefault(key, {})[x] = speedup.estimate
     ordered = sorted(lines, key=lambda key: key[0] != BASELINE)
     named = {key: f"{key[0]} ({key[1]})" if modes else key[0] for key in ordered}
     made = tuple(
@@ -277,13 +248,6 @@ def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantit
         _crossings(named[key], ratios.get(key, {}), {x: point.y for x, point in lines[key].items()}) for key in ordered
     )
     return AxisPanel(title=shorten(title, 70), lines=made, crossovers=tuple(itertools.chain(*crossings)))
-
-
-def _speedup(record: Record, quantity: str) -> float | None:
-    """Return the speedup of the latency that is drawn, by which a variant and its baseline cross."""
-    column = {f"{one.name}_p50_us": one.speedup for one in LATENCIES}.get(quantity)
-    known = interval_of(record, column) if column else speedup_of(record)
-    return known.estimate if known else None
 
 
 def _crossings(name: str, ratios: Mapping[float, float], heights: Mapping[float, float]) -> Iterator[Crossover]:

@@ -54,11 +54,15 @@ class Paragraph:
 class Line:
     """A line of a terminal, which is a paragraph in Markdown."""
 
-    text: str | Callable[[Layout[Any]], str]
-    """The text, or a function of the columns that are shown; a line whose function returns nothing is left out."""
+    text: (
+        str | Callable[[Layout[Any]], str]
+    )  # the text, or a function of the columns that are shown; nothing leaves it out
     style: str = ""
     markdown: bool = True  # whether Markdown has the line, too
     gap: bool = False  # whether an empty line follows on a terminal
+
+    def shown(self, layout: Layout[Any]) -> str:
+        return self.text if isinstance(self.text, str) else self.text(layout)
 
 
 BLANK = Line(text="", markdown=False)
@@ -74,8 +78,6 @@ class Items:
 
 @dataclass(frozen=True, kw_only=True)
 class TableBlock:
-    """Rows of text under headers."""
-
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...]
@@ -85,8 +87,6 @@ class TableBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of values, as `render_rows` writes them."""
-
     title: str
     rows: Sequence[Mapping[str, object]]
 
@@ -117,8 +117,6 @@ class Grouped:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Blocks under a title."""
-
     title: str
     blocks: Sequence["Block"]
     level: int = 0  # level of the title as a heading in Markdown; 0 for a title in bold
@@ -167,23 +165,18 @@ def fit_markdown(blocks: Sequence[Block], room: float) -> tuple[str, int]:
     layout = _layout(blocks, None)
     parts: list[str] = []
     left_out = 0
-    for number, block in enumerate(_in_markdown(blocks, layout)):
+    for block in blocks:
         closing = ""
         for place, (text, entries, end) in enumerate(_markdown(block, layout)):
-            shown = f"\n{text}" if number and not place else text
+            shown = f"\n{text}" if parts and not place else text
             room -= len(f"{shown}{end}".encode())
             if room < 0:
                 room, left_out = -math.inf, left_out + entries
             else:
                 parts.append(shown)
                 closing = end or closing
-        parts.append(closing)
+        parts += [closing] if closing else []
     return "".join(parts), left_out
-
-
-def _in_markdown(blocks: Sequence[Block], layout: Layout[Any]) -> list[Block]:
-    """Return the blocks that Markdown has."""
-    return [block for block in blocks if not isinstance(block, Line) or (block.markdown and _text_of(block, layout))]
 
 
 def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str]]:
@@ -194,7 +187,8 @@ def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str
         case Paragraph():
             yield f"{markdown_text(block.text)}\n", 0, ""
         case Line():
-            yield f"{markdown_text(_text_of(block, layout))}\n", 0, ""
+            if block.markdown and (line := clean(block.shown(layout))):
+                yield f"{markdown_text(line)}\n", 0, ""
         case Items():
             yield from ((f"- {markdown_text(text)}\n", 1, "") for text in block.texts)
         case TableBlock():
@@ -207,18 +201,17 @@ def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str
             title = f"{'#' * block.level} {markdown_text(block.title)}\n" if block.level else f"**{block.title}**\n"
             folded = (f"<details><summary>{block.title}</summary>\n", 0, "\n</details>\n")
             yield folded if block.folded else (title, 0, "")
-            for inner in _in_markdown(block.blocks, layout):
+            for inner in block.blocks:
                 for place, (text, entries, end) in enumerate(_markdown(inner, layout)):
                     yield text if place else f"\n{text}", entries, end
 
 
 def _markdown_table(block: TableBlock) -> str:
-    table = markdown_table(block.headers, block.rows, right=block.right)
+    table, title = markdown_table(block.headers, block.rows, right=block.right), markdown_text(block.title)
     if block.fold_above is not None and len(block.rows) > block.fold_above:
         # GitHub reads Markdown in there only behind an empty line.
-        title = markdown_text(block.title or f"{len(block.rows)} rows")
-        return f"<details><summary>{title}</summary>\n\n{table}\n</details>\n"
-    return f"{markdown_text(block.title)}\n\n{table}" if block.title else table
+        return f"<details><summary>{title or f'{len(block.rows)} rows'}</summary>\n\n{table}\n</details>\n"
+    return f"{title}\n\n{table}" if title else table
 
 
 def _markdown_rows(block: Grouped) -> Iterator[tuple[str, int, str]]:
@@ -249,7 +242,7 @@ def _painted(block: Block, layout: Layout[Any]) -> Iterator[Any]:
         case Paragraph():
             yield from (Text(clean(block.text)), Text())
         case Line():
-            text = block.text if isinstance(block.text, str) else block.text(layout)
+            text = block.shown(layout)
             if text or block is BLANK:
                 yield Text(text, style=block.style)
                 yield from [Text()] if block.gap else []
@@ -327,7 +320,7 @@ def html_text(text: str) -> str:
 
 def _layout(blocks: Sequence[Block], width: int | None) -> Layout[Any]:
     """Return the layout that all grouped tables of a page share."""
-    tables = [*_tables(blocks)]
+    tables = list(_tables(blocks))
     rows = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
     return Layout.fit(tables[0].columns if tables else (), rows, width)
 
@@ -338,7 +331,3 @@ def _tables(blocks: Sequence[Block]) -> Iterator[Grouped]:
             yield block
         elif isinstance(block, Section):
             yield from _tables(block.blocks)
-
-
-def _text_of(line: Line, layout: Layout[Any]) -> str:
-    return clean(line.text if isinstance(line.text, str) else line.text(layout))

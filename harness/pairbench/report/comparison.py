@@ -7,7 +7,6 @@ https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -48,8 +47,7 @@ class _Row(NamedTuple):
     first: bool  # whether the row is the first of its change, and so has the cells that hold for all of its rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Outcome:
+class _Outcome(NamedTuple):
     """The changes of one outcome, in groups under headings that may be empty."""
 
     title: str
@@ -92,54 +90,57 @@ _COLUMNS: tuple[Column[_Row], ...] = (
 def _rows_of(change: Change) -> list[_Row]:
     """Return the rows of a change: the metric that decided, the median, and every other metric that moved.
 
-    A time of the host that moved has its row even where it is not judged.
+    A time of the host has its row even where it is not judged, if its whole interval lies on one side of 1.
     """
-    p50 = change.p50
-    chosen = [
-        judgement
-        for index, judgement in enumerate(change.judgements)
-        if index == 0 or judgement is p50 or judgement.outcome in _MOVED or _host_moved(judgement)
-    ]
+    chosen = []
+    for index, judgement in enumerate(change.judgements):
+        interval = judgement.change if judgement.metric == HOST.p50 else None
+        host_moved = interval is not None and (interval.low > 1 or interval.high < 1)
+        if index == 0 or judgement is change.p50 or judgement.outcome in _MOVED or host_moved:
+            chosen.append(judgement)
     return [_Row(change, judgement, not index) for index, judgement in enumerate(chosen)]
 
 
-def _host_moved(judgement: Judgement) -> bool:
-    """Tell whether the host's time to issue a call is shown to have changed: its whole interval lies on one side."""
-    interval = judgement.change
-    return judgement.metric == HOST.p50 and interval is not None and (interval.low > 1 or interval.high < 1)
+_TITLES: dict[GateOutcome | None, str] = {
+    GateOutcome.FAILED: "Failed",
+    GateOutcome.REGRESSION: "Regressions",
+    GateOutcome.IMPROVEMENT: "Improvements",
+    None: "Accepted on purpose",
+    **{outcome: outcome.capitalize() for outcome in map(GateOutcome, ("undecided", "missing", "incomparable", "new"))},
+    GateOutcome.UNCHANGED: "Unchanged",
+}
+"""The sections in their order."""
 
 
 def _outcomes(comparison: Comparison) -> list[_Outcome]:
     """Return the outcomes that some change has, the bad first; many unchanged series are left out."""
-    by_outcome: dict[GateOutcome, list[Change]] = {outcome: [] for outcome in GateOutcome}
-    accepted: list[Change] = []
+    by_outcome: dict[GateOutcome | None, list[Change]] = {outcome: [] for outcome in _TITLES}
     for change in comparison.changes:
         on_purpose = change.accepted is not None and change.outcome is GateOutcome.UNCHANGED
-        (accepted if on_purpose else by_outcome[change.outcome]).append(change)
-    titles = {
-        GateOutcome.FAILED: "Failed",
-        GateOutcome.REGRESSION: "Regressions",
-        GateOutcome.IMPROVEMENT: "Improvements",
-    }
+        by_outcome[None if on_purpose else change.outcome].append(change)
+    if len(by_outcome[GateOutcome.UNCHANGED]) > _FEW:
+        by_outcome[GateOutcome.UNCHANGED] = []
     # Where all that was judged met the same change of environment, the head says it once.
     alike = len({change.era for change in comparison.changes if change.judgements}) < 2
-    sections = [
-        _judged_section(title, by_outcome[outcome], bad=outcome in _BAD, alike=alike)
-        for outcome, title in titles.items()
-    ]
-    sections += [
-        _judged_section("Accepted on purpose", accepted, alike=alike),
-        _judged_section("Undecided", by_outcome[GateOutcome.UNDECIDED], alike=alike),
-    ]
-    named = (GateOutcome.MISSING, GateOutcome.INCOMPARABLE, GateOutcome.NEW)
-    sections += [_named_section(outcome, by_outcome[outcome]) for outcome in named]
-    if len(by_outcome[GateOutcome.UNCHANGED]) <= _FEW:
-        sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED], alike=alike))
+
+    def era(change: Change) -> str:
+        return "" if alike else words.era(change.era)
+
+    sections = []
+    for outcome, changes in by_outcome.items():
+        judged = outcome not in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE, GateOutcome.NEW)
+        if judged:  # those in the same environment first, the others below what changed in theirs
+            groups = [(heading, list(those)) for heading, those in groupby(sorted(changes, key=era), key=era)]
+        else:
+            by_reason: dict[str, list[Change]] = {}
+            for change in sorted(changes, key=lambda change: change.series):
+                by_reason.setdefault(shorten(change.reason, 400), []).append(change)
+            groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+        sections.append(_Outcome(_TITLES[outcome], groups, outcome in _BAD, judged))
     return [section for section in sections if section.groups]
 
 
 def false_alarms(comparison: Comparison) -> list[str]:
-    """Return for each device what is known of how often a verdict on it is a false alarm."""
     if not comparison.current.runs:
         return []  # measured interleaved, where false-alarm rates differ
     known = {calibration.device_name: calibration for calibration in comparison.calibrations}
@@ -151,32 +152,14 @@ def false_alarms(comparison: Comparison) -> list[str]:
     ]
 
 
-def _by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
-    """Return changes under their cases; a case comes as early as its largest change."""
+def _by_case(changes: Iterable[Change]) -> list[tuple[str, Change]]:
+    """Return changes with their cases; a case comes as early as its largest change."""
     cases: dict[str, list[Change]] = {}
     for change in sorted(changes, key=_size):
         series = change.series
         name = f"{series.suite}{'::' if series.case else ''}{series.case} ({series.device_name})"
         cases.setdefault(name, []).append(change)
-    return list(cases.items())
-
-
-def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False, alike: bool) -> _Outcome:
-    """Return a section of changes, those in the same environment first, the others below what changed in theirs, unless all are alike."""
-
-    def heading(change: Change) -> str:
-        return "" if alike else words.era(change.era)
-
-    groups = [(era, list(those)) for era, those in groupby(sorted(changes, key=heading), key=heading)]
-    return _Outcome(title=title, groups=groups, bad=bad)
-
-
-def _named_section(outcome: GateOutcome, changes: Sequence[Change]) -> _Outcome:
-    by_reason: dict[str, list[Change]] = {}
-    for change in sorted(changes, key=lambda change: change.series):
-        by_reason.setdefault(shorten(change.reason, 400), []).append(change)
-    groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    return _Outcome(title=outcome.value.capitalize(), groups=groups, judged=False)
+    return [(name, change) for name, several in cases.items() for change in several]
 
 
 def _size(change: Change) -> tuple[float, str, str]:
@@ -235,7 +218,6 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _blocks(comparison: Comparison) -> list[Block]:
-    """Return the page of a terminal."""
     worst = next((outcome for outcome in OUTCOME_STYLES if comparison.outcomes[outcome]), None)
     # Where everything is new, the first line is enough.
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
@@ -307,31 +289,24 @@ def _section(outcome: _Outcome, most: int | None) -> Section:
 
 def _listed(outcome: _Outcome, changes: Sequence[Change]) -> list[Change]:
     """Return the changes of a group that a terminal has room for: what is bad is never left out."""
-    ordered = _ordered(changes) if outcome.judged else list(changes)
+    ordered = [change for _, change in _by_case(changes)] if outcome.judged else list(changes)
     return ordered if outcome.bad else ordered[:_LISTED]
 
 
-def _ordered(changes: Iterable[Change]) -> list[Change]:
-    return [change for _, of_case in _by_case(changes) for change in of_case]
-
-
 def _table(changes: Sequence[Change], *, remarks: bool) -> Grouped:
-    entries = [_entry(case, change) for case, of_case in _by_case(changes) for change in of_case]
+    entries = [_entry(case, change) for case, change in _by_case(changes)]
     filled = filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
     shown = [column for column in filled if column.header not in ("implementation", "mode")]
     return Grouped(columns=_COLUMNS, entries=entries, filled=shown, head="series", remarks=remarks)
 
 
 def _entry(case: str, change: Change) -> Entry:
-    remarks = words.remarks(change)
-    series = change.series
+    remarks, series = words.remarks(change), change.series
+    styles = [{"change": OUTCOME_STYLES.get(row.judgement.outcome, "")} for row in _rows_of(change)]
     return Entry(
         case=shorten(case, 400),
         name=shorten(words.name(series), 240),
-        rows=[
-            (cells_of(_COLUMNS, row), {"change": OUTCOME_STYLES.get(row.judgement.outcome, "")})
-            for row in _rows_of(change)
-        ],
+        rows=list(zip([cells_of(_COLUMNS, row) for row in _rows_of(change)], styles, strict=True)),
         without=f"{shorten(series.implementation, 40)} {clean(series.mode)}",
         remarks=remarks,
         remark_cell=". ".join(line.rstrip(".") for line in remarks),
@@ -339,7 +314,6 @@ def _entry(case: str, change: Change) -> Entry:
 
 
 _SHOWN = 10  # number of annotations of one level that GitHub shows of a step; it drops more without a message
-
 _WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
 
 
@@ -348,33 +322,30 @@ def annotations(comparison: Comparison) -> str:
 
     Undecided series are warned of only where they are suspects.
     """
-    by_outcome = {
-        outcome: [change for change in comparison.changes if change.outcome is outcome] for outcome in GateOutcome
-    }
-    by_outcome[GateOutcome.UNDECIDED] = [change for change in by_outcome[GateOutcome.UNDECIDED] if is_suspect(change)]
-    lines = [
-        *_level("error", [change for outcome in _BAD for change in _ordered(by_outcome[outcome])]),
-        *_level("warning", [change for outcome in _WARNINGS for change in _ordered(by_outcome[outcome])]),
-        _command("notice", words.headline(comparison), title="pairbench"),
-    ]
+    lines = []
+    for level, outcomes in (("error", _BAD), ("warning", _WARNINGS)):
+        chosen = [
+            change
+            for outcome in outcomes
+            for _, change in _by_case(one for one in comparison.changes if one.outcome is outcome)
+            if outcome is not GateOutcome.UNDECIDED or _is_suspect(change)
+        ]
+        shown = chosen if len(chosen) <= _SHOWN else chosen[: _SHOWN - 1]
+        lines += [_annotation(level, change) for change in shown]
+        if more := len(chosen) - len(shown):
+            rest = f"and {more:,} more: GitHub shows {_SHOWN} of a step; the log has all of them"
+            lines.append(_command(level, rest, title="pairbench"))
+    lines.append(_command("notice", words.headline(comparison), title="pairbench"))
     return "".join(f"{line}\n" for line in lines)
 
 
-def is_suspect(change: Change) -> bool:
+def _is_suspect(change: Change) -> bool:
     """Return whether an undecided change looks bad: slower without the code as its shown cause, or worse in a metric."""
     return any(
         judgement.outcome is GateOutcome.UNDECIDED
         and (judgement.verdict in (Verdict.SLOWER, None) or suspicious(judgement))
         for judgement in change.judgements
     )
-
-
-def _level(level: str, changes: Sequence[Change]) -> list[str]:
-    if len(changes) <= _SHOWN:
-        return [_annotation(level, change) for change in changes]
-    shown = changes[: _SHOWN - 1]
-    rest = f"and {len(changes) - len(shown):,} more: GitHub shows {_SHOWN} of a step; the log has all of them"
-    return [*(_annotation(level, change) for change in shown), _command(level, rest, title="pairbench")]
 
 
 def _annotation(level: str, change: Change) -> str:
@@ -387,14 +358,10 @@ def _annotation(level: str, change: Change) -> str:
     lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
     message = "\n".join([name, *filter(None, lines), *words.remarks(change)])
     title = f"{change.outcome}: {shorten(change.series.operator, 80)} {shorten(change.series.implementation, 60)}"
-    return _command(level, message, title=title, file=_file(change.series.suite))
-
-
-def _file(suite: str) -> str:
-    """Return the suite's path where it lies in the checkout, for only there can GitHub show it."""
-    path = PurePosixPath(clean(suite))
-    inside = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts and len(suite) <= 300
-    return str(path) if inside else ""
+    # Only in the checkout can GitHub show the suite.
+    path = PurePosixPath(clean(change.series.suite))
+    inside = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts and len(str(path)) <= 300
+    return _command(level, message, title=title, file=str(path) if inside else "")
 
 
 def _command(level: str, message: str, **properties: str) -> str:

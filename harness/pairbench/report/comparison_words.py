@@ -1,5 +1,6 @@
 """A comparison in words: its headline, its sides, and remarks on each change."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -19,7 +20,7 @@ from pairbench.model.record import Record, Series
 from pairbench.report import units
 from pairbench.report.render import clean, shorten
 
-METRICS = {
+METRICS = {  # names by the column of the record, where they differ from the column's name
     "call_p50_ns": "call P50",
     "call_p95_ns": "call P95",
     "device_p50_ns": "device P50",
@@ -28,20 +29,14 @@ METRICS = {
     "memcpy_bytes_per_call": "memcpy bytes",
     "peak_bytes": "peak memory",
 }
-"""Names of metrics by the column of the record, where they differ from the column's name."""
-
-OUTCOME_STYLES = {
+OUTCOME_STYLES = {  # on a terminal, the worst first; other outcomes have none
     GateOutcome.FAILED: "red",
     GateOutcome.REGRESSION: "red",
     GateOutcome.IMPROVEMENT: "green",
     GateOutcome.UNDECIDED: "yellow",
 }
-"""Colours of outcomes on a terminal, the worst first; other outcomes have none."""
-
-_ORDER = (  # the first five were compared
-    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.UNCHANGED),
-    *(GateOutcome.UNDECIDED, GateOutcome.NEW, GateOutcome.MISSING, GateOutcome.INCOMPARABLE),
-)
+_COMPARED = tuple(map(GateOutcome, ("failed", "regression", "improvement", "unchanged", "undecided")))
+_ORDER = (*_COMPARED, GateOutcome.NEW, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
 _COUNTED = {GateOutcome.REGRESSION: "regressions", GateOutcome.IMPROVEMENT: "improvements"}
 _FIELDS = 4  # number of changed fields of an environment that one line names
 _SOURCES = 3  # number of sentences on reference runs of another source
@@ -49,14 +44,13 @@ _KERNELS = 6  # number of changed kernels that one line names
 
 
 def headline(comparison: Comparison) -> str:
-    """Return the overall verdict in one line."""
     return f"{verdict(comparison.outcomes)} against {side(comparison.reference)}"
 
 
 def verdict(outcomes: Counter[GateOutcome]) -> str:
     """Return how many series came out how, the bad first."""
     counts = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
-    if not any(outcomes[outcome] for outcome in _ORDER[:5]):
+    if not any(outcomes[outcome] for outcome in _COMPARED):
         return ": ".join(filter(None, ["nothing was compared", ", ".join(counts)]))
     bad = outcomes[GateOutcome.FAILED] or outcomes[GateOutcome.REGRESSION]
     return ", ".join(counts if bad else ["no regression", *counts])
@@ -146,9 +140,8 @@ def eras(changes: Sequence[Change]) -> list[str]:
     """Return one line of how the environment changed, what most series met first, and of how many series; none where it is the same."""
     fields = Counter(field for change in changes for field in change.era)
     met = sum(bool(change.era) for change in changes)
-    return (
-        [f"{era([field for field, _ in fields.most_common()])}, in {met:,} of {len(changes):,} series"] if met else []
-    )
+    heading = era([field for field, _ in fields.most_common()])
+    return [f"{heading}, in {met:,} of {len(changes):,} series"] if met else []
 
 
 def left_out(comparison: Comparison) -> list[str]:
@@ -165,9 +158,8 @@ def left_out(comparison: Comparison) -> list[str]:
 
 def legend(comparison: Comparison) -> str:
     """Return what the latencies and their changes are computed from."""
-    interleaved = not comparison.current.runs
     several, change = ", of several runs their median", "geometric mean of the rounds, current over reference"
-    if interleaved:
+    if not comparison.current.runs:  # interleaved
         several, change = "", "geometric mean of the rounds' ratios"
     return f"P50 and P95: of all samples, as `pairbench show` prints them{several}; change: {change}"
 
@@ -194,11 +186,16 @@ def remarks(one: Change) -> list[str]:
         if len(one.kernels) > _KERNELS:
             kernels.append(f"and {len(one.kernels) - _KERNELS} more")
         lines.append(f"kernels: {'; '.join(kernels)}")
-    facts = [_source(one), _confirmation(one)]
-    if any(facts):
-        lines.append("; ".join(filter(None, facts)))
-    if one.accepted is not None:
-        lines.append(f"accepted: {shorten(one.accepted, 400)}")
+    source = "its source changed" if one.implementation_changed else "its source did not change"
+    if one.implementation_changed is None or source in one.reason:
+        source = ""
+    moved = one.outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT)
+    latency = bool(one.judgements) and one.judgements[0].verdict in (Verdict.SLOWER, Verdict.FASTER)
+    confirmed = "not measured a second time" if moved and latency else ""
+    if one.confirmed is not None:
+        confirmed = "confirmed by a second measurement" if one.confirmed else "a second measurement did not confirm it"
+    lines.append("; ".join(filter(None, [source, confirmed])))
+    lines += [f"accepted: {shorten(one.accepted, 400)}"] if one.accepted is not None else []
     return [line for line in lines if line]
 
 
@@ -239,36 +236,10 @@ def kernel_name(whole: str, width: int = 80) -> str:
         if letter == "(" and depth <= 0 and index:
             text = text[:index]
             break
-    words: list[str] = []
-    word = ""
-    for letter in text.replace("::", "\0"):
-        if letter == "\0":
-            # A part of a class template is nothing without it.
-            words += ["::"] if not word and words and words[-1] == ">" else []
-            word = ""
-        elif letter.isalnum() or letter == "_":
-            word += letter
-        else:
-            words += [word, letter]
-            word = ""
-    return shorten("".join([*words, word]) or clean(whole), width)
+    # A part of a class template is nothing without the template.
+    return shorten(re.sub(r"\w+::|(?<!>)::", "", text) or clean(whole), width)
 
 
 def short_commit(record: Record, letters: int = 7) -> str:
     """Return a record's commit like `abc1234`, or `abc1234+` where there were uncommitted changes; empty outside of git."""
     return f"{record.commit[:letters]}{'+' if record.dirty else ''}" if record.commit else ""
-
-
-def _source(one: Change) -> str:
-    if one.implementation_changed is None:
-        return ""
-    text = "its source changed" if one.implementation_changed else "its source did not change"
-    return "" if text in one.reason else text
-
-
-def _confirmation(one: Change) -> str:
-    if one.confirmed is not None:
-        return "confirmed by a second measurement" if one.confirmed else "a second measurement did not confirm it"
-    moved = one.outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT)
-    latency = bool(one.judgements) and one.judgements[0].verdict in (Verdict.SLOWER, Verdict.FASTER)
-    return "not measured a second time" if moved and latency else ""

@@ -1,6 +1,6 @@
-"""Pictures of charts, drawn by matplotlib from the values that `axis`, `operator` and `trend` prepare.
+"""Pictures of charts, drawn by matplotlib from the values that `axis_chart`, `operator_charts` and `trend` prepare.
 
-Figure objects without pyplot: no state is shared, nothing needs a display, and what is drawn twice is equal to the byte.
+Figure objects without pyplot: no state is shared, nothing needs a display, and equal charts give equal bytes.
 """
 
 import io
@@ -9,6 +9,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from itertools import groupby
 from typing import Any
 
@@ -19,11 +20,14 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
+from pairbench.report import units
+from pairbench.report.axis_chart import AxisChart, AxisPanel, chart_rows, crossover_sentences
 from pairbench.report.operator_charts import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
 from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, SeriesChart, series_chart
@@ -47,30 +51,27 @@ STYLE = {
     "text.parse_math": False,
 }
 COLORS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
-MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-"""Shapes of points. Their number has no common divisor with that of the colours, so 42 implementations differ."""
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")  # as many as have no common divisor with the colours: 42 pairs differ
 SUFFIXES = (".svg", ".png")  # kinds of files of the site's pictures
-_METADATA: dict[str, dict[str, None]] = {
+_METADATA: dict[str, dict[str, None]] = {  # what matplotlib would write of itself and the time
     ".svg": {"Date": None, "Creator": None},
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""What matplotlib would write of itself and the time, by the kind of file."""
 _BOX = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.8}
 
 
 def to_bytes(figure: Figure, suffix: str) -> bytes:
-    """Return a picture as SVG, PNG or PDF; equal pictures are equal bytes."""
     if suffix not in _METADATA:
         raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(_METADATA)}")
     buffer = io.BytesIO()
-    with mpl.rc_context(STYLE), any_glyph():
+    with mpl.rc_context(STYLE), _any_glyph():
         figure.savefig(buffer, format=suffix[1:], dpi=150, metadata=_METADATA[suffix])
     return buffer.getvalue()
 
 
 @contextmanager
-def any_glyph() -> Iterator[None]:
+def _any_glyph() -> Iterator[None]:
     """Let glyphs pass that matplotlib's font lacks: each is a box in a PNG, and itself in an SVG."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
@@ -78,56 +79,52 @@ def any_glyph() -> Iterator[None]:
 
 
 def color_of(implementation: str, variants: Sequence[str]) -> str:
-    """Return the colour of an implementation; the baseline's is grey."""
     return GREY if implementation == BASELINE else COLORS[list(variants).index(implementation) % len(COLORS)]
 
 
 def marker_of(implementation: str, variants: Sequence[str]) -> str:
-    """Return the shape of an implementation where shapes tell them apart."""
     return "o" if implementation == BASELINE else MARKERS[list(variants).index(implementation) % len(MARKERS)]
 
 
 class ShownFigure(Figure):
-    """A figure that notebooks show by themselves; `savefig` and all else are matplotlib's."""
-
     def _repr_png_(self) -> bytes:
         return to_bytes(self, ".png")
 
 
-def open_figure(width: float, height: float, title: str, size: float = 0) -> ShownFigure:
+def _open_figure(width: float, height: float, title: str, size: float = 0) -> ShownFigure:
     """Return an empty figure, sizes in inches and of letters in points; to be called, like all that draws on it, within `STYLE`."""
     figure = ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     size = size or (11 if len(title) <= 85 else 8.5)
-    figure.suptitle(wrapped(title, width, size), x=0.01, ha="left", fontsize=size, fontweight="bold")
+    figure.suptitle(_wrapped(title, width, size), x=0.01, ha="left", fontsize=size, fontweight="bold")
     return figure
 
 
-def wrapped(text: str, width: float, size: float) -> str:
-    """Return text in lines that fit a width in inches: bold letters of a size in points are about two thirds as wide."""
+def _wrapped(text: str, width: float, size: float) -> str:
+    # In a width in inches: bold letters of a size in points are about two thirds as wide.
     return textwrap.fill(text, max(int(width * 110 / size), 1))
 
 
-def add_caption(axes: Axes, text: str) -> None:
+def _add_caption(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=9, color="#444444")
 
 
-def add_note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
+def _add_note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
     """Write small text at an offset in points from a place."""
     axes.annotate(text, at, xytext=offset, textcoords="offset points", **{"fontsize": 8, **style})
 
 
-def make_key(label: str, color: str, **style: Any) -> Line2D:
+def _make_key(label: str, color: str, **style: Any) -> Line2D:
     return Line2D([], [], color=color, label=label, **style)
 
 
-def set_log_ticks(axis: Axis, subs: Sequence[float]) -> None:
+def _set_log_ticks(axis: Axis, subs: Sequence[float]) -> None:
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:.12g}")
 
 
-def add_legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
+def _add_legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
@@ -143,13 +140,13 @@ def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]
         return {"color": color, "marker": marker_of(name, variants), "mfc": mfc, "ms": 5}
 
     with mpl.rc_context(STYLE):
-        figure = open_figure(9, 5.6, chart.title)
+        figure = _open_figure(9, 5.6, chart.title)
         axes = figure.subplots()
-        add_caption(axes, chart.subtitle)
+        _add_caption(axes, chart.subtitle)
         axes.grid(visible=True, axis="both")
         axes.set(xscale="log", yscale="log", xlim=chart.x, ylim=chart.y)
         for axis, (low, high) in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-            set_log_ticks(axis, (1,) if high / low > 50 else (1, 2, 5))
+            _set_log_ticks(axis, (1,) if high / low > 50 else (1, 2, 5))
         for roof in chart.roofs:
             _roof(axes, roof)
         # The implementations of one case stand one above the other, joined by a line.
@@ -165,7 +162,7 @@ def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]
         axes.set_ylabel("achieved (TFLOP/s)")
         drawn = {point.implementation for point in chart.points}
         names = [name for name in chart.implementations if name in drawn]
-        add_legend(figure, [make_key(shorten(name, 24), lw=0, **style(name)) for name in names], 5)
+        _add_legend(figure, [_make_key(shorten(name, 24), lw=0, **style(name)) for name in names], 5)
     return figure
 
 
@@ -173,7 +170,7 @@ def _roof(axes: Axes, roof: Roof) -> None:
     slope = roof.name == "copy"
     axes.plot(roof.x, roof.y, color="#333333", lw=1.4, ls="-" if slope else "--", zorder=1, gid="roof")
     if not slope:
-        add_note(axes, roof.label, (roof.x[1], roof.y[1]), (-4, 3), ha="right", va="bottom", color="#333333")
+        _add_note(axes, roof.label, (roof.x[1], roof.y[1]), (-4, 3), ha="right", va="bottom", color="#333333")
         return
     # Where the line begins, turned as it is on the picture, whatever the axes are.
     low, high = axes.get_ylim()
@@ -183,23 +180,18 @@ def _roof(axes: Axes, roof: Roof) -> None:
     axes.text(*place, roof.label, ha="left", va="bottom", fontsize=8, color="#333333", **turned)
 
 
-_STATES = {
-    "faster": ("o", "faster"),
-    "slower": ("v", "slower than the baseline"),
-    "open": ("D", "not proven either way"),
-}
-"""Marker and words of each state of a speedup."""
+_MARKERS = {"faster": "o", "slower": "v", "open": "D"}  # of each state of a speedup
+_WORDS = {"faster": "faster", "slower": "slower than the baseline", "open": "not proven either way"}
 _ROW, _CLOSE = 0.2, 0.16  # height of a row in inches, and where there are many
 _MANY = 60  # number of rows from which they stand closer, and the axis has labels at both ends
 
 
 def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
-    """Return the speedups of one operator's series on one device model."""
     chart = speedup_chart(series)
     with mpl.rc_context(STYLE):
-        figure = open_figure(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
+        figure = _open_figure(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
         axes = figure.subplots()
-        add_caption(axes, chart.subtitle)
+        _add_caption(axes, chart.subtitle)
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
         _speedup_scale(axes, chart)
@@ -215,14 +207,13 @@ def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
         axes.tick_params(axis="x", labeltop=chart.rows > _MANY)
         drawn = {point.state for point in chart.points}
         handles = [
-            make_key(words, GREY, marker=marker, mfc="white" if state == "open" else GREY, lw=0, ms=5)
-            for state, (marker, words) in _STATES.items()
+            _make_key(words, GREY, marker=_MARKERS[state], mfc="white" if state == "open" else GREY, lw=0, ms=5)
+            for state, words in _WORDS.items()
             if state in drawn
         ]
         names = chart.variants if chart.shared else ()
-        add_legend(
-            figure, handles + [make_key(shorten(name, 24), color_of(name, chart.variants), lw=2) for name in names]
-        )
+        handles += [_make_key(shorten(name, 24), color_of(name, chart.variants), lw=2) for name in names]
+        _add_legend(figure, handles)
     return figure
 
 
@@ -233,7 +224,7 @@ def _speedup_scale(axes: Axes, chart: SpeedupChart) -> None:
         axes.set_xscale("log")
         room = (most / least) ** 0.04
         axes.set_xlim(least / room, most * room)
-        set_log_ticks(axes.xaxis, (1, 2, 5) if most / least < 200 else (1,))
+        _set_log_ticks(axes.xaxis, (1, 2, 5) if most / least < 200 else (1,))
     else:
         room = max(0.06 * (most - least), 0.02)
         axes.set_xlim(max(least - room, 0.0), most + room)
@@ -245,29 +236,35 @@ def _speedup_point(axes: Axes, point: SpeedupPoint, chart: SpeedupChart) -> None
     if point.state == "none":
         if not chart.shared:  # in a row with others its note could belong to any of them
             coords = axes.get_yaxis_transform()
-            add_note(axes, point.note, (0, point.row), (4, 0), xycoords=coords, va="center", color=RED)
+            _add_note(axes, point.note, (0, point.row), (4, 0), xycoords=coords, va="center", color=RED)
         return
     color = color_of(point.variant, chart.variants)
     low, high = (end if end > 0 else point.speedup for end in (point.low, point.high))
     axes.plot([low, high], [point.row] * 2, color=color, lw=1.4, zorder=2, gid="interval")
-    style: dict[str, Any] = {"marker": _STATES[point.state][0], "mfc": "white" if point.state == "open" else color}
+    style: dict[str, Any] = {"marker": _MARKERS[point.state], "mfc": "white" if point.state == "open" else color}
     size = 6 if point.state == "slower" else 5
     axes.plot([point.speedup], [point.row], color=color, ms=size, ls="none", zorder=3, gid=point.state, **style)
 
 
 def _speedup_names(axes: Axes, chart: SpeedupChart) -> None:
-    """Name the rows by their variants and the groups above them, or the rows by their groups."""
     if chart.shared:
         axes.set_yticks(chart.heads, [shorten(group, 40) for group in chart.groups])
     else:
         axes.set_yticks([point.row for point in chart.points], [shorten(point.variant, 24) for point in chart.points])
         style = {"fontsize": 8.5, "fontweight": "bold", "color": "#222222", "bbox": _BOX, "zorder": 4, "va": "center"}
         for head, group in zip(chart.heads, chart.groups, strict=True):
-            add_note(axes, group, (0, head), (4, -1), xycoords=axes.get_yaxis_transform(), **style)
+            _add_note(axes, group, (0, head), (4, -1), xycoords=axes.get_yaxis_transform(), **style)
     axes.tick_params(axis="y", length=0, labelsize=8)
 
 
-_MOVE = {"code": RED, "machine": ORANGE, "environment": PURPLE, "control": GREY}
+_CHANGES = {  # colour, line and words of each kind of mark
+    "code": (RED, "--", "moved: code"),
+    "machine": (ORANGE, "--", "moved: machine"),
+    "environment": (PURPLE, "--", "moved: environment"),
+    "control": (GREY, "--", "moved: only the control"),
+    "era": (GREY, ":", "environment changed"),
+    "definition": ("black", "-", "new definition"),
+}
 
 
 def trend_figure(trend: Trend) -> Figure:
@@ -278,16 +275,16 @@ def trend_figure(trend: Trend) -> Figure:
     dot = 2.5 if len(values.p50) > 150 else 4.0
     runs = range(len(values.p50))
     with mpl.rc_context(STYLE):
-        figure = open_figure(10, 4.6 + 1.2 * (panels - 1), values.title)
+        figure = _open_figure(10, 4.6 + 1.2 * (panels - 1), values.title)
         axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[3.2, 1, 1][:panels])[:, 0])
         top, bottom = axes[0], axes[-1]
-        add_caption(top, values.subtitle)
+        _add_caption(top, values.subtitle)
         top.plot(runs, values.p95, color=SKY, ls="none", marker="v", ms=dot * 0.7, gid="p95")
         _intervals(top, (values.p50, values.low, values.high), BLUE, dot, "p50")
         _steps(top, values.levels, NAVY)
         if values.log:
             top.set_yscale("log")
-            set_log_ticks(top.yaxis, (1, 1.5, 2, 3, 5, 7))
+            _set_log_ticks(top.yaxis, (1, 1.5, 2, 3, 5, 7))
             top.yaxis.set_major_formatter(ScalarFormatter())
         top.set_ylabel(f"{values.latency} ({values.unit})")
         if values.control_name:
@@ -306,18 +303,17 @@ def trend_figure(trend: Trend) -> Figure:
         bottom.set_xlim(-0.6, max(len(values.p50) - 0.4, 0.6))
         bottom.set_xlabel("run, oldest first")
         figure.align_ylabels(axes)
-        add_legend(figure, _trend_keys(values))
+        _add_legend(figure, _trend_keys(values))
     return figure
 
 
 def _intervals(axes: Axes, line: tuple[Sequence[float], ...], color: str, dot: float, gid: str) -> None:
-    """Draw estimates with their intervals; an end that is not known is drawn as none."""
     middle, low, high = map(np.array, line)
     style: dict[str, Any] = {"color": color, "fmt": "o", "ms": dot, "elinewidth": 0.8, "capsize": 0, "zorder": 3}
-    axes.errorbar(range(len(middle)), middle, yerr=reach(middle, low, high), gid=gid, **style)
+    axes.errorbar(range(len(middle)), middle, yerr=_reach(middle, low, high), gid=gid, **style)
 
 
-def reach(middle: Any, low: Any, high: Any) -> Any:
+def _reach(middle: Any, low: Any, high: Any) -> Any:
     return np.nan_to_num(np.maximum([middle - low, high - middle], 0.0))
 
 
@@ -334,8 +330,7 @@ def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:
         if mark.kind == "gap":
             top.plot([mark.at], [0.03], transform=top.get_xaxis_transform(), marker="x", color=RED, ms=6, gid="gap")
             continue
-        color = _MOVE.get(mark.kind, "black" if mark.kind == "definition" else GREY)
-        style = {"era": ":", "definition": "-"}.get(mark.kind, "--")
+        color, style, _ = _CHANGES[mark.kind]
         for panel in panels:
             panel.axvline(mark.at - 0.5, color=color, lw=1.0, ls=style, gid=mark.kind, zorder=1)
         if mark.label:
@@ -358,19 +353,143 @@ def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:
     top.set_ylim(low, high * (high / low) ** part if values.log else high + (high - low) * part)
     text_style: dict[str, Any] = {"xycoords": top.get_xaxis_transform(), "va": "top", "color": "#222222", "bbox": _BOX}
     for at, label, row, left in rows:
-        add_note(top, label, (at, 1), (-3 if left else 3, -3 - 11 * row), ha="right" if left else "left", **text_style)
+        _add_note(top, label, (at, 1), (-3 if left else 3, -3 - 11 * row), ha="right" if left else "left", **text_style)
 
 
 def _trend_keys(values: SeriesChart) -> list[Line2D]:
-    keys = [make_key("P50, 95 % interval", BLUE, marker="o", lw=0, ms=4), make_key("level", NAVY, lw=1.6)]
+    keys = [_make_key("P50, 95 % interval", BLUE, marker="o", lw=0, ms=4), _make_key("level", NAVY, lw=1.6)]
     if not all(map(math.isnan, values.p95)):
-        keys.append(make_key("P95", SKY, marker="v", lw=0, ms=3))
-    known = {
-        "gap": make_key("run without a value", RED, marker="x", lw=0, ms=5),
-        "era": make_key("environment changed", GREY, ls=":", lw=1),
-        "definition": make_key("new definition", "black", lw=1),
-    }
+        keys.append(_make_key("P95", SKY, marker="v", lw=0, ms=3))
     for kind in dict.fromkeys(mark.kind for mark in values.marks):
-        cause = "only the control" if kind == "control" else kind
-        keys.append(known.get(kind) or make_key(f"moved: {cause}", _MOVE[kind], ls="--", lw=1))
+        if kind == "gap":
+            keys.append(_make_key("run without a value", RED, marker="x", lw=0, ms=5))
+        else:
+            color, style, words = _CHANGES[kind]
+            keys.append(_make_key(words, color, ls=style, lw=1))
     return keys
+
+
+_APART = 4.0  # pixels between two labels of an axis
+PAPER_WIDTH = 3.3  # width of a column of a paper in inches
+_PAPER = 8  # size of its letters in points
+_TABLE_STYLE = "table { border-collapse: collapse; } th, td { padding: 0.2em 0.8em; text-align: right; } th { border-bottom: 1px solid #444; }"
+
+
+def draw_axis(chart: AxisChart, *, paper: bool = False) -> ShownFigure:
+    """Return implementations along an axis of the cases; for a paper one column wide, all letters of one size."""
+    columns = 1 if paper else min(len(chart.panels), 3)
+    rows = math.ceil(len(chart.panels) / columns)
+    width = PAPER_WIDTH if paper else max(3.9 * columns, 5.6)
+    variants = [name for name in chart.names if name != BASELINE]
+    size, high, more = (_PAPER, 2.1, 0.7) if paper else (0, 3.0, 0.8)
+    with mpl.rc_context({**STYLE, **({"font.size": _PAPER} if paper else {})}):
+        figure = _open_figure(width, high * rows + more, chart.title, size)
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        panels = list(grid.flat)
+        for axes, panel in zip(panels, chart.panels, strict=False):
+            _axis_panel(axes, panel, chart, variants)
+            _add_caption(axes, _wrapped(panel.title, width / columns - 0.6, 9))
+            axes.set_xlabel(shorten(chart.x, 40))
+            axes.tick_params(labelbottom=True)
+        for axes in panels[len(chart.panels) :]:
+            axes.set_axis_off()
+        for row in grid:
+            row[0].set_ylabel(_wrapped(chart.y, high - 0.6, 9))
+        keys = [
+            _make_key(shorten(name, 30), color_of(name, variants), marker=marker_of(name, variants), ms=4)
+            for name in chart.names
+        ]
+        if any(panel.crossovers for panel in chart.panels) and not chart.words:
+            keys.append(_make_key("crossover with the baseline", GREY, ls=":", lw=0.9))
+        # A key's line takes as much room as about eight letters.
+        longest = max(len(str(key.get_label())) for key in keys) + 8
+        _add_legend(figure, keys, max(min(4, int(15 * width / longest)), 1))
+        if paper:
+            for text in figure.findobj(Text):
+                text.set_fontsize(_PAPER)
+        _thin(figure, panels[len(chart.panels) - 1], words=bool(chart.words))
+    return figure
+
+
+def _thin(figure: Figure, axes: Axes, *, words: bool) -> None:
+    """Turn words below an axis that run into one another; of sizes name the last, and from the first on all that have room."""
+    with _any_glyph():
+        figure.draw_without_rendering()
+        labels = axes.get_xticklabels()
+        ends = [(box.x0, box.x1 + _APART) for box in (label.get_window_extent() for label in labels)]
+    free, kept = -math.inf, []
+    for number, (left, right) in enumerate(ends):
+        last = number == len(ends) - 1
+        if last or (left > free and right < ends[-1][0]):
+            kept.append(number)
+            free = right
+    if len(kept) == len(labels):
+        return
+    if words:
+        for panel in figure.axes:
+            panel.tick_params(axis="x", labelrotation=30)
+    else:
+        texts = [label.get_text() if number in kept else "" for number, label in enumerate(labels)]
+        axes.set_xticks(axes.get_xticks(), texts)
+
+
+def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequence[str]) -> None:
+    for line in panel.lines:
+        color = color_of(line.name, variants)
+        if chart.quantity == "speedup" and line.implementation == BASELINE:
+            axes.axhline(1, color=color, lw=1.4, zorder=1)
+            continue
+        x, y, low, high = np.array([(point.x, point.y, point.low, point.high) for point in line.points]).T
+        style: dict[str, Any] = {"color": color, "marker": marker_of(line.name, variants), "gid": f"line-{line.name}"}
+        style |= {"ls": "none" if chart.words else "-", "lw": 1.4, "elinewidth": 0.9, "capsize": 2, "ms": 4}
+        axes.errorbar(x, y, yerr=_reach(y, low, high), zorder=3, **style)
+    for crossover in panel.crossovers if not chart.words else ():
+        x, color = crossover.x, color_of(crossover.name, variants)
+        axes.axvline(x, color=color, lw=0.9, ls=":", zorder=2, gid="crossover")
+        axes.plot([x], [crossover.y], marker="o", ms=9, mfc="none", mec=color, ls="none", zorder=4)
+        _add_note(axes, units.significant(x, 3), (x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)
+    if chart.log_y:
+        axes.set_yscale("log")
+        heights = [point.y for shown in chart.panels for line in shown.lines for point in line.points]
+        _set_log_ticks(axes.yaxis, (1, 2, 5) if max(heights) < 200 * min(heights) else (1,))
+    elif chart.quantity != "speedup":
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.12g}")
+    if chart.words:
+        axes.set_xticks(range(len(chart.words)), [shorten(word, 20) for word in chart.words])
+        axes.set_xlim(-0.5, len(chart.words) - 0.5)
+        return
+    places = sorted({point.x for panel in chart.panels for line in panel.lines for point in line.points})
+    if chart.log_x:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(places, _sizes(places))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _sizes(places: Sequence[float]) -> list[str]:
+    """Return sizes in one notation: of 100,000 and more, where all from 1024 on are multiples of it, as 64Ki; else as they are."""
+    if max(places) < 1e5 or any(place % 2**10 for place in places if place >= 2**10):
+        return [f"{place:.15g}" for place in places]
+    units = [next((unit for unit in (2**30, 2**20, 2**10) if place % unit == 0), 1) for place in places]
+    names = {2**30: "Gi", 2**20: "Mi", 2**10: "Ki", 1: ""}
+    return [f"{place / unit:.15g}{names[unit]}" for place, unit in zip(places, units, strict=True)]
+
+
+def axis_bytes(chart: AxisChart, suffix: str, *, paper: bool = False) -> bytes:
+    if suffix != ".html":
+        return to_bytes(draw_axis(chart, paper=paper), suffix)
+    import pandas as pd
+
+    table = pd.DataFrame(chart_rows(chart)).to_html(index=False, border=0, na_rep="", float_format=units.significant)
+    sentences = "".join(f"<p>{escape(sentence)}.</p>\n" for sentence in crossover_sentences(chart))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(chart.title)}</title>\n'
+        f"<style>body {{ font: 14px sans-serif; margin: 2em; }} {_TABLE_STYLE}</style>\n</head>\n<body>\n"
+        f"{svg_element(chart)}\n{sentences}<p>{escape(chart.y)}</p>\n{table}\n</body>\n</html>\n"
+    ).encode()
+
+
+def svg_element(chart: AxisChart) -> str:
+    """Return a chart as an element for a page, without the head of a file."""
+    text = to_bytes(draw_axis(chart), ".svg").decode()
+    return text[text.index("<svg") :]

@@ -3,8 +3,10 @@
 A case's key repeats what all cases share; a chart has room for what differs.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeGuard
 
 from pairbench.model.site import SeriesFacts
 from pairbench.report.render import shorten
@@ -12,13 +14,10 @@ from pairbench.report.render import shorten
 
 def outermost(names: Iterable[str]) -> list[str]:
     """Return the names that are not below another one of them."""
-    known = set(names)
-
-    def below(name: str) -> bool:
-        parts = name.split(".")
-        return any(".".join(parts[:end]) in known for end in range(1, len(parts)))
-
-    return [name for name in dict.fromkeys(names) if not below(name)]
+    known = dict.fromkeys(names)
+    return [
+        name for name in known if known.keys().isdisjoint(itertools.accumulate(name.split(".")[:-1], "{}.{}".format))
+    ]
 
 
 def merge_numbered(names: Iterable[str]) -> list[str]:
@@ -42,8 +41,7 @@ def shared_names(rows: Iterable[tuple[str | None, ...]]) -> list[str]:
 
 
 WIDTH = 60  # number of letters that a label may have
-_FITS = 44
-"""Number of letters up to which a label has all axes that differ; longer ones leave out what other axes imply."""
+_FITS = 44  # up to so many letters a label has all axes that differ; longer ones leave out what other axes imply
 _ABSENT = object()
 
 
@@ -71,8 +69,8 @@ def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -
 def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the axes with several values: the dtype, then words, for they make groups, then numbers."""
     names = dict.fromkeys(axis for case in cases for axis in case)
-    varying = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
-    numbers = {axis for axis in varying if all(_number(case[axis]) for case in cases if axis in case)}
+    varying = [axis for axis in names if len({axis_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
+    numbers = {axis for axis in varying if all(is_number(case[axis]) for case in cases if axis in case)}
     return sorted(varying, key=lambda axis: (axis != "dtype", axis in numbers, axis))
 
 
@@ -81,7 +79,7 @@ def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fi
     kept = list(differing)
 
     def distinct(axes: Sequence[str]) -> int:
-        return len({tuple(_text(case.get(axis, _ABSENT)) for axis in axes) for case in cases})
+        return len({tuple(axis_text(case.get(axis, _ABSENT)) for axis in axes) for case in cases})
 
     whole = distinct(kept)
     for axis in sorted(kept, key=lambda axis: (axis == "dtype", distinct([axis]), axis)):
@@ -94,25 +92,25 @@ def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fi
 
 def _axes_text(axes: Mapping[str, object], shown: Sequence[str]) -> str:
     here = [axis for axis in shown if axis in axes]
-    return ", ".join(_text(axes[axis]) if axis == "dtype" else f"{axis}={_text(axes[axis])}" for axis in here)
+    return ", ".join(axis_text(axes[axis]) if axis == "dtype" else f"{axis}={axis_text(axes[axis])}" for axis in here)
 
 
 def _rank(value: object) -> tuple[int, float, str]:
     """Return a sort key: absent values first, then numbers by size, then words."""
     if value is _ABSENT:
         return (0, 0.0, "")
-    if _number(value):
-        return (1, float(value), "")  # type: ignore[arg-type]
-    if isinstance(value, list | tuple) and all(_number(item) for item in value):
-        return (1, float(math.prod(value)), _text(value))
-    return (2, 0.0, _text(value))
+    if is_number(value):
+        return (1, float(value), "")
+    if isinstance(value, list | tuple) and all(is_number(item) for item in value):
+        return (1, float(math.prod(value)), axis_text(value))
+    return (2, 0.0, axis_text(value))
 
 
-def _number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _text(value: object) -> str:
+def axis_text(value: object) -> str:
     if value is _ABSENT:
         return ""
     return "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -37,33 +37,31 @@ LEGEND = (
 SAME_MEMORY = "returns the same memory in each call"
 """The remark on a call whose result of before changes, which saves it an allocation; it is legal, and the reader has to know."""
 
+# Each is empty where nothing is known.
+
 
 def p50(record: Record | None, latency: Latency | None = None) -> str:
-    """Return a median, that of the result if no latency is named; empty where there is none."""
+    """Return a median, that of the result if no latency is named."""
     known = p50_of(record, latency) if record else None
     return units.duration(known.estimate) if known else ""
 
 
 def p95(record: Record) -> str:
-    """Return the 95th percentile of the result; empty where there is none."""
     known = p95_of(record)
     return units.duration(known.estimate) if known else ""
 
 
 def spread(record: Record) -> str:
-    """Return how far the interval of the result's median reaches."""
     known = p50_of(record)
     return units.spread(*known) if known else ""
 
 
 def speedup(record: Record | None) -> str:
-    """Return the speedup of the result; empty where there is none."""
     known = speedup_of(record)
     return units.ratio(known.estimate) if known else ""
 
 
 def speedup_range(record: Record | None) -> str:
-    """Return the interval of that speedup; empty where it is not known."""
     known = speedup_of(record)
     return units.ratio_range(known.low, known.high) if known else ""
 
@@ -106,17 +104,11 @@ def both_speedups(device: float | None, stream: float | None, mode: str | None) 
     return f"{units.ratio(device)} by kernels alone, {launched} as {code} code launches them" if launched else ""
 
 
-def host_bound(record: Record) -> str:
-    """Return the remark on a host-bound record, like `host-bound: 88 us to issue 18 us of work`; else empty."""
-    if record.bound != "host":
-        return ""
-    text = issuing(record.host_p50_ns, record.device_p50_ns)
-    return f"host-bound: {text}" if text else "host-bound"
-
-
 def issuing(host_ns: float | None, device_ns: float | None) -> str:
     """Return both times, like `88 us to issue 18 us of work`; empty where one is not known."""
-    return f"{units.rough(host_ns)} to issue {units.rough(device_ns)} of work" if host_ns and device_ns else ""
+    return (
+        f"{units.duration(host_ns, 2)} to issue {units.duration(device_ns, 2)} of work" if host_ns and device_ns else ""
+    )
 
 
 def overwrites(consumes: Sequence[str] | None) -> str:
@@ -125,14 +117,11 @@ def overwrites(consumes: Sequence[str] | None) -> str:
 
 
 def remark(record: Record) -> str:
-    """Return remarks on the latency of a record; empty where there are none."""
-    return "; ".join(filter(None, [overwrites(record.consumes), _of_latency(record)]))
-
-
-def _of_latency(record: Record) -> str:
+    """Return remarks on the latency of a record, and on the inputs that it overwrites."""
+    consumes = overwrites(record.consumes)
     measured = record.device_kind != "cpu" and record.status == Status.MEASURED
     if measured and result_of(record) == CALL and p50_of(record):
-        return "P50 is the call's: the latency on the device could not be taken"
+        return "; ".join(filter(None, [consumes, "P50 is the call's: the latency on the device could not be taken"]))
     other = ""
     of_call = speedup_of(record) and speedup_is_of(record) == CALL
     if record.role == "variant" and result_of(record) == DEVICE and of_call:
@@ -140,14 +129,15 @@ def _of_latency(record: Record) -> str:
     if record.device_speedup and record.device_speedup == record.stream_speedup and not record.reason:
         other = "the speedup is of the calls' own launches: baseline and variant cannot both be replayed"
     both = both_speedups(_of_replays(record), record.stream_speedup, record.mode)
-    return "; ".join(filter(None, [both, host_bound(record), other]))
+    work = issuing(record.host_p50_ns, record.device_p50_ns)
+    host_bound = ": ".join(filter(None, ["host-bound", work])) if record.bound == "host" else ""
+    return "; ".join(filter(None, [consumes, both, host_bound, other]))
 
 
 def repeats_otherwise(record: Record, baseline: Record | None) -> str:
     """Return a remark where calls on the same inputs differ and the baseline's do not, or the other way round; empty elsewhere."""
-    if baseline is None or None in (record.deterministic, baseline.deterministic):
-        return ""
-    if record.deterministic == baseline.deterministic:
+    both = (record.deterministic, baseline.deterministic) if baseline else (None, None)
+    if baseline is None or None in both or both[0] == both[1]:
         return ""
     if record.deterministic:
         return f"repeats to the bit, where the baseline's calls are up to {units.error(baseline.repeat_error)} apart"
@@ -155,5 +145,4 @@ def repeats_otherwise(record: Record, baseline: Record | None) -> str:
 
 
 def same_memory(record: Record) -> str:
-    """Return the remark on a call that returns the memory of the call before; empty for others."""
     return SAME_MEMORY if record.reuses_output else ""

@@ -5,6 +5,7 @@ one: by other instructions than the product had, or with what it moves still in 
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,24 +18,20 @@ from pairbench.report.labels import case_labels, shared_names
 from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
 
-STATES = ("faster", "slower", "open", "none")
-"""States of a speedup: its interval lies above 1, below 1, or neither; `none` where there is no speedup."""
 _LOG_FROM = 4.0  # ratio of the largest to the smallest speedup from which the axis is logarithmic
 _ROWS = 400  # number of rows up to which each has a label; with more, the variants of a case share its row
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedupPoint:
-    """The speedup of a variant in one case and mode."""
-
     series_index: int  # index of the point's series among those that were given
     group: int  # index of the point's group, a case in a mode
     row: float  # distance of the point from the top, in rows
     variant: str
     speedup: float  # the speedup over the baseline; NaN where there is none
-    low: float  # lower end of the 95 % interval; NaN where it is not known
-    high: float  # upper end of the 95 % interval; NaN where it is not known
-    state: str  # state of the speedup, one of STATES
+    low: float  # lower end of the 95 % interval; NaN where it is not known, as `high`
+    high: float
+    state: str  # what `state_of` says
     note: str  # why there is no speedup; empty where there is one
 
 
@@ -55,7 +52,6 @@ class SpeedupChart:
 
 
 def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
-    """Return what to draw of the speedups of one operator's series on one device model."""
     labels = case_labels(series)
     order = list(labels)
     pairs = [(index, one) for index, one in enumerate(series) if one.series.implementation != BASELINE]
@@ -101,23 +97,22 @@ def _shared(series: Sequence[SeriesFacts]) -> list[str]:
 
 
 def state_of(speedup: float, low: float, high: float) -> str:
-    """Return which of STATES a speedup with its interval is in."""
+    """Return the state of a speedup: its interval lies above 1, below 1, or neither; `none` where there is no speedup."""
     if math.isnan(speedup):
         return "none"
     return "faster" if low > 1 else "slower" if high < 1 else "open"
 
 
 def speedup_summary(chart: SpeedupChart) -> str:
-    """Return in a sentence what the chart shows, for those who do not see it."""
     known = [point for point in chart.points if point.state != "none"]
     skipped = f" Skipped and not shown: {chart.left_out}." if chart.left_out else ""
     if not known:
         return f"No variant has a speedup yet.{skipped}"
     best = max(known, key=lambda point: point.speedup)
     worst = min(known, key=lambda point: point.speedup)
-    counts = [(state, sum(point.state == state for point in chart.points)) for state in STATES]
+    counts = Counter(point.state for point in chart.points)
     words = {"faster": "proven faster", "slower": "proven slower", "open": "not proven either way", "none": "no value"}
-    counted = ", ".join(f"{number} {words[state]}" for state, number in counts if number)
+    counted = ", ".join(f"{counts[state]} {text}" for state, text in words.items() if counts[state])
     return (
         f"{len(chart.points)} pairs of a variant and a case: {counted}. "
         f"Highest {units.ratio(best.speedup)} ({shorten(best.variant, 40)}, {chart.groups[best.group]}), "
@@ -172,8 +167,7 @@ class RooflinePoint:
     intensity: float  # arithmetic intensity that the case demands, in FLOP a byte
     tflops: float
     gbps: float
-    fraction: float
-    """Part of the roof above the point; NaN where that is not known, as for arithmetic in a dtype that no axis names."""
+    fraction: float  # part of the roof above the point; NaN where that is not known, as in a dtype that no axis names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +178,7 @@ class RooflineChart:
     subtitle: str
     roofs: tuple[Roof, ...]
     points: tuple[RooflinePoint, ...]
-    implementations: tuple[str, ...]
-    """Implementations of all series that were given; the position of a name decides its colour in all charts."""
+    implementations: tuple[str, ...]  # of all series that were given; the position of a name decides its colour
     x: tuple[float, float]  # ends of the axis of intensity, in FLOP a byte
     y: tuple[float, float]  # ends of the axis of arithmetic rates, in TFLOP/s
     left_out: int  # number of measured series without a point, because their cost is not declared or has no arithmetic
@@ -201,17 +194,18 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
         if not all(0 < value < math.inf for value in (flops, moved, tflops)):
             continue
         label = labels[one.series.case]
-        point = RooflinePoint(
-            series_index=index,
-            label=f"{label}, {one.series.mode}" if several else label,
-            implementation=one.series.implementation,
-            dtype=one.dtype,
-            intensity=flops / moved,
-            tflops=tflops,
-            gbps=one.numbers.get("gbps", math.nan),
-            fraction=roof_fraction(one, ceilings),
+        points.append(
+            RooflinePoint(
+                series_index=index,
+                label=f"{label}, {one.series.mode}" if several else label,
+                implementation=one.series.implementation,
+                dtype=one.dtype,
+                intensity=flops / moved,
+                tflops=tflops,
+                gbps=one.numbers.get("gbps", math.nan),
+                fraction=roof_fraction(one, ceilings),
+            )
         )
-        points.append(point)
     parts = _shared(series)
     parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
     parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
@@ -252,7 +246,6 @@ def ridge(ceilings: Mapping[str, float], dtype: str) -> float:
 
 
 def roofline_summary(chart: RooflineChart) -> str:
-    """Return in a sentence what the chart shows, for those who do not see it."""
     if not chart.points:
         return "No series has a declared cost of arithmetic and bytes, so none has a place on a roofline."
     known = [point for point in chart.points if not math.isnan(point.fraction)]
@@ -261,14 +254,12 @@ def roofline_summary(chart: RooflineChart) -> str:
         return f"{len(chart.points)} series; {why}."
     best = max(known, key=lambda point: point.fraction)
     above = sum(point.fraction > 1 for point in known)
+    why = (
+        f" {above} above a roof: the roofs are measured with a copy and with library matrix products." if above else ""
+    )
     return (
         f"{len(chart.points)} series. Nearest to its roof, or highest above it: {shorten(best.implementation, 40)} at "
-        f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s)."
-        + (
-            f" {above} above a roof: the roofs are measured with a copy and with library matrix products."
-            if above
-            else ""
-        )
+        f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s).{why}"
     )
 
 

@@ -38,7 +38,6 @@ class Terminal:
         return cls(width=Console().width, color="NO_COLOR" not in os.environ)
 
     def paint(self, *things: Any) -> str:
-        """Return rich renderables as text for this terminal."""
         console = Console(
             file=io.StringIO(),
             width=self.width or _ENDLESS,
@@ -86,7 +85,6 @@ def _cells_of(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[lis
 
 
 def rich_table(headers: Sequence[str], rows: Iterable[Iterable[str]], right: Sequence[bool], title: str = "") -> Table:
-    """Return a table for a terminal, its title in bold."""
     table = Table(
         title=Text(title, style="bold") if title else None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
@@ -165,7 +163,6 @@ class Column(Generic[Row]):
 
 
 def cells_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, str]:
-    """Return the text of each column's cell in a row, by the column's header."""
     return {column.header: clean(column.text(row)) for column in columns}
 
 

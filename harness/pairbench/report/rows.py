@@ -62,10 +62,6 @@ def launches(row: Record) -> str:
     return f"{by_host} ({kernels})" if kernels and by_host and kernels != by_host else by_host or kernels
 
 
-def _unless_baseline(record: Record, text: str) -> str:
-    return "" if record.role == "baseline" else text
-
-
 COLUMNS: tuple[Column[Record], ...] = (
     Column(header="implementation", text=lambda row: row.implementation or "", right=False),
     Column(header="mode", text=lambda row: row.mode or "", right=False, usual="eager"),
@@ -75,8 +71,10 @@ COLUMNS: tuple[Column[Record], ...] = (
     Column(header="P95", text=latency_words.p95, drop=1),
     Column(header="call", text=latency_words.call, drop=10),
     Column(header="host", text=latency_words.host, drop=11),
-    Column(header="speedup", text=lambda row: _unless_baseline(row, latency_words.speedup(row))),
-    Column(header="interval", text=lambda row: _unless_baseline(row, latency_words.speedup_range(row)), drop=2),
+    Column(header="speedup", text=lambda row: "" if row.role == "baseline" else latency_words.speedup(row)),
+    Column(
+        header="interval", text=lambda row: "" if row.role == "baseline" else latency_words.speedup_range(row), drop=2
+    ),
     Column(header="launches", text=launches, drop=3),
     Column(header="rate", text=rate, drop=7),
     Column(header="roof", text=part_of_roof, drop=6),
@@ -130,36 +128,27 @@ def ordered(records: Iterable[Record]) -> list[Record]:
 
     def sort_key(record: Record) -> tuple[object, ...]:
         mode = MODES.index(record.mode) if record.mode in MODES else len(MODES)
+        tier = TIERS.index(record.tier) if record.tier in TIERS else len(TIERS)
+        axes = tuple(
+            (axis, isinstance(value, str | list), value if isinstance(value, int | float) else str(value))
+            for axis, value in sorted(json.loads(record.axes or "{}").items())
+        )
         operator = operator_of(record)
         among = (record.role != "baseline", first[operator, record.implementation])
-        return first[record.run_id], first[operator], _case_order(record), first[case_of(record)], mode, among
+        return first[record.run_id], first[operator], tier, axes, first[case_of(record)], mode, among
 
     return sorted(records, key=sort_key)
 
 
-def _case_order(record: Record) -> tuple[object, ...]:
-    """Return a sort key of a case: tier, then the axes' values, numbers as numbers."""
-    tier = TIERS.index(record.tier) if record.tier in TIERS else len(TIERS)
-    axes = json.loads(record.axes) if record.axes else {}
-    values = [
-        (axis, isinstance(value, str | list), value if isinstance(value, int | float) else str(value))
-        for axis, value in sorted(axes.items())
-    ]
-    return tier, tuple(values)
-
-
 def operator_of(record: Record) -> tuple[object, ...]:
-    """Return the key that the rows below one operator's heading share."""
     return record.run_id, record.device_name, record.suite, record.operator
 
 
 def case_of(record: Record) -> tuple[object, ...]:
-    """Return the key that the rows of one case, measured together, share."""
     return (*operator_of(record), record.case, record.device_uuid)
 
 
 def heading(record: Record) -> str:
-    """Return a line on the run that a record belongs to."""
     commit = f"commit {record.commit[:10]}{' and changes' if record.dirty else ''}" if record.commit else "no commit"
     names = {"torch": "torch", "triton": "triton", "CUDA": "cuda", "cuDNN": "cudnn", "driver": "driver"}
     known = [f"{name} {version}" for name, column in names.items() if (version := getattr(record, column))]
@@ -167,14 +156,7 @@ def heading(record: Record) -> str:
 
 
 def title(record: Record) -> str:
-    """Return the heading of an operator's rows."""
     return clean(f"{record.operator or 'not loaded'} ({record.suite}, {record.device_name})")
-
-
-def case_line(record: Record, *, several_devices: bool) -> str:
-    """Return the heading of a case's rows; the key is whole, so that it can be copied into the next command."""
-    known = ", ".join(filter(None, [record.tier, record.device_uuid if several_devices else None]))
-    return clean(f"{record.case or 'no case'}{f' ({known})' if known else ''}")
 
 
 def note(record: Record, baseline: Record | None = None) -> str:
@@ -186,7 +168,6 @@ def note(record: Record, baseline: Record | None = None) -> str:
 
 
 def autotuned(record: Record) -> str:
-    """Return what Triton's autotuner chose; empty where none was at work."""
     return f"autotuned {'; '.join(record.autotuned)}" if record.autotuned else ""
 
 
@@ -200,16 +181,15 @@ def render(
 
     Records come in the order in which implementations were declared, as far as it is known; problems are listed at the end.
     """
-    return render_page(
-        output,
-        lambda: {
-            "records": [expanded(record) for record in records],
-            "problems": problems,
-            "notes": precision_remark(records),
-        },
-        lambda: _blocks(records, [*problems, *load_remarks(records), *_out_of_budget(records)]),
-        terminal,
-    )
+
+    def document() -> dict[str, Any]:
+        expanded_records = [expanded(record) for record in records]
+        return {"records": expanded_records, "problems": problems, "notes": precision_remark(records)}
+
+    def blocks() -> list[Block]:
+        return _blocks(records, [*problems, *load_remarks(records), *_out_of_budget(records)])
+
+    return render_page(output, document, blocks, terminal)
 
 
 def html_table(records: Sequence[Record], problems: Iterable[str] = ()) -> str:
@@ -233,7 +213,7 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
     # Records for which a run had no time may be most; they are named in one line.
     tried = ordered(record for record in records if record.reason != OUT_OF_BUDGET)
     rows = [(record, _cells(record)) for record in tried]
-    baselines = {_shared(record): record for record in tried if record.role == "baseline"}
+    baselines = {(case_of(record), record.mode): record for record in tried if record.role == "baseline"}
     filled = filled_columns(COLUMNS, [cells for _, cells in rows])
     several = len({record.device_uuid for record, _ in rows}) > 1
     doubted = any(cells["P50"].endswith("?") for _, cells in rows)
@@ -249,7 +229,7 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
         for _, of_operator in groupby(in_run, key=lambda row: operator_of(row[0])):
             in_operator = list(of_operator)
             entries = [
-                _entry(record, cells, baselines.get(_shared(record)), several_devices=several)
+                _entry(record, cells, baselines.get((case_of(record), record.mode)), several_devices=several)
                 for record, cells in in_operator
             ]
             table = Grouped(columns=COLUMNS, filled=filled, entries=entries)
@@ -267,29 +247,21 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
     return [*blocks, Items(texts=tuple(problems), mark="", style="yellow", gap=False)]
 
 
-def _shared(record: Record) -> tuple[object, ...]:
-    """Return what a record shares with that of its baseline."""
-    return record.run_id, record.device_uuid, record.suite, record.case, record.mode
-
-
 def _entry(record: Record, cells: dict[str, str], baseline: Record | None, *, several_devices: bool) -> Entry:
-    case, remark = case_line(record, several_devices=several_devices), note(record, baseline)
+    known = ", ".join(filter(None, [record.tier, record.device_uuid if several_devices else None]))
+    # The key is whole, so that it can be copied into the next command.
+    case, remark = clean(f"{record.case or 'no case'}{f' ({known})' if known else ''}"), note(record, baseline)
+    style, speedup = "", speedup_of(record)
+    if speedup and record.role != "baseline" and not withheld(record.device_kind, record.environment):
+        style = "green" if speedup.low > 1 else "red" if speedup.high < 1 else ""
     return Entry(
         case=case,
         name=case,
-        rows=[(cells, dict.fromkeys(("speedup", "interval"), _style(record)))],
+        rows=[(cells, dict.fromkeys(("speedup", "interval"), style))],
         remarks=[remark] if remark else [],
         remark_cell=remark,
         style="red" if Status(record.status).bad else "yellow" if record.reason else "dim",
     )
-
-
-def _style(record: Record) -> str:
-    """Return the colour of a speedup, which has one only where its whole interval lies on one side of 1."""
-    speedup = speedup_of(record)
-    if speedup is None or record.role == "baseline" or withheld(record.device_kind, record.environment):
-        return ""
-    return "green" if speedup.low > 1 else "red" if speedup.high < 1 else ""
 
 
 def _out_of_budget(records: Sequence[Record]) -> Iterator[str]:
@@ -300,8 +272,7 @@ def _out_of_budget(records: Sequence[Record]) -> Iterator[str]:
         yield f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}, {', '.join(left[:_NAMED])}{more}"
 
 
-_SCREEN = 40
-"""Rows beyond which the tables of a run do not fit on a screen."""
+_SCREEN = 40  # rows beyond which the tables of a run do not fit on a screen
 _LISTED = 5
 
 

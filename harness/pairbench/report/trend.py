@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pairbench.analyze.compare.exact import number
+from pairbench.analyze.compare.exact import number as count_of
 from pairbench.analyze.history.points import Move, SeriesPoint
 from pairbench.analyze.history.steps import STATUS
 from pairbench.analyze.history.trend import Level, Trend
@@ -24,11 +24,15 @@ from pairbench.report.render import Terminal, shorten
 from pairbench.report.rows import MEANINGS
 
 _SHOWN = 15  # most rows of each table: newest runs, and runs without a value; JSON has all
+_RECORDED = (
+    *("run_id", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid", "confirms"),
+    *("status", "reason", "timer", "definition_hash", "implementation_hash", "environment_hash"),
+)
 
 
 def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), terminal: Terminal | None = None) -> str:
     """Return a trend in one of `FORMATS`, on stdout's terminal where none is given; only JSON has every run."""
-    return render_page(output, lambda: document(trend, problems), lambda: _blocks(trend, problems), terminal)
+    return render_page(output, lambda: _document(trend, problems), lambda: _blocks(trend, problems), terminal)
 
 
 def _blocks(trend: Trend, problems: Sequence[str]) -> list[Block]:
@@ -37,15 +41,14 @@ def _blocks(trend: Trend, problems: Sequence[str]) -> list[Block]:
     notes = tuple(shorten(note, 400) for note in (*meanings, *trend.notes, *problems))
     return [
         Heading(text=f"{shorten(trend.series.name, 400)} ({trend.series.device_name})", level=3),
-        Line(text=newest_line(trend), style=OUTCOME_STYLES.get(trend.newest.outcome, "") if trend.newest else ""),
+        Line(text=_newest_line(trend), style=OUTCOME_STYLES.get(trend.newest.outcome, "") if trend.newest else ""),
         Line(text=_summary(trend)),
         *(block for table in tables for block in (BLANK, table)),
         *([Items(texts=notes, mark="", style="yellow", gap=False)] if notes else []),
     ]
 
 
-def newest_line(trend: Trend) -> str:
-    """Return the newest run's verdict in one line."""
+def _newest_line(trend: Trend) -> str:
     if trend.newest is None:
         return "no run"
     point = trend.points[trend.newest.index]
@@ -56,8 +59,10 @@ def newest_line(trend: Trend) -> str:
     return shorten(f"newest run {point.record.run_id} ({at}): {text}: {trend.newest.reason}", 600)
 
 
-def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the JSON document of a trend; `index` counts the points from 0."""
+def _document(trend: Trend, problems: Sequence[str]) -> dict[str, Any]:
+    records = [point.record for point in trend.points]
+    # Runs and commits between which a series moved: the last before, and the first after.
+    ends = [(records[move.before], records[move.index]) for move in trend.moves]
     return {
         "name": trend.series.name,
         "series": trend.series,
@@ -65,36 +70,27 @@ def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
         "latency": trend.latency.name,
         "control": trend.control,
         "newest": trend.newest,
-        "moves": [{**vars(move), **_ends(trend, move)} for move in trend.moves],
+        "moves": [
+            {**vars(move), "runs": [one.run_id for one in both], "commits": [one.commit for one in both]}
+            for move, both in zip(trend.moves, ends, strict=True)
+        ],
         "levels": trend.levels,
         "eras": trend.eras,
         "definitions": trend.definitions,
-        "points": [_plain(point) for point in trend.points],
+        "points": [
+            {
+                **{name: getattr(point.record, name) for name in _RECORDED},
+                "part": point.part,
+                "p50_ns": point.p50,
+                "p95_ns": point.p95_ns,
+                "control_p50_ns": point.control_ns,
+                "speedup": point.speedup,
+            }
+            for point in trend.points
+        ],
         "notes": trend.notes,
         "problems": problems,
     }
-
-
-def _plain(point: SeriesPoint) -> dict[str, Any]:
-    record = point.record
-    names = (
-        *("run_id", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid", "confirms"),
-        *("status", "reason", "timer", "definition_hash", "implementation_hash", "environment_hash"),
-    )
-    return {
-        **{name: getattr(record, name) for name in names},
-        "part": point.part,
-        "p50_ns": point.p50,
-        "p95_ns": point.p95_ns,
-        "control_p50_ns": point.control_ns,
-        "speedup": point.speedup,
-    }
-
-
-def _ends(trend: Trend, move: Move) -> dict[str, Any]:
-    """Return the runs and commits between which a series moved: the last before, and the first after."""
-    ends = [trend.points[index].record for index in (move.before, move.index)]
-    return {"runs": [record.run_id for record in ends], "commits": [record.commit for record in ends]}
 
 
 def _summary(trend: Trend) -> str:
@@ -114,7 +110,6 @@ def _summary(trend: Trend) -> str:
 
 
 def _tables(trend: Trend) -> list[tuple[str, list[dict[str, object]]]]:
-    """Return titles and rows."""
     eras = {change.index: era(change.changes) for change in trend.eras}
     events: list[dict[str, object]] = []
     for index in sorted({*eras, *trend.definitions}, reverse=True):
@@ -122,21 +117,28 @@ def _tables(trend: Trend) -> list[tuple[str, list[dict[str, object]]]]:
         changes = "; ".join(filter(None, [definition, eras.get(index)]))
         events.append({**_run(trend.points[index]), "what": changes})
     gaps = [point for point in reversed(trend.points) if point.p50 is None]
-    ended = [
-        {
-            **_run(point),
-            "status": shorten(point.record.status, 20),
-            "reason": shorten(point.record.reason or "", 200),
-        }
-        for point in gaps[:_SHOWN]
+    ended: list[dict[str, object]] = [
+        {**_run(one), "status": shorten(one.record.status, 20), "reason": shorten(one.record.reason or "", 200)}
+        for one in gaps[:_SHOWN]
     ]
     shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
-    newest = [point for point in reversed(trend.points) if point.p50][:_SHOWN]
+    newest: list[dict[str, object]] = [
+        {
+            **_run(point),
+            "P50": units.duration(p50.estimate),
+            "±": units.spread(p50.estimate, p50.low, p50.high),
+            "P95": units.duration(point.p95_ns),
+            "control": units.duration(point.control_ns),
+            "speedup": units.ratio(point.speedup),
+        }
+        for point in reversed(trend.points)
+        if (p50 := point.p50)
+    ]
     return [
         (f"Moved ({len(trend.moves)})", [_move(trend, move) for move in reversed(trend.moves)]),
         (f"Changed ({len(events)})", events[:_SHOWN]),
         (f"Without a value ({len(gaps):,}{shown})", ended),
-        ("Newest runs", [_value(point) for point in newest]),
+        ("Newest runs", newest[:_SHOWN]),
     ]
 
 
@@ -151,19 +153,6 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
         "control": units.change(move.control),
         "attribution": move.attribution or "only the control",
         "why": shorten(move.reason, 300),
-    }
-
-
-def _value(point: SeriesPoint) -> dict[str, object]:
-    p50 = point.p50
-    assert p50 is not None
-    return {
-        **_run(point),
-        "P50": units.duration(p50.estimate),
-        "±": units.spread(p50.estimate, p50.low, p50.high),
-        "P95": units.duration(point.p95_ns),
-        "control": units.duration(point.control_ns),
-        "speedup": units.ratio(point.speedup),
     }
 
 
@@ -188,25 +177,15 @@ class LevelStep(NamedTuple):
     start: int
     stop: int
     value: float
-    end: float
-    """The value at `stop`: that at `start`, but in a drift."""
+    end: float  # the value at `stop`, which only in a drift is another one
 
 
 class Mark(NamedTuple):
     """A change right before a run, or a gap at it."""
 
     at: int
-    kind: str
-    """`era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control` where only that moved."""
-    label: str
-    """The mark's label; empty where there are too many marks of its kind."""
-
-
-class CountLine(NamedTuple):
-    """Something that is counted, one value for each run, NaN for runs that did not count it."""
-
-    label: str
-    values: tuple[float, ...]
+    kind: str  # `era`, `definition`, `gap`, or the cause of a move; `control` where only that moved
+    label: str  # empty where there are too many marks of its kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,20 +201,21 @@ class SeriesChart:
     high: tuple[float, ...]
     p95: tuple[float, ...]
     control: tuple[float, ...]
-    control_name: str  # name of the control; empty where there is none
+    control_name: str  # empty where there is none
     speedup: tuple[float, ...]
     speedup_low: tuple[float, ...]
     speedup_high: tuple[float, ...]
     levels: tuple[LevelStep, ...]
     speedup_levels: tuple[LevelStep, ...]
-    counts: tuple[CountLine, ...]  # what is counted and ever took another value, the most telling first
+    counts: tuple[
+        tuple[str, tuple[float, ...]], ...
+    ]  # label and values of each count that has a step, the most telling first
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
     log: bool  # whether the axis of latencies is logarithmic
 
 
 def series_chart(trend: Trend) -> SeriesChart:
-    """Return what to draw of a trend."""
     points = trend.points
     largest = max((point.p50.estimate for point in points if point.p50), default=1.0)
     scale, unit = units.scale_of(largest)
@@ -253,9 +233,16 @@ def series_chart(trend: Trend) -> SeriesChart:
         record = points[index].record
         label = " ".join(filter(None, [record.started_at[:10], short_commit(record)]))
         ticks.append((index, shorten(label, 30)))
+    number = sum(point.p50 is not None for point in points)
+    subtitle = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
+    subtitle += [f"{len(points) - number:,} without a value"] if number < len(points) else []
+    subtitle += [f"timer {trend.timer}"] if trend.timer else []
+    # A status has no line.
+    metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)[:_COUNTED]
+    counts = {metric: [count_of(point.record, metric) for point in points] for metric in metrics}
     return SeriesChart(
         title=shorten(trend.series.name, 115),
-        subtitle=shorten(_subtitle(trend), 140),
+        subtitle=shorten(", ".join(subtitle), 140),
         unit=unit,
         latency=AXES[trend.latency.name],
         p50=p50,
@@ -271,7 +258,10 @@ def series_chart(trend: Trend) -> SeriesChart:
         speedup_levels=_steps(
             trend.levels, [level.speedup or math.nan for level in trend.levels], "speedup_rise", speedup
         ),
-        counts=_count_lines(trend),
+        counts=tuple(
+            (units.axis(metric), _scaled(line, 2**20 if metric == "peak_bytes" else 1.0))
+            for metric, line in counts.items()
+        ),
         marks=tuple(_chart_marks(trend)),
         ticks=tuple(ticks),
         log=bool(values) and max(values) / min(values) >= _LOG_FROM,
@@ -307,24 +297,6 @@ def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:
     return tuple(math.nan if value is None or not math.isfinite(value) else value / scale for value in values)
 
 
-def _subtitle(trend: Trend) -> str:
-    number = sum(point.p50 is not None for point in trend.points)
-    gaps = len(trend.points) - number
-    parts = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
-    parts += [f"{gaps:,} without a value"] if gaps else []
-    return ", ".join([*parts, *([f"timer {trend.timer}"] if trend.timer else [])])
-
-
-def _count_lines(trend: Trend) -> tuple[CountLine, ...]:
-    """Return a line for each count that has a step; a status has none."""
-    metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)
-    lines = []
-    for metric in metrics[:_COUNTED]:
-        values = [number(point.record, metric) for point in trend.points]
-        lines.append(CountLine(units.axis(metric), _scaled(values, 2**20 if metric == "peak_bytes" else 1.0)))
-    return tuple(lines)
-
-
 def _count_marks(trend: Trend) -> list[Mark]:
     """Return a mark for each run at which counts took other values; a failure is a gap already."""
     ordered = sorted(trend.steps, key=lambda step: (step.index, units.order(step.metric)))
@@ -346,11 +318,8 @@ def _chart_marks(trend: Trend) -> list[Mark]:
         moves.append(Mark(move.index, move.attribution or "control", label))
     eras = [Mark(era.index, "era", shorten(", ".join(map(str, era.changes[:2])), 60)) for era in trend.eras]
     definitions = [Mark(index, "definition", "new definition") for index in trend.definitions]
-    gaps = [
-        Mark(index, "gap", shorten(str(point.record.status), 20))
-        for index, point in enumerate(trend.points)
-        if point.p50 is None
-    ]
+    lacking = [(index, point.record) for index, point in enumerate(trend.points) if point.p50 is None]
+    gaps = [Mark(index, "gap", shorten(str(record.status), 20)) for index, record in lacking]
     marks: list[Mark] = []
     for kind in (moves, _count_marks(trend), eras, definitions, gaps):
         marks += kind if len(kind) <= _NAMED else [mark._replace(label="") for mark in kind]

@@ -9,21 +9,14 @@ from pairbench.analyze.compare.exact import COUNTS, LAUNCHES
 
 _TIMES = ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s"))
 _SIZES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"))
-
-
 _WIDEST = 10.0
 _NARROWEST = 1e-4
 """Part below which an interval's width is given as a bound: no clock is that exact, and files of other tools give intervals of any width."""
 
 
-def duration(ns: float | None) -> str:
+def duration(ns: float | None, digits: int = 4) -> str:
     """Return nanoseconds like `12.35 us`."""
-    return _scaled(ns, _TIMES)
-
-
-def rough(ns: float | None) -> str:
-    """Return nanoseconds to two digits, like `12 us`, for a sentence."""
-    return _scaled(ns, _TIMES, 2)
+    return _scaled(ns, _TIMES, digits)
 
 
 def size(n_bytes: float | None) -> str:
@@ -99,19 +92,15 @@ def significant(value: float | None, digits: int = 4) -> str:
     return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
 
 
-def scale_of(ns: float) -> tuple[float, str]:
-    """Return the unit that fits a latency, as nanoseconds in one of it and its name."""
-    return _unit(ns, _TIMES)
-
-
 def _scaled(value: float | None, units: tuple[tuple[float, str], ...], digits: int = 4) -> str:
     if value is None or math.isnan(value):
         return ""
-    scale, unit = _unit(value, units, digits)
+    scale, unit = scale_of(value, units, digits)
     return f"{significant(value / scale, digits)} {unit}"
 
 
-def _unit(value: float, units: tuple[tuple[float, str], ...], digits: int = 4) -> tuple[float, str]:
+def scale_of(value: float, units: tuple[tuple[float, str], ...] = _TIMES, digits: int = 4) -> tuple[float, str]:
+    """Return the unit that fits a quantity: how many nanoseconds or bytes it has, and its name."""
     # Chosen after rounding, so that 999.97 ns is 1.000 us and not 1000 ns.
     rounded = abs(float(f"{value:.{digits - 1}e}"))
     return next((entry for entry in reversed(units) if rounded >= entry[0]), units[0])
@@ -129,7 +118,6 @@ NAMES = {
     "oracle_ratio": "error beside the baseline's",
     "status": "status",
 }
-"""Names by the column of the record."""
 _ORDER = list(NAMES)
 
 

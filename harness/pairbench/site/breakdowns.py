@@ -1,7 +1,8 @@
 """The list of breakdowns that were kept, and the page of each: tables, and a stacked bar for each implementation, without a script."""
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from jinja2 import Environment
@@ -22,8 +23,8 @@ _REST = "all else"
 
 def stacked(parts: Sequence[Breakdown]) -> tuple[SimpleNamespace, ...]:
     """Return the bars by kind and, where there are modules, by module; nothing where nothing took any time."""
-    kinds = _bars("By kind of work", parts, lambda part: {row.name: row.ns for row in by_kind(part)})
-    modules = _bars("By module", parts, _modules) if any(part.modules for part in parts) else None
+    kinds = _bars("By kind of work", parts, [{row.name: row.ns for row in by_kind(part)} for part in parts])
+    modules = _bars("By module", parts, list(map(_modules, parts))) if any(part.modules for part in parts) else None
     return tuple(filter(None, (kinds, modules)))
 
 
@@ -32,8 +33,8 @@ def beside_baseline(parts: Sequence[Breakdown]) -> tuple[str, ...]:
     sentences = []
     baselines = {part.entry.mode: part for part in reversed(parts) if part.entry.implementation == BASELINE}
     for part in parts:
-        base = baselines.get(part.entry.mode)
-        if base is None or part is base:
+        base = baselines.get(part.entry.mode, part)
+        if part is base:
             continue
         before, after = (sum(piece.launches for piece in side.pieces) + side.graph_launches for side in (base, part))
         then, now = parts_ns(base), parts_ns(part)
@@ -62,44 +63,33 @@ def _modules(part: Breakdown) -> dict[str, float]:
     return {**times, "outside of modules": rest} if rest > 0 else dict(times)
 
 
-def _bars(
-    title: str, parts: Sequence[Breakdown], of: Callable[[Breakdown], dict[str, float]]
-) -> SimpleNamespace | None:
-    tables = [of(part) for part in parts]
+def _bars(title: str, parts: Sequence[Breakdown], tables: Sequence[Mapping[str, float]]) -> SimpleNamespace | None:
     longest = max((sum(table.values()) for table in tables), default=0.0)
     if not longest:
         return None
     names = sorted(
-        {name for table in tables for name in table}, key=lambda name: -max(t.get(name, 0.0) for t in tables)
+        dict.fromkeys(itertools.chain(*tables)), key=lambda name: -max(table.get(name, 0.0) for table in tables)
     )
-    named = names[: _COLOURS - 1]
-    colours = {name: place for place, name in enumerate(named)}
-    key = [*colours.items(), *([(_REST, _COLOURS - 1)] if len(names) > len(named) else [])]
-
-    def bar(part: Breakdown, table: dict[str, float]) -> SimpleNamespace:
-        shown = {name: table.get(name, 0.0) for name in named}
+    colours = {name: place for place, name in enumerate(names[: _COLOURS - 1])}
+    key = [*colours.items(), *([(_REST, _COLOURS - 1)] if len(names) > len(colours) else [])]
+    bars = []
+    for part, table in zip(parts, tables, strict=True):
+        shown = {name: table.get(name, 0.0) for name in colours}
         shown[_REST] = sum(table.values()) - sum(shown.values())
         segments = []
         for name, ns in shown.items():
             if ns > 1e-4 * longest:
                 colour, width = colours.get(name, _COLOURS - 1), round(100 * ns / longest, 2)
                 segments.append(SimpleNamespace(name=name, colour=colour, width=width, text=units.duration(ns)))
-        return SimpleNamespace(name=str(part.entry), total=units.duration(sum(table.values())), segments=segments)
-
-    return SimpleNamespace(title=title, bars=tuple(map(bar, parts, tables)), key=tuple(key))
+        total = units.duration(sum(table.values()))
+        bars.append(SimpleNamespace(name=str(part.entry), total=total, segments=segments))
+    return SimpleNamespace(title=title, bars=bars, key=key)
 
 
 def head_of(kept: KeptBreakdown) -> BreakdownHead:
-    """Return the entry of a case's breakdowns in the list."""
-    return BreakdownHead(
-        breakdown_id=kept.breakdown_id,
-        made_at=kept.made_at,
-        device_name=kept.device_name,
-        suite=kept.suite,
-        operator=kept.operator,
-        case=kept.case,
-        entries=tuple(str(part.entry) for part in kept.parts),
-    )
+    names = ("breakdown_id", "made_at", "device_name", "suite", "operator", "case")
+    entries = tuple(str(part.entry) for part in kept.parts)
+    return BreakdownHead(**{name: getattr(kept, name) for name in names}, entries=entries)
 
 
 def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ...]) -> Iterator[File]:

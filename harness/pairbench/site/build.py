@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from pairbench.config import Config
@@ -20,7 +20,7 @@ from pairbench.site import paths
 from pairbench.site.breakdowns import breakdowns, head_of
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.gather import SiteReading, shown_store
-from pairbench.site.operator import drawn_of, operator, operator_figures
+from pairbench.site.operator import operator
 from pairbench.site.overview import compare, overview, run, runs
 from pairbench.site.paths import File
 from pairbench.site.payload import packed
@@ -39,15 +39,17 @@ _STAGE = ".pairbench-new-"  # how the folder's name begins in which files wait f
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
-    """What a build did to the folder."""
+class Written:
+    """What became of a folder, or of the place that a site was copied to."""
 
-    files: int  # how many files the site has
-    written: tuple[str, ...]  # the files that were new or had changed
-    removed: tuple[str, ...]  # the files of an earlier build that the site has no more
+    files: int  # number of files of the site
+    written: tuple[str, ...]  # files that were new or had changed, in the order in which they were written
+    removed: tuple[str, ...]  # files of an earlier build that the site has no more
+    name: str = ""  # of the place that it was copied to, without credentials
+    problems: tuple[str, ...] = ()  # a sentence for each thing of the store that could not be read
 
 
-def publish(folder: Path, files: Iterable[File]) -> Published:
+def publish(folder: Path, files: Iterable[File]) -> Written:
     """Write a site into a folder; raise UsageError where that holds something else, StoreFailedError where the store cannot be read."""
     try:
         return _publish(folder, _made(files))
@@ -63,14 +65,14 @@ def _made(files: Iterable[File]) -> Iterator[File]:
         raise StoreFailedError(f"the store cannot be read to its end: {error.strerror or error}") from error
 
 
-def _publish(folder: Path, files: Iterable[File]) -> Published:
+def _publish(folder: Path, files: Iterable[File]) -> Written:
     before = _earlier(folder)
     folder.mkdir(parents=True, exist_ok=True)
     sweep_folders(folder, _STAGE)
     sweep_temporary([folder])
     if before is None:
         # From here on the folder is a site, also if this build is interrupted.
-        write_whole(folder / MANIFEST, _manifest(()), durable=False)
+        write_whole(folder / MANIFEST, _manifest(files=[]), durable=False)
     names: list[str] = []
     written: list[str] = []
     # The store is read while the files are made. Where it fails half way, a site that is there stays as it is.
@@ -88,29 +90,26 @@ def _publish(folder: Path, files: Iterable[File]) -> Published:
     removed = sorted(set(before or ()) - set(names))
     for name in removed:
         _inside(folder, name).unlink(missing_ok=True)
-    if _differs(folder / MANIFEST, content := _manifest(names)):
+    if _differs(folder / MANIFEST, content := _manifest(files=sorted(names))):
         write_whole(folder / MANIFEST, content, durable=False)
-    return Published(files=len(names), written=tuple(written), removed=tuple(removed))
+    return Written(files=len(names), written=tuple(written), removed=tuple(removed))
 
 
-def _earlier(folder: Path) -> tuple[str, ...] | None:
+def _earlier(folder: Path) -> Mapping[str, str] | None:
     """Return the files of an earlier build; None where there is nothing yet."""
     if not folder.exists():
         return None
     if not folder.is_dir():
         raise UsageError(f"--output {str(folder)!r} is a file, expected a folder")
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return tuple(str(name) for name in manifest["files"])
+        content = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
-        there = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_STAGE))
-        if there:
+        if other := sorted(path.name for path in folder.iterdir() if not path.name.startswith(_STAGE)):
             raise UsageError(
-                f"--output {str(folder)!r} holds {there[0]!r} and no site of pairbench, expected an empty or a new folder"
+                f"--output {str(folder)!r} holds {other[0]!r} and no site of pairbench, expected an empty or a new folder"
             ) from None
         return None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{folder / MANIFEST} is damaged ({error}); remove the folder and build again") from error
+    return _files_of(content, f"{folder / MANIFEST} is damaged", "remove the folder and build again")
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -126,8 +125,18 @@ def _differs(path: Path, content: bytes) -> bool:
         return True
 
 
-def _manifest(names: Iterable[str]) -> bytes:
-    return (json.dumps({"files": sorted(names)}, indent=0) + "\n").encode()
+def _manifest(**entries: object) -> bytes:
+    return (json.dumps(entries, indent=0) + "\n").encode()
+
+
+def _files_of(manifest: bytes, damaged: str, remedy: str) -> Mapping[str, str]:
+    """Return the files that a manifest names, each with its digest; empty for a digest that is not known."""
+    try:
+        entries = json.loads(manifest)
+        digests = entries.get("digests", {})
+        return {str(name): str(digests.get(name, "")) for name in entries["files"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{damaged} ({error}); {remedy}") from error
 
 
 PLOTLY = "assets/plotly.packed.js"
@@ -146,27 +155,15 @@ def assets(folder: Path) -> Iterator[File]:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteOptions:
-    """What a site is to be like, beside the store that it shows."""
-
     folder: Path  # where the site goes: a new folder, or that of an earlier build
-    repository: str | None = None
-    """The address of the repository on the web; that of the checkout's origin where not given."""
-    address: str | None = None
-    """Where the site will be on the web, for the links in its feed; None where that is not known."""
+    repository: str | None = None  # its address on the web; that of the checkout's origin where not given
+    address: str | None = None  # where the site will be on the web, for the links in its feed
     last: int | None = None  # how many of the newest runs are shown; all where not given
     figures: bool = False  # whether each operator's speedup and roofline are drawn as SVG and PNG, too
     store_options: tuple[str, ...] = ()  # what the commands on the pages have to be told to find the store
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuiltSite:
-    """A site that was written."""
-
-    published: Published  # the files that were written and removed
-    problems: tuple[str, ...]  # A sentence for each thing of the store that could not be read
-
-
-def build_site(config: Config, options: SiteOptions) -> BuiltSite:
+def build_site(config: Config, options: SiteOptions) -> Written:
     """Read a store and write its site; an empty store makes a site that says what to do.
 
     Raises:
@@ -195,8 +192,8 @@ def build_site(config: Config, options: SiteOptions) -> BuiltSite:
             problems=missed,
             breakdowns=tuple(map(head_of, kept)),
         )
-    published = publish(options.folder, _files(reading, facts, kept, options))
-    return BuiltSite(published=published, problems=(*problems, *facts.problems))
+    written = publish(options.folder, _files(reading, facts, kept, options))
+    return replace(written, problems=(*problems, *facts.problems))
 
 
 def _files(
@@ -208,9 +205,7 @@ def _files(
     yield from assets(folder / "assets")
     if reading is not None:
         for one in reading.operators():
-            yield from operator(templates, facts, one, drawn=drawn_of(one) if options.figures else ())
-            if options.figures:
-                yield from operator_figures(one)
+            yield from operator(templates, facts, one, figures=options.figures)
         facts = reading.facts
     yield overview(templates, facts)
     yield regressions(templates, facts)
@@ -231,17 +226,7 @@ _THREADS = 8  # number of files that travel at once: each waits for an answer mo
 _LAST = (paths.OVERVIEW, "index.json", "feed.xml")  # what readers and programs open first comes when all else is there
 
 
-@dataclass(frozen=True, kw_only=True)
-class Uploaded:
-    """What publishing did to the target."""
-
-    name: str  # the target as it was named, without credentials
-    files: int
-    written: tuple[str, ...]  # files that were new there or had changed, in the order in which they were written
-    removed: tuple[str, ...]  # files of an earlier site of ours that this one has no more
-
-
-def upload(folder: Path, target: str | StoreLocation) -> Uploaded:
+def upload(folder: Path, target: str | StoreLocation) -> Written:
     """Copy a site from its folder to a folder or URL; what else lies there stays as it is.
 
     Data, styles and scripts go first, then pages, then the overview and the index; then old files are deleted. The list of
@@ -261,49 +246,31 @@ def upload(folder: Path, target: str | StoreLocation) -> Uploaded:
         ) from error
 
 
-def _upload(folder: Path, place: StoreLocation) -> Uploaded:
-    names = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+def _upload(folder: Path, place: StoreLocation) -> Written:
+    names = sorted(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
     digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    earlier = _uploaded_before(place)
-    if there := existing(place, sorted(digests.keys() - earlier.keys())):
+    manifest, damaged = read_file(place, MANIFEST), f"--publish {place.name!r}: {MANIFEST} there is damaged"
+    earlier = _files_of(manifest, damaged, "remove it with the site that it belongs to") if manifest is not None else {}
+    if others := existing(place, sorted(digests.keys() - earlier.keys())):
         raise UsageError(
-            f"--publish {place.name!r} holds {there[0]!r}, which no earlier site of pairbench has left there; "
+            f"--publish {place.name!r} holds {others[0]!r}, which no earlier site of pairbench has left there; "
             "name an empty place, or a folder inside of it"
         )
-    changed = [name for name in names if earlier.get(name) != digests[name]]
     written: list[str] = []
     with ThreadPoolExecutor(_THREADS) as pool:
-        for stage in _stages(changed):  # each needs those before it
-            list(pool.map(lambda name: put_file(place, name, (folder / name).read_bytes()), stage))
-            written += stage
+        for stage in range(3):  # each needs those before it
+            changed = [name for name in names if _stage(name) == stage and earlier.get(name) != digests[name]]
+            list(pool.map(lambda name: put_file(place, name, (folder / name).read_bytes()), changed))
+            written += changed
     removed = sorted(earlier.keys() - digests.keys())
     place.delete(f"{place.root}/{name}" for name in removed if _is_inside(name))
-    content = json.dumps({"files": sorted(names), "digests": digests}, indent=0).encode() + b"\n"
-    put_file(place, MANIFEST, content)
-    return Uploaded(name=place.name, files=len(names), written=tuple(written), removed=tuple(removed))
+    put_file(place, MANIFEST, _manifest(files=names, digests=digests))
+    return Written(name=place.name, files=len(names), written=tuple(written), removed=tuple(removed))
 
 
-def _stages(names: Iterable[str]) -> list[list[str]]:
-    """Return the files in the order in which they may appear: each stage needs those before it."""
-    stages: list[list[str]] = [[], [], []]
-    for name in sorted(names):
-        stages[2 if name in _LAST else 1 if name.endswith(".html") else 0].append(name)
-    return stages
-
-
-def _uploaded_before(place: StoreLocation) -> Mapping[str, str]:
-    """Return the files of an earlier site there, each with its digest; empty for one that is not known."""
-    content = read_file(place, MANIFEST)
-    if content is None:
-        return {}
-    try:
-        manifest = json.loads(content)
-        digests = manifest.get("digests", {})
-        return {str(name): str(digests.get(name, "")) for name in manifest["files"]}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(
-            f"--publish {place.name!r}: {MANIFEST} there is damaged ({error}); remove it with the site that it belongs to"
-        ) from error
+def _stage(name: str) -> int:
+    """Return when a file may appear: data, styles and scripts, then pages, then what is opened first."""
+    return 2 if name in _LAST else 1 if name.endswith(".html") else 0
 
 
 def _is_inside(name: str) -> bool:

@@ -1,14 +1,16 @@
-"""The page of events and the Atom feed (RFC 4287): what an event says in few words, and the commands that measure or judge it again.
+"""Events for readers: their page, the Atom feed (RFC 4287), and the table of the verb `triage`, which sets their states.
 
 Pages put the parts of an event's line side by side, so that nothing has to be cut out of the middle of a sentence.
 """
 
 import datetime as dt
 import math
+import re
 import shlex
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
@@ -16,22 +18,26 @@ from jinja2 import Environment
 
 from pairbench.analyze.compare.exact import METRICS
 from pairbench.analyze.history.points import moment_of
+from pairbench.config import Config
+from pairbench.errors import SelectionError, UsageError
 from pairbench.model.comparison import Attribution
-from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
+from pairbench.model.site import ATTENTION, TRIAGE, Event, Moved, RunHead, SiteFacts, Triage
 from pairbench.report import units
 from pairbench.report.render import shorten
 from pairbench.site import paths
 from pairbench.site.events import TOLD_TOGETHER
+from pairbench.site.gather import SiteReading
 from pairbench.site.marks import event_spark
 from pairbench.site.paths import File
 from pairbench.site.payload import series_anchor
+from pairbench.site.store_events import by_id
 from pairbench.site.templates import render
+from pairbench.store.documents import write_triage
 
 _TOLD = 2  # number of counts that a headline names
 _RUNS, _DAYS = (10, 50), (7, 30)
-WINDOWS = {f"{number}r": f"last {number} runs" for number in _RUNS} | {
-    f"{number}d": f"{number} days" for number in _DAYS
-}
+WINDOWS = {f"{number}r": f"last {number} runs" for number in _RUNS}
+WINDOWS |= {f"{number}d": f"{number} days" for number in _DAYS}
 """What a reader may narrow events to, by its name in the address. Days count back from the newest run."""
 
 LIFE_MEANS = {
@@ -51,9 +57,8 @@ def headline(event: Event) -> SimpleNamespace:
         if event.kind == "environment":
             operator = ", ".join(event.era[:2])
             said = [f"{len(event.moved):,} of {event.of:,} series", f"median {units.change(event.median)}"]
-        return SimpleNamespace(
-            operator=operator, implementation="", changes=said, beside="", cause=event.kind, more="", reason=""
-        )
+        empty = dict.fromkeys(("implementation", "beside", "more", "reason"), "")
+        return SimpleNamespace(operator=operator, changes=said, cause=event.kind, **empty)
     others = len(event.moved) - 1
     operators = {one.series.operator for one in event.moved}
     of = f" of {len(operators)} operators" if len(operators) > 1 else ""
@@ -70,7 +75,6 @@ def headline(event: Event) -> SimpleNamespace:
 
 
 def changes(moved: Moved, kind: str) -> tuple[str, ...]:
-    """Return what changed of a series, each in a few words."""
     if kind in ("failed", "new"):
         return (kind,)
     size = (units.change(moved.size),) if moved.size is not None else ()
@@ -107,7 +111,6 @@ SHOWN = 200  # number of series of an event that its row lists, the largest chan
 
 
 def regressions(env: Environment, facts: SiteFacts) -> File:
-    """Return the page of all events."""
     events = facts.events
     rows = event_rows(events, facts)
     return render(
@@ -136,7 +139,6 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
 
 
 def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[SimpleNamespace]:
-    """Return the rows of events, in their order, as the templates show them."""
     windows = _windows_of(facts.runs)
     return [_row(event, windows, facts) for event in events]
 
@@ -155,8 +157,8 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
     words += [*owners, event.key, event.state, event.triage.note if event.triage else ""]
     if event.blames:
-        words += filter(None, (event.after.subject, event.after.author))
-        words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
+        request = f"#{event.after.pull_request}" if event.after.pull_request else None
+        words += filter(None, (event.after.subject, event.after.author, request))
     return SimpleNamespace(
         event=event,
         operators=operators,
@@ -175,7 +177,6 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
 
 
 def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
-    """Return what somebody who is to look at an event has to know."""
     words = headline(event)
     lines = [
         f"{str(event.worst).capitalize()}: {words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})",
@@ -190,7 +191,7 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
         if len(part.moved) > _ISSUE:
             lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
     facts = {
-        "newest commit in question": commit_words(event.after) if event.blames else "",
+        "newest commit in question": _commit_words(event.after) if event.blames else "",
         "commits in question": f"{event.commits:,}" if event.commits else "",
         "environment": ", ".join(event.era[:8]),
         "owner": ", ".join(owners[:5]),
@@ -202,8 +203,7 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
     )
 
 
-def commit_words(head: RunHead) -> str:
-    """Return subject, pull request and author of a run's commit in words, as far as they were recorded."""
+def _commit_words(head: RunHead) -> str:
     request = f"#{head.pull_request}" if head.pull_request else ""
     parts = [head.subject or "", request if request not in (head.subject or "") else ""]
     text = " ".join(filter(None, parts))
@@ -237,13 +237,13 @@ def bisect_command(event: Event) -> str | None:
     if ab_command(event) is None or event.before is None or event.commits == 1:
         return None
     first = event.moved[0]
-    series, good, bad = first.series, event.before.commit or "", event.end.commit or ""
+    series, commits = first.series, ["--good", event.before.commit or "", "--bad", event.end.commit or ""]
     mode = [] if series.mode == "eager" else ["--mode", series.mode]
     # What is counted is exact; a latency that moved along follows from it.
     counts = [step.metric for step in first.counts if step.metric in METRICS]
     metric = ["--metric", counts[0].removesuffix("_per_call")] if counts else []
-    what = [f"{series.suite}::{series.case}", "-i", series.implementation]
-    return shlex.join(["pairbench", "bisect", *what, *mode, *metric, "--good", good, "--bad", bad])
+    case = [f"{series.suite}::{series.case}", "-i", series.implementation]
+    return shlex.join(["pairbench", "bisect", *case, *mode, *metric, *commits])
 
 
 def _attributions(moved: Sequence[Moved]) -> tuple[str, ...]:
@@ -254,9 +254,7 @@ def _attributions(moved: Sequence[Moved]) -> tuple[str, ...]:
 
 FEED = "feed.xml"
 _ENTRIES = 100
-_MOVED = 20  # number of series that one entry lists
-_TITLED = 3  # number of operators in a title
-_NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MOVED, _TITLED = 20, 3  # number of series that one entry lists, and of operators in its title
 _ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:pairbench:site")
 _DIRECTIONS = {"both": "slower and faster"}
 
@@ -264,9 +262,8 @@ _DIRECTIONS = {"both": "slower and faster"}
 def feed(facts: SiteFacts, *, address: str | None) -> File:
     """Return feed.xml: the newest 100 events.
 
-    An entry's id comes from its event's key alone, so a reader that has seen it knows it again after every build, and
-    its time is that of the first run with the event; the feed's own is that of the newest event, without one of the
-    newest run, without that 1970.
+    An entry's id comes from its event's key alone, so that readers know it again after every build. Its time is that of the first
+    run with the event; the feed's own is that of the newest event, else of the newest run, else 1970.
     """
     base = f"{address.rstrip('/')}/" if address else ""
     events = facts.events[:_ENTRIES]
@@ -274,7 +271,7 @@ def feed(facts: SiteFacts, *, address: str | None) -> File:
     root = ET.Element("feed", {"xmlns": "http://www.w3.org/2005/Atom"})
     _add(root, "id", _id("feed", base or facts.repository or facts.store))
     _add(root, "title", "pairbench: what moved")
-    _add(root, "updated", _stamp(max(times, default=_NEVER)))
+    _add(root, "updated", max(times, default="1970-01-01T00:00:00Z"))
     _add(_add(root, "author"), "name", "pairbench")
     _add(root, "link", rel="alternate", type="text/html", href=base + paths.REGRESSIONS)
     if base:
@@ -288,13 +285,13 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
     entry = _add(root, "entry")
     _add(entry, "id", _id("event", event.key))
     _add(entry, "title", _title(event))
-    _add(entry, "updated", _stamp(_time(event.after.started_at)))
+    _add(entry, "updated", _time(event.after.started_at))
     _add(entry, "link", rel="alternate", type="text/html", href=f"{base}{paths.REGRESSIONS}#{paths.anchor(event.key)}")
     for term in dict.fromkeys((str(event.outcome), event.kind, event.standing if not event.open else "open")):
         _add(entry, "category", term=term)
     page = _add(_add(entry, "content", type="xhtml"), "div", xmlns="http://www.w3.org/1999/xhtml")
     _add(page, "p", _between(event))
-    if event.blames and (about := commit_words(event.after)):
+    if event.blames and (about := _commit_words(event.after)):
         _add(page, "p", f"newest commit in question: {shorten(about, 300)}")
     if event.era:
         _add(page, "p", f"environment changed: {', '.join(shorten(field, 80) for field in event.era[:8])}")
@@ -339,14 +336,11 @@ def _moved_words(moved: Moved) -> str:
     return f"{shorten(moved.series.name, 200)}: {'; '.join(filter(None, facts))}"
 
 
-def _time(text: str) -> dt.datetime:
+def _time(text: str) -> str:
     try:
-        return dt.datetime.fromtimestamp(moment_of(text) or 0.0, dt.UTC)
+        time = dt.datetime.fromtimestamp(moment_of(text) or 0.0, dt.UTC)
     except (ValueError, OverflowError):  # no reader takes a feed with another kind of time in it
-        return _NEVER
-
-
-def _stamp(time: dt.datetime) -> str:
+        time = dt.datetime.fromtimestamp(0.0, dt.UTC)
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -362,8 +356,62 @@ def _add(parent: ET.Element, tag: str, text: str = "", **attributes: str) -> ET.
 
 def _allowed(text: str) -> str:
     """Return text without what XML forbids even escaped: control characters, lone surrogates, U+FFFE and U+FFFF."""
-    return "".join(
-        letter
-        for letter in text
-        if letter in "\t\n\r" or " " <= letter <= "\ud7ff" or "\ue000" <= letter <= "\ufffd" or letter > "\uffff"
-    )
+    return re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)
+
+
+Found = tuple[tuple[Event, ...], tuple[str, ...]]  # events of a store, and a sentence for each file that cannot be read
+
+
+def table_rows(events: Iterable[Event]) -> list[dict[str, str]]:
+    rows = []
+    for event in events:
+        words, said = headline(event), event.triage
+        what = " ".join(filter(None, (words.operator, words.implementation, ", ".join(words.changes), words.more)))
+        row = {"id": event.key, "state": event.state, "until or url": (said and (said.until or said.url)) or ""}
+        row |= {"note": said.note if said else "", "outcome": str(event.worst), "since": event.after.started_at[:10]}
+        devices = ", ".join(one.device_name for one in event.everywhere)
+        rows.append({**row, "what": what, "devices": devices, "life": event.standing})
+    return rows
+
+
+def stored_events(config: Config, *, ended: bool = False) -> Found:
+    """Return the open events of a store, and on request those that ended: new ones first, then the worst, then the newest."""
+    reading = SiteReading(config)
+    for _ in reading.operators():
+        pass  # events of all of them together are known at the end
+    chosen = [event for event in reading.facts.events if event.open or ended]
+    chosen.sort(key=lambda event: (not event.open, not event.is_new, ATTENTION.index(event.worst)))
+    return tuple(chosen), reading.facts.problems
+
+
+def set_states(
+    config: Config, ids: Sequence[str], *, state: str | None, url: str | None, until: str | None, note: str
+) -> Found:
+    """Set the state of events, and return them; an id may be an earlier one, or the address of the event on the site.
+
+    Raises:
+        UsageError: the state is unknown, lacks what it needs, or is of a day that has passed; then nothing is stored.
+        SelectionError: an id means no event of the store, or several.
+    """
+    if state is None:
+        raise UsageError(f"--state is missing, expected one of {', '.join(TRIAGE)}")
+    at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+    try:
+        asked = Triage(event="", state=state, url=url, until=until, note=note.strip(), at=at)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error
+    if asked.until is not None and asked.until < at[:10]:
+        raise UsageError(f"--until {asked.until!r} has passed, expected today or a later day")
+    events, problems = stored_events(config, ended=True)
+    meant, chosen = by_id(events), dict[str, Triage]()
+    for text in ids:
+        named = meant.get(text.rpartition("#")[2].partition("-")[0], ())  # an anchor has a digest behind the id
+        if not named:
+            raise SelectionError(f"{text!r} is the id of no event of the store; `pairbench triage --all` lists them")
+        if len(named) > 1:
+            keys = ", ".join(event.key for event in named)
+            raise SelectionError(f"{text!r} may be each of {keys}; name one of them")
+        chosen[named[0].key] = replace(asked, event=named[0].key)
+    for triage in chosen.values():
+        write_triage(config.store, triage)
+    return tuple(replace(one, triage=chosen[one.key]) for one in events if one.key in chosen), problems

@@ -12,7 +12,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
 from pairbench.analyze.compare.exact import METRICS, AcceptedLevel, number
@@ -26,12 +26,9 @@ from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunH
 
 
 class MoveLife(NamedTuple):
-    """A move, and what became of it."""
-
     move: Move
     ended: int | None = None  # index among the points of the run in which it was no longer so; None while it lasts
-    superseded: bool = False
-    """Whether it ended because something else took its place: a new definition, or of a gain its loss."""
+    superseded: bool = False  # whether it ended because of a new definition, or is a gain that was lost
 
 
 def lives_of(trend: Trend, policy: Policy = DEFAULT) -> tuple[MoveLife, ...]:
@@ -78,12 +75,10 @@ def _only_returns(life: MoveLife, lives: Sequence[MoveLife], least: float) -> bo
 
 _CLEAR = 6  # a change of this many standard deviations of the reference's runs came after all of them
 _RECENT = 2 * MIN_RUNS  # the number of runs for which a new level says the same as a worse newest run
-_NEAR = 3
-"""The number of runs within which a move of the latency is put where a count of the same series took another value."""
+_NEAR = 3  # the number of runs within which a move of the latency is put where a count of its series took another value
 _AROUND = 30  # the number of runs before and after a change that its small chart shows
 _COUNTED = frozenset({*METRICS, *MARGINS, STATUS})
-TOLD_TOGETHER = ("environment", "new")
-"""The kinds of events that are no fault of their series."""
+TOLD_TOGETHER = ("environment", "new")  # the kinds of events that are no fault of their series
 Key = tuple[str, str, str]
 """What one event has in common, and what its id is made of: a word for its kinds, the device model, and a name.
 
@@ -103,8 +98,7 @@ class SeriesEvent:
     after: str
     moved: Moved
     era: tuple[str, ...]
-    last: str | None = None
-    """The last run of a drift; None for all else."""
+    last: str | None = None  # the last run of a drift
 
 
 class _Part(NamedTuple):
@@ -169,17 +163,17 @@ def _series_event(
         return accepted is not None and accepted.covers(metric, number, now.definition_hash)
 
     parts = [
-        _Part(step.outcome, step.worse, step.ended, step.superseded, covered(step.metric, step.current))
-        for step in steps
+        _Part(one.outcome, one.worse, one.ended, one.superseded, covered(one.metric, one.current)) for one in steps
     ]
     if life is not None and move is not None:
         outcome = outcome_of_move(move.size, move.attribution)
         on_purpose = covered(trend.latency.p50, move.after_ns)
         parts.append(_Part(outcome, move.size > 1, life.ended, life.superseded, on_purpose))
     reasons = [*(step.reason for step in steps), *dict.fromkeys(step.why for step in steps)]
+    start = max(0, index - _AROUND)
+    history = _history(trend, None if life is not None or first is None else first.metric)
     moved = Moved(
         series=trend.series,
-        outcome=GateOutcome.UNDECIDED,
         change=move.own if move else None,
         relative=move.relative if move else None,
         before_ns=move.before_ns if move else None,
@@ -188,42 +182,37 @@ def _series_event(
         attribution=move.attribution if move and not steps else first.attribution if first else None,
         reason="; ".join(filter(None, [*reasons, move.reason if move else ""])),
         counts=tuple(
-            CountStep(metric=step.metric, before=step.reference, after=step.current, reason=step.reason)
-            for step in steps
+            CountStep(metric=one.metric, before=one.reference, after=one.current, reason=one.reason) for one in steps
         ),
+        history=history[start : index + _AROUND],
+        place=index - start,
+        **_fate(parts, trend, accepted),
     )
-    start = max(0, index - _AROUND)
-    history = _history(trend, None if life is not None or first is None else first.metric)
-    moved = replace(moved, history=history[start : index + _AROUND], place=index - start)
     name = now.run_id
     if move is not None and move.last is not None:
         operator = f"{trend.series.suite}\0{trend.series.operator}"
         kind, name = "drift", "" if move.attribution is Attribution.MACHINE else operator
     elif move is not None and not steps:
-        name = trend.points[begins(trend, index, move.before_ns, move.after_ns)].record.run_id
+        name = _begins(trend, index, move.before_ns, move.after_ns)
     return SeriesEvent(
         key=(kind, trend.series.device_name, name),
         kind=kind,
         before=then.run_id if then else None,
         after=now.run_id,
         last=trend.points[move.last].record.run_id if move is not None and move.last is not None else None,
-        moved=_lived(moved, parts, trend, accepted),
+        moved=moved,
         era=tuple(map(str, era_changes(then, now))) if then else (),
     )
 
 
-def begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> int:
-    """Return the index of the first run of the unbroken stretch around a run that is nearer to a new level than to the one before."""
-    points, middle, up = trend.points, math.sqrt(before_ns * after_ns), after_ns > before_ns
-
-    def there(index: int) -> bool:
-        p50 = points[index].p50
-        return p50 is not None and (p50.estimate > middle) == up
-
-    place = next((index for index in range(place, min(place + _NEAR + 1, len(points))) if there(index)), place)
-    while place > 0 and there(place - 1):
+def _begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> str:
+    """Return the first run of the unbroken stretch around a run that is nearer to a new level than to the level before."""
+    middle, up = math.sqrt(before_ns * after_ns), after_ns > before_ns
+    near = [point.p50 is not None and (point.p50.estimate > middle) == up for point in trend.points]
+    place = next((index for index in range(place, min(place + _NEAR + 1, len(near))) if near[index]), place)
+    while place > 0 and near[place - 1]:
         place -= 1
-    return place
+    return trend.points[place].record.run_id
 
 
 def _history(trend: Trend, metric: str | None) -> tuple[float | None, ...]:
@@ -233,20 +222,18 @@ def _history(trend: Trend, metric: str | None) -> tuple[float | None, ...]:
     return tuple(number(point.record, metric) for point in trend.points)
 
 
-def _lived(moved: Moved, parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) -> Moved:
-    """Return what moved with what became of it: of its parts those decide that last, and were not accepted."""
-    lasting = [part for part in parts if part.ended is None]
-    if not lasting:
+def _fate(parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) -> dict[str, Any]:
+    """Return outcome and life of what moved: of its parts those decide that last, and were not accepted."""
+    deciding = [part for part in parts if part.ended is None]
+    fate: dict[str, Any] = {}
+    if not deciding:
+        deciding = list(parts)
         last = max(part.ended for part in parts if part.ended is not None)
         back = any(part.worse and not part.superseded for part in parts) or not any(part.superseded for part in parts)
-        outcome = min((part.outcome for part in parts), key=ATTENTION.index)
-        life = "recovered" if back else "superseded"
-        return replace(moved, outcome=outcome, life=life, ended=trend.points[last].record.run_id)
-    worse = [part for part in lasting if part.worse]
-    if worse and accepted is not None and all(part.covered for part in worse):
-        outcome = min((part.outcome for part in worse), key=ATTENTION.index)
-        return replace(moved, outcome=outcome, life="accepted", accepted=accepted.acceptance.reason)
-    return replace(moved, outcome=min((part.outcome for part in lasting), key=ATTENTION.index))
+        fate = {"life": "recovered" if back else "superseded", "ended": trend.points[last].record.run_id}
+    elif (worse := [part for part in deciding if part.worse]) and accepted and all(part.covered for part in worse):
+        deciding, fate = worse, {"life": "accepted", "accepted": accepted.acceptance.reason}
+    return {"outcome": min((part.outcome for part in deciding), key=ATTENTION.index), **fate}
 
 
 def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> None:
@@ -279,7 +266,7 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
         return
     name, index = after, next((at for at, one in enumerate(trend.points) if one.record.run_id == after), None)
     if index is not None and before_ns and after_ns:
-        name = trend.points[begins(trend, index, before_ns, after_ns)].record.run_id
+        name = _begins(trend, index, before_ns, after_ns)
     found.append(
         SeriesEvent(
             key=("moved", device, name),
@@ -294,15 +281,12 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
 
 def _last_before(trend: Trend, change: Change, before_ns: float | None, after_ns: float | None) -> str | None:
     """Return the last run that is surely before a change: the newest run of the reference if the change is far beyond the spread of its runs, else the oldest."""
-    reference = [point for point in trend.points if point.record.run_id in change.reference_runs and point.p50]
-    logs = [math.log(point.p50.estimate) for point in reference if point.p50]
-    if (
-        len(logs) > 2
-        and before_ns
-        and after_ns
-        and abs(math.log(after_ns / before_ns)) > _CLEAR * statistics.stdev(logs)
-    ):
-        return reference[-1].record.run_id
+    reference = [(one.record.run_id, math.log(one.p50.estimate)) for one in trend.points if one.p50]
+    reference = [(run_id, log) for run_id, log in reference if run_id in change.reference_runs]
+    if len(reference) > 2 and before_ns and after_ns:
+        clear = _CLEAR * statistics.stdev(log for _, log in reference)
+        if abs(math.log(after_ns / before_ns)) > clear:
+            return reference[-1][0]
     return min(change.reference_runs, default=None)
 
 
@@ -318,7 +302,8 @@ def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT)
     return ("recovered", later[since].record.run_id) if since < len(later) else ("still there", None)
 
 
-Heads = Mapping[tuple[str, str], RunHead]  # what each run is, by run and device model
+RunKey = tuple[str, str]  # a run and a device model
+Heads = Mapping[RunKey, RunHead]
 
 
 def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
@@ -359,12 +344,11 @@ def joined(events: Iterable[Event]) -> tuple[Event, ...]:
     that showed it first names the event, so that it keeps its key when others follow.
     """
     steps: list[list[Event]] = []
-    for event in sorted(events, key=lambda event: (event.after.started_at, event.key)):
+    for event in reversed(_newest_first(events)):
         same = next((step for step in steps if _same_step(step, event)), None)
         if same is None:
-            steps.append([event])
-        else:
-            same.append(event)
+            steps.append(same := [])
+        same.append(event)
     whole = []
     for first, *others in steps:
         aliases = [*first.aliases, *(name for other in others for name in (other.key, *other.aliases))]
@@ -395,7 +379,7 @@ def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
 def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record], policy: Policy = DEFAULT) -> Event:
     """Return an event that says how the kernels of its series differ, as far as records of both its runs are given."""
 
-    def told(one: Moved) -> Moved:
+    def explained(one: Moved) -> Moved:
         before = records.get((event.before.run_id, one.series)) if event.before else None
         after = records.get((event.after.run_id, one.series))
         if one.kernels or before is None or after is None:
@@ -403,7 +387,7 @@ def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record], pol
         return replace(one, kernels=tuple(map(str, kernel_changes(before, after, policy))))
 
     others = tuple(with_kernels(other, records, policy) for other in event.elsewhere)
-    return replace(event, moved=tuple(map(told, event.moved)), elsewhere=others)
+    return replace(event, moved=tuple(map(explained, event.moved)), elsewhere=others)
 
 
 def _newest_first(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -431,7 +415,7 @@ def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads, aliases: tupl
     return Event(
         key=id_of(key),
         kind=kind,
-        direction=_direction(kind, moved),
+        direction=_direction(kind, {_way(one) for one in moved}),
         device_name=device_name,
         before=heads.get((before, device_name)) if before else None,
         after=heads[after, device_name],
@@ -451,10 +435,9 @@ def _way(one: Moved) -> str:
     return "better" if one.outcome is GateOutcome.IMPROVEMENT else "worse"
 
 
-def _direction(kind: str, moved: Sequence[Moved]) -> str:
-    if kind not in ("moved", "drift", "environment"):  # a newest run is worse also where it became no slower
-        return {"failed": "failed", "new": "new"}.get(kind, "worse")
-    ways = {_way(one) for one in moved}
+def _direction(kind: str, ways: set[str]) -> str:
+    if kind not in ("moved", "drift"):  # a newest run is worse also where it became no slower
+        return "failed" if kind == "failed" else "worse"
     return ways.pop() if len(ways) == 1 else "worse" if ways == {"slower", "worse"} else "both"
 
 
@@ -465,12 +448,11 @@ def _same_step(several: Sequence[Event], event: Event) -> bool:
     if event.kind == "environment":
         return first.era == event.era
     if event.kind == "new":
-        return _operators(first) == _operators(event)
-    return _overlap(first, event) and not _by_code(first).isdisjoint(_by_code(event))
-
-
-def _operators(event: Event) -> set[tuple[str, str]]:
-    return {(moved.series.suite, moved.series.operator) for moved in event.moved}
+        ours, theirs = ({(one.series.suite, one.series.operator) for one in whole.moved} for whole in (first, event))
+        return ours == theirs
+    # A commit lies in both ranges, by the moments of the commits.
+    overlap = _moment(first.before) < _moment(event.end) and _moment(event.before) < _moment(first.end)
+    return overlap and not _by_code(first).isdisjoint(_by_code(event))
 
 
 def _by_code(event: Event) -> set[tuple[str, ...]]:
@@ -480,11 +462,6 @@ def _by_code(event: Event) -> set[tuple[str, ...]]:
         for one in event.moved
         if one.attribution is Attribution.CODE
     }
-
-
-def _overlap(one: Event, other: Event) -> bool:
-    """Return whether a commit lies in both ranges, by the moments of the commits."""
-    return _moment(one.before) < _moment(other.end) and _moment(other.before) < _moment(one.end)
 
 
 def _moment(head: RunHead | None) -> float:

@@ -17,49 +17,31 @@ from pairbench.analyze.history.steps import COLUMNS as COUNTED
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.config import Config
 from pairbench.errors import StoreError
-from pairbench.model.comparison import Change
+from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.latency import RESULT_COLUMNS, sampled_as
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import COLUMNS, Record, Series
-from pairbench.model.site import (
-    About,
-    Event,
-    OverviewRow,
-    RunHead,
-    RunVerdicts,
-    SeriesFacts,
-    SeriesStatus,
-    SiteFacts,
-)
-from pairbench.site.beside import RunKey, overlapping, run_verdicts
+from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
+from pairbench.report import comparison_words as words
+from pairbench.site import events as site_events
 from pairbench.site.breakdowns import head_of
-from pairbench.site.events import (
-    SeriesEvent,
-    events_of,
-    joined,
-    kernels_wanted,
-    lasting,
-    series_events,
-    with_kernels,
-)
+from pairbench.site.events import RunKey, SeriesEvent
 from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.store_events import EnvironmentShifts, new_operator, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.store.documents import read_breakdowns, read_triages
-from pairbench.store.location import Held, StoreLocation
+from pairbench.store.location import Held
 from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
 from pairbench.suite.reached import about
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import NEEDED, newest_calibrations
 from pairbench.workflow.setup import catalogue_folder, default_places, store_of
 
-_COMPARED = 6
-"""The number of newest runs that are compared with their references; series whose newest run is another one are
-judged by their history."""
-_SHORT, _LATEST = 40, 12
-"""The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
-levels."""
+_COMPARED = (
+    6  # the number of newest runs that are compared with their references; other series are judged by their history
+)
+_SHORT, _LATEST = 40, 12  # of a store of up to 40 runs the latest 12 are compared; a longer history shows levels
 _SERIES = 2_000  # the number of series that are judged in all. Some 2,000 take a second.
 _RUNS = 40  # the number of runs that are judged: each takes a while to be read, however small it is
 
@@ -97,10 +79,60 @@ def judged(
         left -= len(series[key])
         if left < 0:
             break
-        run_id, device_name = key
         with contextlib.suppress(StoreError):  # a file that cannot be read is named where the store is read
-            verdicts[key] = run_verdicts(device_name, judge(run_id), series)
+            verdicts[key] = run_verdicts(key[1], judge(key[0]), series)
     return pairs, verdicts
+
+
+_ENOUGH = 0.5  # the part of a run's series that an earlier run has to share for none before it to be looked at
+_BACK = 50  # the number of earlier runs that are looked at
+_OUTCOMES = tuple(map(GateOutcome, ("failed", "regression", "missing", "improvement", "incomparable")))
+"""Outcomes that a run's page lists, in this order. What is proven slower or faster by the machine comes last; new series
+stand by themselves; all else is noise or nothing."""
+
+
+def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Series]]) -> dict[RunKey, str]:
+    """Return the earlier run to show each run beside: the newest that measured enough of the same series; confirmations are passed over."""
+    beside: dict[RunKey, str] = {}
+    earlier: defaultdict[str, list[str]] = defaultdict(list)
+    for head in sorted(runs, key=lambda head: (head.started_at, head.run_id)):
+        if head.confirms is not None:
+            continue
+        own = frozenset(series.get((head.run_id, head.device_name), ()))
+        best, most = None, 0
+        for run_id in reversed(earlier[head.device_name][-_BACK:]):
+            shared = len(own.intersection(series.get((run_id, head.device_name), ())))
+            if shared > most:
+                best, most = run_id, shared
+            if shared >= _ENOUGH * len(own) > 0:
+                break
+        if best is not None:
+            beside[head.run_id, head.device_name] = best
+        earlier[head.device_name].append(head.run_id)
+    return beside
+
+
+def run_verdicts(device_name: str, changes: Sequence[Change], pages: Collection[RunKey]) -> RunVerdicts:
+    """Return what a comparison of a run with those before it says of a device model, the worst and then the largest first."""
+    here = [change for change in changes if change.series.device_name == device_name]
+    ranks = {outcome: place for place, outcome in enumerate(_OUTCOMES)}
+    shown = [one for one in here if one.outcome in ranks or one.verdict in (Verdict.SLOWER, Verdict.FASTER)]
+
+    def rank(change: Change) -> tuple[int, float, Series]:
+        size = abs(change.p50.change.estimate - 1) if change.p50 and change.p50.change else 0.0
+        return ranks.get(change.outcome, len(ranks)), -size, change.series
+
+    references = {run_id for change in here for run_id in change.reference_runs}
+    counts = Counter(change.outcome for change in here)
+    return RunVerdicts(
+        references={run_id: (run_id, device_name) in pages for run_id in sorted(references)},
+        changes=tuple(sorted(shown, key=rank)),
+        new=tuple(sorted(change.series for change in here if change.outcome is GateOutcome.NEW)),
+        counts={str(outcome): counts[outcome] for outcome in GateOutcome if counts[outcome]},
+        outcomes={change.series: str(change.outcome) for change in here},
+        moves=tuple(words.moves(here)),
+        era=tuple(words.eras(here)),
+    )
 
 
 _HEAD = (
@@ -122,8 +154,6 @@ _EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 
 class SiteReading:
-    """A store, read for its site."""
-
     def __init__(
         self,
         config: Config,
@@ -132,13 +162,12 @@ class SiteReading:
         last: int | None = None,
         options: tuple[str, ...] = (),
     ) -> None:
-        """Read the store."""
         self._config = config
         self._store = replace(store_of(config), tables=Held(math.inf))
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
-        self._heads: dict[tuple[str, str], RunHead] = {}
+        self._heads: dict[RunKey, RunHead] = {}
         newest: dict[Series, str] = {}
-        measured: dict[tuple[str, str], set[Series]] = {}
+        measured: dict[RunKey, set[Series]] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
             here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
@@ -148,19 +177,24 @@ class SiteReading:
         self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for series in newest:
             self._devices[series.suite, series.operator].add(series.device_name)
-        self._newest, problems = _newest_records(self._store, newest)
+        self._newest: dict[Series, Record] = {}  # the newest record of each series, with all its columns
+        problems: tuple[str, ...] = ()
+        for run_id in sorted(set(newest.values())):
+            records, missed = read_records(self._store, [run_id])
+            problems += missed
+            self._newest |= {
+                series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
+            }
         comparer = Comparer.open(config, store=self._store)
         judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
         self._changes = compared(judge, self._heads.values(), newest)
         beside, self.verdicts = judged(judge, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
-        acceptances, calibrations = comparer.acceptances, comparer.calibrations
-        breakdowns = read_breakdowns(self._store)
+        breakdowns, self._triages = read_breakdowns(self._store), read_triages(self._store)
         self.breakdowns = breakdowns.value
-        _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
-        self._triages = read_triages(self._store)
-        several = (acceptances, calibrations, breakdowns, self._triages)
-        told = (*self._whole.problems, *problems, *(problem for reading in several for problem in reading.problems))
+        _, self._floors = newest_calibrations(comparer.calibrations.value, self._newest.values())
+        for reading in (comparer.acceptances, comparer.calibrations, breakdowns, self._triages):
+            problems += reading.problems
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
         self.facts = SiteFacts(
             store=shown_store(config),
@@ -169,7 +203,7 @@ class SiteReading:
             rows=(),
             events=(),
             beside=beside,
-            problems=tuple(dict.fromkeys(told)),
+            problems=tuple(dict.fromkeys((*self._whole.problems, *problems))),
             options=options,
             self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
@@ -189,18 +223,14 @@ class SiteReading:
 
         ratios: list[tuple[str, dict[str, float]]] = []
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
-            trends = self._trends(records)
-            ratios += [(device_name, gpu_ratios(trend)) for trend in trends]
-            own = [
-                event
-                for trend in trends
-                for event in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
-            ]
-            happened += own
+            trends, own = self._trends(records), list[SeriesEvent]()
             for trend in trends:
+                ratios.append((device_name, gpu_ratios(trend)))
                 shifts.add(trend)
+                own += site_events.series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
+            happened += own
             together += new_operator(trends, self._heads, self._measured, self.facts.beside)
-            worst = lasting(own)
+            worst = site_events.lasting(own)
             series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
             own_rows = overview_rows(zip(series, trends, strict=True))
             rows += own_rows
@@ -217,10 +247,12 @@ class SiteReading:
                 trends=trends,
                 ceilings=next((one for one in ceilings if one), {}),
                 rows=own_rows,
-                events=events_of(own, self._heads),
+                events=site_events.events_of(own, self._heads),
                 elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
             )
-        events = self._explained(joined([*events_of(happened, self._heads), *together, *shifts.events(self._heads)]))
+        events = self._explained(
+            site_events.joined([*site_events.events_of(happened, self._heads), *together, *shifts.events()])
+        )
         events = with_states(events, self._triages.value, dt.datetime.now(dt.UTC).date())
         self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
 
@@ -234,9 +266,9 @@ class SiteReading:
                 environment=environment_of(records[-1]),
                 series=tuple(
                     series_facts(
-                        record, series, SeriesStatus(state=_STATES.get(record.status, "failed")), columns=_RUN_NUMBERS
+                        one, series, SeriesStatus(state=_STATES.get(one.status, "failed")), columns=_RUN_NUMBERS
                     )
-                    for record, series in known
+                    for one, series in known
                 ),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
                 remeasured_blocks=remeasured_blocks(records),
@@ -275,14 +307,14 @@ class SiteReading:
         return series_facts(record, trend.series, gate_status, samples=sampled.get(sampled_as(record, sampled)))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
-        wanted = kernels_wanted(events[:_EXPLAINED])
+        wanted = site_events.kernels_wanted(events[:_EXPLAINED])
         if not wanted:
             return tuple(events)
         cases = {series.case for several in wanted.values() for series in several}
         columns = ("run_id", *COLUMNS, "kernels")
         reading = read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
         records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
-        return tuple(with_kernels(event, records) for event in events)
+        return tuple(site_events.with_kernels(event, records) for event in events)
 
     def _about(self, suite: str) -> Mapping[str, About]:
         # A name out of a store chooses no file outside the folders of suites.
@@ -300,16 +332,3 @@ class SiteReading:
 def shown_store(config: Config) -> str:
     """Return the store's name for the pages, without the path of the checkout: a site may be published."""
     return config.shown_store.removeprefix(f"{config.root}/")
-
-
-def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:
-    """Return the newest record of each series with all its columns, and what could not be read."""
-    newest_records: dict[Series, Record] = {}
-    problems: tuple[str, ...] = ()
-    for run_id in sorted(set(newest.values())):
-        records, missed = read_records(store, [run_id])
-        problems += missed
-        newest_records |= {
-            series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
-        }
-    return newest_records, problems

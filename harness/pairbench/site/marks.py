@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from types import SimpleNamespace
 
 from pairbench.model.outcome import Status
@@ -33,26 +34,17 @@ def spark(
     # Ratios are seen as ratios: half is as far from one as double.
     logs = [math.log(value) if value is not None and 0 < value < math.inf else None for value in values]
     low, high = math.log(min(known)), math.log(max(known))
-    # A line that hardly moves should look like one.
-    reach = max(high - low, 0.05)
-    middle = (low + high) / 2
+    middle, reach = (low + high) / 2, max(high - low, 0.05)  # a line that hardly moves should look like one
 
     def across(at: int) -> float:
         return round(_EDGE + (_WIDTH - 2 * _EDGE) * at / (len(values) - 1), 1)
 
-    def point(at: int, log: float) -> tuple[float, float]:
-        y = _HEIGHT / 2 - (_HEIGHT - 2 * _EDGE) * (log - middle) / reach
-        return across(at), round(y, 1)
+    def down(log: float) -> float:
+        return round(_HEIGHT / 2 - (_HEIGHT - 2 * _EDGE) * (log - middle) / reach, 1)
 
-    lines: list[list[tuple[float, float]]] = [[]]
-    for at, log in enumerate(logs):
-        if log is None:
-            lines.append([])
-        else:
-            lines[-1].append(point(at, log))
-    one = point(0, 0.0)[1]
-    lines = [line for line in lines if line]
-    newest = lines[-1][-1]
+    points = [None if log is None else (across(at), down(log)) for at, log in enumerate(logs)]
+    lines = [list(filter(None, line)) for known, line in groupby(points, key=bool) if known]
+    one, newest = down(0.0), lines[-1][-1]
     return SimpleNamespace(
         lines=tuple(" ".join(f"{x:g},{y:g}" for x, y in line) for line in lines if len(line) > 1),
         dots=tuple(dict.fromkeys([*(line[0] for line in lines if len(line) == 1), newest])),

@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from jinja2 import Environment
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.settings import about_precision
-from pairbench.model.site import STATES, RunHead, SeriesFacts, SiteFacts
+from pairbench.model.site import STATES, SeriesFacts, SiteFacts
 from pairbench.report import latency_words, units
 from pairbench.report.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
 from pairbench.report.labels import case_labels
@@ -36,17 +36,14 @@ from pairbench.site.payload import beside_result, implementations, operator_payl
 from pairbench.site.summary import operator_verdict, worst_series
 from pairbench.site.templates import render
 
-LIMITS = {
+LIMITS = {  # what limits a series, each with its condition
     "host": "issuing the call takes the host longer than its work takes the device: a stream of calls waits for the host",
     "launches": "kernels take less than 10 us each on the device, much of which is starting and ending",
     "memory": "at least 60 % of the bandwidth of a copy",
     "compute": "at least 60 % of the rate of a library matrix product in its dtype",
     "none of these": "below 60 % of its roof, with longer kernels and a host that keeps up: room for another kernel",
 }
-"""Words for what limits a series, each with its condition."""
-
-_SHORT_NS = 10_000.0
-"""Time of a kernel in ns below which launching limits: adding 64 Ki elements takes 4.4 us on an H200, mostly overhead."""
+_SHORT_NS = 10_000.0  # time of a kernel below which launching limits: adding 64 Ki elements takes 4.4 us on an H200
 _NEAR = 0.6
 
 
@@ -75,29 +72,43 @@ _FEW = 6  # number of runs below which no change of level can be found: it takes
 
 def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
     """Return the table's rows: cases as the charts have them, the baseline of each first."""
-    labels = {case: (index, label) for index, (case, label) in enumerate(case_labels(operator.series).items())}
+    labels = case_labels(operator.series)
+    places = {case: place for place, case in enumerate(labels)}
 
-    def place(one: SeriesFacts) -> tuple[int, str, bool, str]:
+    def rank(one: SeriesFacts) -> tuple[int, str, bool, str]:
         name = one.series.implementation
-        return labels[one.series.case][0], one.series.mode, name != BASELINE, name
+        return places[one.series.case], one.series.mode, name != BASELINE, name
 
-    ordered = sorted(operator.series, key=place)
-    return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
+    rows = []
+    for order, one in enumerate(sorted(operator.series, key=rank)):
+        ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
+        fraction = roof_fraction(one, operator.ceilings)
+        row = SimpleNamespace(
+            id=series_anchor(one.series),
+            facts=one,
+            case=labels[one.series.case],
+            order=order,
+            proven=state_of(*ends),
+            limit=limit_of(one, operator.ceilings),
+            fraction=None if math.isnan(fraction) else fraction,
+            remarks=_remarks(one),
+        )
+        rows.append(row)
+    return tuple(rows)
 
 
 def choices(table: tuple[SimpleNamespace, ...]) -> dict[str, tuple[str, ...]]:
     """Return the table's filters: the values of each by its name, where there are several."""
     series = [row.facts for row in table]
-    states = {one.gate_status.state for one in series}
-    values = {
-        "implementation": tuple(implementations(series)),
-        "dtype": tuple(sorted({one.dtype for one in series})),
-        "tier": tuple(sorted({one.tier for one in series})),
-        "mode": tuple(sorted({one.series.mode for one in series})),
-        "state": tuple(state for state in STATES if state in states),
-        "limit": tuple(word for word in LIMITS if any(row.limit.word == word for row in table)),
+    values: dict[str, Iterable[str]] = {
+        "implementation": implementations(series),
+        "dtype": sorted({one.dtype for one in series}),
+        "tier": sorted({one.tier for one in series}),
+        "mode": sorted({one.series.mode for one in series}),
+        "state": sorted({one.gate_status.state for one in series}, key=STATES.index),
+        "limit": [word for word in LIMITS if any(row.limit.word == word for row in table)],
     }
-    return {name: several for name, several in values.items() if len(several) > 1}
+    return {name: several for name, chosen in values.items() if len(several := tuple(chosen)) > 1}
 
 
 def limited(table: tuple[SimpleNamespace, ...]) -> tuple[SimpleNamespace, ...]:
@@ -109,35 +120,6 @@ def limited(table: tuple[SimpleNamespace, ...]) -> tuple[SimpleNamespace, ...]:
     for row in measured:
         counts[row.facts.series.implementation][row.limit.word] += 1
     return tuple(SimpleNamespace(implementation=name, counts=words) for name, words in counts.items())
-
-
-def newest(facts: SiteFacts, operator: OperatorFacts) -> RunHead | None:
-    """Return the newest run that measured the operator."""
-    runs = {one.run_id for one in operator.series}
-    candidates = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
-    return max(candidates, key=lambda run: (run.started_at, run.run_id), default=None)
-
-
-def no_change(operator: OperatorFacts) -> str:
-    """Return a sentence on why no event is shown."""
-    runs = max((len(trend.points) for trend in operator.trends), default=0)
-    text = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
-    return f"{text}: too few to find a change of level." if runs < _FEW else f"None found; {text}."
-
-
-def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> SimpleNamespace:
-    ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
-    fraction = roof_fraction(one, operator.ceilings)
-    return SimpleNamespace(
-        id=series_anchor(one.series),
-        facts=one,
-        case=case,
-        order=order,
-        proven=state_of(*ends),
-        limit=limit_of(one, operator.ceilings),
-        fraction=None if math.isnan(fraction) else fraction,
-        remarks=_remarks(one),
-    )
 
 
 def _remarks(one: SeriesFacts) -> tuple[str, ...]:
@@ -163,19 +145,26 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     return tuple(filter(None, remarks))
 
 
-FIGURES = ("speedup", "roofline")  # kinds of static figures; a roofline needs declared costs
-
-
 def operator(
-    environment: Environment, facts: SiteFacts, operator: OperatorFacts, *, drawn: Collection[str] = ()
+    environment: Environment, facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False
 ) -> Iterator[File]:
-    """Yield the page and its data script."""
+    """Yield the page, its data script and, on request, static figures for pull requests."""
     key = (operator.device_name, operator.suite, operator.operator)
     page, data = paths.operator_page(*key), paths.operator_data(*key)
     name = str(PurePosixPath(data).with_suffix(""))
     speedups = speedup_chart(operator.series)
     roofline = roofline_chart(operator.series, operator.ceilings)
+    known = any(point.state != "none" for point in speedups.points)
+    drawn = {
+        **({"speedup": speedup_figure(operator.series)} if figures and known else {}),
+        # A roofline needs declared costs.
+        **({"roofline": roofline_figure(operator.series, operator.ceilings)} if figures and roofline.points else {}),
+    }
     rows, worst = implementation_rows(operator), worst_series(operator.series)
+    run_ids = {one.run_id for one in operator.series}
+    heads = [run for run in facts.runs if run.run_id in run_ids and run.device_name == operator.device_name]
+    runs = max((len(trend.points) for trend in operator.trends), default=0)
+    at_most = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
     yield render(
         environment,
         "operator.html.j2",
@@ -184,21 +173,21 @@ def operator(
         operator=operator,
         data=data,
         name=name,
-        newest=newest(facts, operator),
+        newest=max(heads, key=lambda run: (run.started_at, run.run_id), default=None),
         summaries=operator.rows,
         worst=next((row for row in rows if row.facts is worst), None),
         wrong=sum(1 for one in operator.series if one.gate_status.lasting),
         changes=changes,
         verdict=operator_verdict(operator.rows, operator.series),
         heat=heat_map(operator.series),
-        no_change=no_change(operator),
+        no_change=f"{at_most}: too few to find a change of level." if runs < _FEW else f"None found; {at_most}.",
         precision=about_precision(
             one.texts.get("float32_precision") for one in operator.series if one.texts.get("device_uuid")
         ),
         breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
         headline=headline,
         rows=rows,
-        known=any(point.state != "none" for point in speedups.points),
+        known=known,
         measured=any(row.facts.status == Status.MEASURED for row in rows),
         next=shlex.join(
             ["pairbench", "verify" if rows else "run", shorten(f"{operator.suite}::{operator.operator}", 300)]
@@ -216,30 +205,10 @@ def operator(
         roofline=roofline,
         roofline_summary=roofline_summary(roofline),
         figures={
-            kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES]
-            for kind in FIGURES
-            if kind in drawn
+            kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES] for kind in drawn
         },
     )
     yield File(path=data, content=script(name, operator_payload(facts, operator)))
-
-
-def operator_figures(operator: OperatorFacts) -> Iterator[File]:
-    """Yield the static figures of an operator, for pull requests: of each of `FIGURES` that has anything to show."""
-    key = (operator.device_name, operator.suite, operator.operator)
-    for kind in drawn_of(operator):
-        if kind == "speedup":
-            figure = speedup_figure(operator.series)
-        else:
-            figure = roofline_figure(operator.series, operator.ceilings)
+    for kind, figure in drawn.items():
         for suffix in SUFFIXES:
             yield File(path=paths.figure(kind, *key, suffix), content=to_bytes(figure, suffix))
-
-
-def drawn_of(operator: OperatorFacts) -> tuple[str, ...]:
-    """Return the kinds of `FIGURES` that an operator has anything to show in."""
-    points = {
-        "speedup": any(point.state != "none" for point in speedup_chart(operator.series).points),
-        "roofline": bool(roofline_chart(operator.series, operator.ceilings).points),
-    }
-    return tuple(kind for kind in FIGURES if points[kind])

@@ -1,36 +1,31 @@
 """The overview and the pages of runs: the store's content, the state of every operator, each run, and two of them side by side."""
 
+import datetime as dt
+import itertools
 import math
 import shlex
-from collections import Counter
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from types import SimpleNamespace
 
 from jinja2 import Environment
 
-from pairbench.model.site import (
-    ATTENTION,
-    LIVES,
-    STATES,
-    Event,
-    OverviewRow,
-    RunHead,
-    RunVerdicts,
-    SeriesFacts,
-    SiteFacts,
-)
+from pairbench.analyze.history.points import moment_of
+from pairbench.model.site import ATTENTION, LIVES, STATES, Event, OverviewRow, RunHead, RunVerdicts, SiteFacts
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, changes, event_rows, headline
 from pairbench.site.events import TOLD_TOGETHER
 from pairbench.site.marks import event_spark, spark, strip
-from pairbench.site.night import newest_night
 from pairbench.site.paths import File, RunFacts
 from pairbench.site.payload import beside_result, grouped, run_payload, script, series_anchor
 from pairbench.site.summary import device_summaries, family_of, is_self_test, operator_summaries
 from pairbench.site.templates import operators_of, render
 
-_EVENTS = 60
-"""Number of open events that the page holds, the worst first; it shows the first few that are in the reader's window."""
+_EVENTS = (
+    60  # number of open events that the page holds, the worst first; it shows the first few in the reader's window
+)
 _COLUMNS = 3  # number of device models whose column is seen at first; those of others where a reader chooses them
 _MOST = 12  # number of device models that have a column at all; groups of others are in the unfolded rows
 
@@ -79,7 +74,7 @@ def _worst_moves(opened: Iterable[Event]) -> dict[tuple[str, str, str], SimpleNa
     """Return the largest open move for the worse by suite, operator and state, those of new events first."""
     found: dict[tuple[str, str, str], SimpleNamespace] = {}
     parts = [(whole, part) for whole in opened for part in whole.everywhere if part.kind not in TOLD_TOGETHER]
-    for whole, part, moved in [(*pair, moved) for pair in parts for moved in pair[1].moved]:
+    for whole, part, moved in ((*pair, moved) for pair in parts for moved in pair[1].moved):
         if moved.life != LIVES[0] or moved.outcome not in ATTENTION[:3]:
             continue
         key = moved.series.suite, moved.series.operator, str(moved.outcome)
@@ -92,24 +87,103 @@ def _worst_moves(opened: Iterable[Event]) -> dict[tuple[str, str, str], SimpleNa
 
 def _attention(opened: Sequence[SimpleNamespace]) -> dict[str, dict[str, int]]:
     """Return how many events of each outcome are open, in all (by the empty name) and in each window."""
-    return {
-        str(outcome): {
-            name: sum(one.event.worst == outcome and (not name or name in one.windows) for one in opened)
-            for name in ("", *WINDOWS)
-        }
-        for outcome in ATTENTION
-    }
+    names = ("", *WINDOWS)
+    worst = Counter((one.event.worst, name) for one in opened for name in ("", *one.windows))
+    return {str(outcome): {name: worst[outcome, name] for name in names} for outcome in ATTENTION}
 
 
 def _matrix(rows: Sequence[OverviewRow]) -> list[str]:
     """Return the device models that have a column: the few that measured most in the order of their names, then all others."""
-    counts = Counter(device for device, _, _ in {(row.device_name, row.suite, row.operator) for row in rows})
+    counts = Counter(device for device, *_ in {(row.device_name, row.suite, row.operator) for row in rows})
     ordered = [device for device, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
     return sorted(ordered[:_COLUMNS]) + sorted(ordered[_COLUMNS:_MOST])
 
 
-_REASONS = 200
-"""Number of series without a measurement that a run's page lists with reasons; the table below has all of them."""
+_TOGETHER = dt.timedelta(hours=24)  # runs of one night are less apart than this, and than half the usual interval
+_HISTORY = 10  # number of runs before the newest from which the usual interval and number of series are taken
+_FEWEST = 4  # number of intervals from which on they can be called regular
+_IRREGULAR = 0.25  # part by which an interval may differ from the median of all
+_LATE = 0.05  # part of the interval, and at least half an hour, from which on a run is called late
+_LEAST_LATE = dt.timedelta(minutes=30)
+_COMPLETE = 0.9  # part of the usual number of series below which a run is called incomplete
+
+
+def newest_night(facts: SiteFacts) -> SimpleNamespace | None:
+    """Return the newest run of each device model, whether it was on time, and how many of the usual series it measured.
+
+    Runs that confirm another run do not count; None where no run has a time.
+    """
+    runs_of: defaultdict[str, list[tuple[dt.datetime, RunHead]]] = defaultdict(list)
+    for head in facts.runs:
+        if head.confirms is None and (at := _moment(head)) is not None:
+            runs_of[head.device_name].append((at, head))
+    if not runs_of:
+        return None
+    newest = max(runs[0][0] for runs in runs_of.values())
+    times = {name: [at for at, _ in runs] for name, runs in runs_of.items()}
+    tonight, absent = [], []
+    for name, runs in runs_of.items():
+        age, usual = newest - runs[0][0], _interval(times[name][1:])
+        if age < min(_TOGETHER, (usual or 2 * _TOGETHER) / 2):
+            tonight.append(runs[0])
+        # It used to run at regular times, a run of it is due, and fewer than 14 have been missed.
+        elif (usual := _interval(times[name])) and usual < age < 14 * usual:
+            absent.append(runs[0][1])
+    heads = [head for _, head in sorted(tonight, key=itemgetter(0), reverse=True)]
+    earlier = {head.device_name: runs_of[head.device_name][1 : _HISTORY + 1] for head in heads}
+    usual_series = {
+        name: round(statistics.median(_series(head) for _, head in runs)) if len(runs) >= _FEWEST else 0
+        for name, runs in earlier.items()
+    }
+    keys = {(head.run_id, head.device_name) for head in heads}
+    opened = [event for event in facts.events if event.open]
+    began = [at for event in opened if (at := _moment(event.after)) is not None]
+    skipped, late, due = 0, "", None
+    of_newest = times[heads[0].device_name]
+    if interval := _interval(of_newest[1:]):
+        gap, allowed = newest - of_newest[1], max(_LATE * interval, _LEAST_LATE)
+        skipped = max(round(gap / interval) - 1, 0)
+        after_due = gap - (skipped + 1) * interval
+        hours = after_due / dt.timedelta(hours=1)
+        late = (f"{hours:.0f} h" if hours >= 1 else f"{60 * hours:.0f} min") if after_due > allowed else ""
+        due = (newest + interval + allowed).isoformat()
+    recovered = [event for event in facts.events if event.standing == "recovered"]
+    return SimpleNamespace(
+        heads=heads,
+        new=sum(any((one.after.run_id, one.device_name) in keys for one in event.everywhere) for event in opened),
+        open=len(opened),
+        recovered=sum(any((one.ended, one.device_name) in keys for one in event.everywhere) for event in recovered),
+        oldest_days=(newest - min(began)).days if began else None,
+        measured=sum(head.statuses.get("measured", 0) for head in heads),
+        series=sum(max(_series(head), usual_series[head.device_name]) for head in heads),  # those that were expected
+        incomplete=[head.device_name for head in heads if _series(head) < _COMPLETE * usual_series[head.device_name]],
+        absent=absent,
+        late=late,  # how much later than usual the newest run began
+        skipped=skipped,  # runs that were due between the newest two
+        due=due,  # when the next run is late
+    )
+
+
+def _moment(head: RunHead) -> dt.datetime | None:
+    at = moment_of(head.started_at)
+    return None if at is None else dt.datetime.fromtimestamp(at, dt.UTC)
+
+
+def _series(head: RunHead) -> int:
+    return sum(number for status, number in head.statuses.items() if status != "skipped")
+
+
+def _interval(times: Sequence[dt.datetime]) -> dt.timedelta | None:
+    """Return the usual time between two runs, the newest first; None where runs do not come at regular times."""
+    gaps = [after - before for after, before in itertools.pairwise(times[: _HISTORY + 1])]
+    if len(gaps) < _FEWEST:
+        return None
+    usual = sorted(gaps)[len(gaps) // 2]
+    regular = [gap for gap in gaps if abs(gap - usual) <= _IRREGULAR * usual]
+    return usual if len(regular) > len(gaps) / 2 and usual > dt.timedelta(hours=1) else None
+
+
+_REASONS = 200  # number of series without a measurement that a run's page lists with reasons; its table has all
 _CASES = 40  # number of new cases of an operator that a run's page lists
 
 _BAD = ("failed", "mismatched", "timeout", "oom")
@@ -136,21 +210,17 @@ def runs(env: Environment, facts: SiteFacts, verdicts: Mapping[tuple[str, str], 
 
 def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     """Return the page of a run, and the script with its numbers, which `compare` loads too."""
-    key = one.head.run_id, one.head.device_name
-    told = one.verdicts.changes if one.verdicts is not None else ()
-    references = list(one.verdicts.references) if one.verdicts is not None else []
+    key, verdicts = (one.head.run_id, one.head.device_name), one.verdicts
+    references = list(verdicts.references) if verdicts else []
     added: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = {}
-    for new in one.verdicts.new if one.verdicts is not None else ():
+    for new in verdicts.new if verdicts else ():
         cases = added.setdefault((new.suite, new.operator), {})
         cases.setdefault(new.case, []).append((new.implementation, series_anchor(new)))
     operators = Counter((series.series.suite, series.series.operator) for series in one.series)
-
-    def worst_first(one: SeriesFacts) -> tuple[int, str, str]:
-        rank = _BAD.index(one.status) if one.status in _BAD else len(_BAD)
-        return rank, one.series.suite, one.series.case
-
     here = [event for event in facts.events if event.device_name == one.head.device_name]
     troubled = [series for series in one.series if series.status != "measured"]
+    ranks = {status: rank - len(_BAD) for rank, status in enumerate(_BAD)}
+    troubled.sort(key=lambda one: (ranks.get(one.status, 0), one.series.suite, one.series.case))
     page = render(
         env,
         "run.html.j2",
@@ -158,7 +228,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         facts,
         run=one,
         groups=grouped(one.environment),
-        troubled=sorted(troubled, key=worst_first)[:_REASONS],
+        troubled=troubled[:_REASONS],
         troubles=len(troubled),
         operators=[(*name, number) for name, number in sorted(operators.items())],
         beside=beside_result(one.series),
@@ -167,7 +237,9 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         ends=dict.fromkeys([*references[:1], *references[-1:]]),
         added=added,
         most=_CASES,
-        changed=[(change, series_anchor(change.series)) for change in told[:_REASONS]],
+        changed=[
+            (change, series_anchor(change.series)) for change in (verdicts.changes if verdicts else ())[:_REASONS]
+        ],
         began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
@@ -176,7 +248,6 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
 
 
 def compare(env: Environment, facts: SiteFacts) -> File:
-    """Return the page that compares two runs, of one device model or of two."""
     devices: dict[str, list[RunHead]] = {}
     for head in facts.runs:
         devices.setdefault(head.device_name, []).append(head)
@@ -195,5 +266,4 @@ def compare(env: Environment, facts: SiteFacts) -> File:
 
 
 def data_name(run_id: str, device_name: str) -> str:
-    """Return the name that a run's data has in the page."""
     return paths.run_data(run_id, device_name).removesuffix(".js")

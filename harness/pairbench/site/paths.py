@@ -15,8 +15,6 @@ from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorFacts:
-    """Everything that the page of an operator on a device model shows."""
-
     device_name: str
     suite: str
     operator: str
@@ -33,8 +31,6 @@ class OperatorFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Everything that the page of a run shows, and that runs are compared by."""
-
     head: RunHead
     environment: Mapping[str, object]  # the recorded environment of the run
     series: tuple[SeriesFacts, ...]  # series of this run; their `kernels` and `quantiles` are left out
@@ -47,8 +43,6 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of the site."""
-
     path: str  # path relative to the site's root, with slashes
     content: bytes
 
@@ -68,7 +62,6 @@ def operator_page(device_name: str, suite: str, operator: str) -> str:
 
 
 def operator_data(device_name: str, suite: str, operator: str) -> str:
-    """Return the script that holds what the page's charts show."""
     return f"operators/{_file(operator, device_name, suite, operator)}.js"
 
 
@@ -77,7 +70,6 @@ def run_page(run_id: str, device_name: str) -> str:
 
 
 def run_data(run_id: str, device_name: str) -> str:
-    """Return the script with a run's numbers, for comparing."""
     return f"runs/{run_key(run_id, device_name)}.js"
 
 
@@ -105,7 +97,6 @@ def relative(page: str, target: str) -> str:
 
 
 def anchor(text: str) -> str:
-    """Return an id for something on a page."""
     return _file(text, text)
 
 
@@ -116,5 +107,4 @@ def digest(text: str) -> str:
 
 def _file(shown: str, *whole: str) -> str:
     words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
-    digest = hashlib.sha256("\0".join(whole).encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{words}-{digest}" if words else digest
+    return "-".join(filter(None, (words, digest("\0".join(whole)))))

@@ -21,7 +21,7 @@ from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import AXES
 from pairbench.report.operator_charts import roofline_chart, speedup_chart
 from pairbench.report.render import shorten
-from pairbench.report.trend import LevelStep, series_chart
+from pairbench.report.trend import series_chart
 from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.summary import worst_series
@@ -30,28 +30,23 @@ from pairbench.site.templates import commit_url
 _DEEPEST = 6  # number of levels that get fields of their own; what lies deeper stays JSON
 
 
-def fields(environment: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return each value under its path, like `flags.cudnn.benchmark`, in the order recorded."""
-    return list(_leaves(environment, (), 0))
+def fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each value of a recorded environment under its path, like `flags.cudnn.benchmark`, in the order recorded."""
+    if isinstance(value, Mapping) and value and len(path) < _DEEPEST:
+        for name, item in value.items():
+            yield from fields(item, (*path, str(name)))
+    else:
+        yield ".".join(path), _text(value)
 
 
 def grouped(environment: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
     """Return the fields by the first part of their path; those that are in no group come first, under an empty name."""
     groups: dict[str, list[tuple[str, str]]] = {"": []}
     for name, value in environment.items():
-        if isinstance(value, Mapping) and value:
-            groups[str(name)] = list(_leaves(value, (), 1))
-        else:
-            groups[""] += _leaves({name: value}, (), 0)
+        group = str(name) if isinstance(value, Mapping) and value else ""
+        rows = [(path.removeprefix(f"{group}."), text) for path, text in fields({name: value})]
+        groups.setdefault(group, []).extend(rows)
     return {name: rows for name, rows in groups.items() if rows}
-
-
-def _leaves(value: object, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value and depth < _DEEPEST:
-        for name, item in value.items():
-            yield from _leaves(item, (*path, str(name)), depth + 1)
-    else:
-        yield ".".join(path), _text(value)
 
 
 def _text(value: object) -> str:
@@ -68,6 +63,7 @@ _PACKED = 4_000  # number of letters from which a script's value is packed
 _WHOLE = 2**53  # the number from which on a float no longer holds every whole number
 _REASON = 500  # number of letters of a reason that a table shows
 
+_SERIES = ("suite", "case", "implementation", "mode")
 NUMBERS = {
     "p50": "p50_ns",
     "low": "p50_ns_low",
@@ -75,12 +71,8 @@ NUMBERS = {
     "p95": "p95_ns",
     "call": "call_p50_ns",
     "host": "host_p50_ns",
-    "speedup": "speedup",
-    "speedup_low": "speedup_low",
-    "speedup_high": "speedup_high",
-    "launches": "launches_per_call",
-    "kernels": "kernels_per_call",
-    "ops": "ops_per_call",
+    **{name: name for name in ("speedup", "speedup_low", "speedup_high")},
+    **{name: f"{name}_per_call" for name in ("launches", "kernels", "ops")},
     "peak": "peak_bytes",
     "margin": "margin",
     "rounds": "n_rounds",
@@ -88,16 +80,13 @@ NUMBERS = {
 }
 """Names in `SeriesFacts.numbers` by their name in a run's data; the call and the host only of runs on a GPU. A column without any value is left out."""
 
-_TEXTS = {
-    "timer": "timer",
-    "latency": "latency",
-    "bound": "bound",
+_TEXTS = {  # names in `SeriesFacts.texts` by their name in a run's data
+    **{name: name for name in ("timer", "latency", "bound")},
     "stop": "stop_reason",
     "throttle": "throttle_reasons",
     "definition": "definition_hash",
     "source": "implementation_hash",
 }
-"""Names in `SeriesFacts.texts` by their name in a run's data."""
 
 
 def script(name: str, value: object) -> bytes:
@@ -146,18 +135,13 @@ def run_payload(
     """
     head, series = run.head, run.series
     texts: dict[str, list[str | None]] = {
-        "suite": [one.series.suite for one in series],
-        "case": [one.series.case for one in series],
-        "implementation": [one.series.implementation for one in series],
-        "mode": [one.series.mode for one in series],
+        **{name: [getattr(one.series, name) for one in series] for name in _SERIES},
         "tier": [one.tier for one in series],
         "status": [one.status for one in series],
         **{name: [one.texts.get(key) for one in series] for name, key in _TEXTS.items()},
     }
-    left_out = () if beside_result(series) else ("call", "host")
-    columns = {
-        name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items() if name not in left_out
-    }
+    shown = {name: key for name, key in NUMBERS.items() if name not in ("call", "host") or beside_result(series)}
+    columns = {name: [figures(one.numbers.get(key)) for one in series] for name, key in shown.items()}
     names: dict[str, int] = {}
     indices = {
         name: [-1 if text is None else names.setdefault(text, len(names)) for text in column]
@@ -168,7 +152,7 @@ def run_payload(
         outcomes = [run.verdicts.outcomes.get(one.series, "") for one in series]
         verdicts = {"run": beside, "outcomes": outcomes, "moves": run.verdicts.moves}
     # What describes this one run is left out.
-    lasting = [(name, text) for name, text in fields(run.environment) if name.partition(".")[0] != "observed"]
+    lasting = {name: text for name, text in fields(run.environment) if name.partition(".")[0] != "observed"}
     return {
         "run": head.run_id,
         "device": head.device_name,
@@ -176,7 +160,7 @@ def run_payload(
         "commit": head.commit,
         "dirty": head.dirty,
         "branch": head.branch,
-        "environment": {**head.versions, "machine": head.hostname, **dict(lasting)},
+        "environment": {**head.versions, "machine": head.hostname, **lasting},
         "texts": indices,
         "names": list(names),
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
@@ -224,7 +208,10 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
     """
     page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
-    runs = _Runs(facts, page)
+    runs: dict[str, Record] = {}
+    for record in (point.record for trend in operator.trends for point in trend.points):
+        runs.setdefault(record.run_id, record)
+    places = {run_id: place for place, run_id in enumerate(runs)}
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
     cases = list(labels)
@@ -235,7 +222,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
             **_series(one, kernels),
             "case": cases.index(one.series.case),
             "implementation": names.index(one.series.implementation),
-            "trend": _trend(trend, runs),
+            "trend": _trend(trend, places),
         }
         for one, trend in zip(operator.series, operator.trends, strict=True)
     ]
@@ -250,52 +237,34 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
         "worst": operator.series.index(worst) if worst else None,
         "speedup": _speedup(operator),
         "roofline": _roofline(operator),
-        # Last, for they are known only now.
-        "runs": runs.rows,
+        "runs": [
+            {
+                "id": record.run_id,
+                "at": shorten(record.started_at[:16].replace("T", " "), 16),
+                "commit": shorten(short_commit(record), 20),
+                "url": commit_url(facts.repository, record.commit),
+                "href": paths.relative(page, paths.run_page(record.run_id, record.device_name)),
+            }
+            for record in runs.values()
+        ],
         "kernels": [{"name": kernel_name(name, _KERNEL), "whole": shorten(name, _NAME)} for name in kernels],
     }
 
 
-def implementations(series: Sequence[SeriesFacts]) -> list[str]:
+def implementations(series: Iterable[SeriesFacts]) -> list[str]:
     """Return the names of implementations in the order that decides their colours, the baseline first."""
     return sorted(dict.fromkeys(one.series.implementation for one in series), key=lambda name: name != BASELINE)
 
 
 def series_anchor(series: Series) -> str:
-    """Return the id of a series in the address of its operator's page."""
     return paths.digest(f"{series.case}-{series.implementation}-{series.mode}")
 
 
-class _Runs:
-    """The runs that a page names, each once."""
-
-    def __init__(self, facts: SiteFacts, page: str) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self._facts, self._page = facts, page
-        self._indices: dict[str, int] = {}
-
-    def index_of(self, record: Record) -> int:
-        if record.run_id not in self._indices:
-            self._indices[record.run_id] = len(self.rows)
-            self.rows.append(
-                {
-                    "id": record.run_id,
-                    "at": shorten(record.started_at[:16].replace("T", " "), 16),
-                    "commit": shorten(short_commit(record), 20),
-                    "url": commit_url(self._facts.repository, record.commit),
-                    "href": paths.relative(self._page, paths.run_page(record.run_id, record.device_name)),
-                }
-            )
-        return self._indices[record.run_id]
-
-
 def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
-    named = None
-    if one.kernels is not None:
-        named = [
-            [kernels.setdefault(kernel.name, len(kernels)), kernel.count, figures(kernel.total_ns, _DIGITS)]
-            for kernel in one.kernels
-        ]
+    named = [
+        [kernels.setdefault(kernel.name, len(kernels)), kernel.count, figures(kernel.total_ns, _DIGITS)]
+        for kernel in one.kernels or ()
+    ]
     return {
         "id": series_anchor(one.series),
         "mode": shorten(one.series.mode, 20),
@@ -305,7 +274,7 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
         "latency": AXES[one.texts.get("latency", CALL.name)],
         "bound": one.texts.get("bound", ""),
         "launch_status": shorten(one.texts.get("launch_status", ""), 40),
-        "kernels": named,
+        "kernels": None if one.kernels is None else named,
         "quantiles": _cut(one.quantiles),
     }
 
@@ -318,28 +287,26 @@ def _axes(axes: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
+def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
     values = series_chart(trend)
     lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
     arrays = {name: _cut(getattr(values, name)) for name in lines}
     return {
         **{name: getattr(values, name) for name in ("unit", "latency", "subtitle", "control_name", "log")},
-        "runs": [runs.index_of(point.record) for point in trend.points],
+        "runs": [places[point.record.run_id] for point in trend.points],
         # A line without any value is none.
         **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
-        "levels": _steps(values.levels),
-        "speedup_levels": _steps(values.speedup_levels),
-        "counts": [[line.label, _cut(line.values)] for line in values.counts],
+        # First run, last run and value of each level, and of the slope of a drift the value at its end, too.
+        **{
+            name: [
+                [step.start, step.stop, *_cut((step.value, step.end)[: 1 + (step.end != step.value)])]
+                for step in getattr(values, name)
+            ]
+            for name in ("levels", "speedup_levels")
+        },
+        "counts": [[label, _cut(line)] for label, line in values.counts],
         "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
     }
-
-
-def _steps(steps: Iterable[LevelStep]) -> list[list[float | int | None]]:
-    """Return first run, last run and value of each level, and of the slope of a drift the value at its end, too."""
-    return [
-        [step.start, step.stop, *_cut((step.value, step.end) if step.end != step.value else (step.value,))]
-        for step in steps
-    ]
 
 
 def _speedup(operator: OperatorFacts) -> dict[str, Any]:

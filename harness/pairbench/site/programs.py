@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import groupby
 from math import isfinite
@@ -21,7 +21,7 @@ from pairbench.stats import Interval
 _HEIGHT = 20
 _PAD = 6.0
 _LABEL = "#3b4048"
-_COLOURS = {
+_COLOURS = {  # by state. White text on them has a contrast of 4.5 or more; the words repeat what the colour means
     "failed": "#7a1f1f",
     "regression": "#a83200",
     "undecided": "#6b5600",
@@ -30,7 +30,6 @@ _COLOURS = {
     "unchanged": "#48515c",
     "skipped": "#5f6368",
 }
-"""Colours by state. White text on them has a contrast of 4.5 or more; the words repeat what the colour means."""
 
 # Tenths of a pixel of each printable letter of ASCII, from the space on, in DejaVu Sans at 11 px: the widest of the
 # fonts that `_FONTS` is likely to find. What is drawn is squeezed to the estimate, so no font runs over the edge.
@@ -89,16 +88,12 @@ def index_json(facts: SiteFacts) -> File:
     name, an event's `before` and `after` are ids of runs, and the small charts of `Moved` are left out. Intervals are lists
     of estimate, low and high.
     """
-    lists: dict[str, Iterable[Any]] = {
-        "runs": facts.runs,
-        "rows": sorted(facts.rows, key=_identity),
-        "events": facts.events,
-        "problems": facts.problems,
-    }
+    rows = sorted(facts.rows, key=_identity)
+    lists = {"runs": facts.runs, "rows": rows, "events": facts.events, "problems": facts.problems}
     lines = [f'{{"schema": {SCHEMA}', f'"store": {_line(facts.store)}', f'"repository": {_line(facts.repository)}']
     # One line an item, so that a difference of two builds shows what changed.
     for name, items in lists.items():
-        body = ",\n".join(map(_line, items))
+        body = ",\n".join(_line(item) for item in items)
         lines.append(f'"{name}": [\n{body}\n]' if body else f'"{name}": []')
     return File(path="index.json", content=(",\n".join(lines) + "}\n").encode(errors="replace"))
 
@@ -132,13 +127,10 @@ def _instead(value: Any) -> dict[str, object]:
             where = (value.device_name, value.suite, value.operator)
             return {"href": paths.operator_page(*where), "badge": paths.badge(*where)}
         case Event():
-            before = value.before.run_id if value.before else None
-            href = f"{paths.REGRESSIONS}#{paths.anchor(value.key)}"
+            heads = {"before": value.before, "after": value.after, "last": value.last}
             return {
-                "before": before,
-                "after": value.after.run_id,
-                "last": value.last.run_id if value.last else None,
-                "href": href,
+                **{name: head.run_id if head else None for name, head in heads.items()},
+                "href": f"{paths.REGRESSIONS}#{paths.anchor(value.key)}",
                 "accepted": value.accepted,
                 "commits": value.commits,
             }
@@ -148,15 +140,13 @@ def _instead(value: Any) -> dict[str, object]:
 def badges(facts: SiteFacts) -> Iterator[File]:
     """Yield a badge for each operator on each device model, and one for all of them together."""
     states = []
-    for (device, suite, operator), group in groupby(
-        sorted(facts.rows, key=_identity), key=lambda row: _identity(row)[:3]
-    ):
+    for key, group in groupby(sorted(facts.rows, key=_identity), key=lambda row: _identity(row)[:3]):
         rows = list(group)
-        states.append(worst([row.state for row in rows]))
-        yield File(path=paths.badge(device, suite, operator), content=_badge(rows, states[-1]))
-    state = worst(states) if states else ""
-    text = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
-    text = text if states else "no runs yet"
+        states.append(worst(row.state for row in rows))
+        yield File(path=paths.badge(*key), content=_badge(rows, states[-1]))
+    state, text = worst(states) if states else "", "no runs yet"
+    if states:
+        text = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
     yield File(path=STATE_BADGE, content=draw_badge("pairbench", text, state, f"pairbench: {text}"))
 
 

@@ -78,7 +78,6 @@ class SiteHandler(SimpleHTTPRequestHandler):
     }
 
     def send_head(self) -> Any:
-        """Answer with a file of the folder, or refuse."""
         # A page of another site can point a name of its own at 127.0.0.1 and then read what is served there; its
         # requests still bear that name. The port is not looked at: `ssh -L` changes it.
         if not self.is_from_here():
@@ -90,15 +89,13 @@ class SiteHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def is_from_here(self) -> bool:
-        """Return whether the request names this machine."""
         try:
             return urlsplit(f"//{self.headers.get('Host', '')}").hostname in _HOSTS
         except ValueError:
             return False
 
     def end_headers(self) -> None:
-        """Add what keeps a browser from showing the site as it was before."""
-        self.send_header("Cache-Control", "no-store")
+        self.send_header("Cache-Control", "no-store")  # a browser would show the site as it was before
         self.send_header("X-Content-Type-Options", "nosniff")
         super().end_headers()
 
@@ -117,8 +114,8 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
 
 EVENTS = "/live/events"  # address of the stream of events; no file of a site has such a name
+# The page says how new it is when it listens, for a build may end between the two.
 _SCRIPT = '<script src="/assets/live.js" data-seen="{seen}"></script>\n'
-"""The page says how new it is when it listens, for a build may end between the two."""
 _EVERY_S, _FAR_S = 0.3, 5.0  # seconds between two looks at a store: at a folder, and at one that is elsewhere
 _REST = 4.0  # seconds of rest after a second of a core's time: a run on this machine needs its cores more
 _PING_S = 10.0
@@ -128,18 +125,22 @@ _NICE = 19
 
 @dataclass(kw_only=True)
 class Board:
-    """News for the pages: the runs in progress, and the files that the newest builds have changed."""
-
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _version: int = 0
     _runs: str = "[]"
     _builds: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
     def tell_runs(self, runs: tuple[LiveRun, ...]) -> None:
-        """Set the runs in progress."""
-        text = json.dumps([_shown(run) for run in runs])
+        shown = [
+            {
+                "run": run.run_id,
+                "left": None if run.left_s is None else round(run.left_s),
+                "devices": [vars(one) for one in run.devices],
+            }
+            for run in runs
+        ]
         with self._changed:
-            if text != self._runs:
+            if (text := json.dumps(shown)) != self._runs:
                 self._runs = text
                 self._version += 1
                 self._changed.notify_all()
@@ -153,7 +154,6 @@ class Board:
 
     @property
     def version(self) -> int:
-        """Number of the newest news."""
         with self._changed:
             return self._version
 
@@ -167,52 +167,35 @@ class Board:
 
 def serve_live(config: Config, options: SiteOptions, port: int, notify: Callable[[str], None], seen: object) -> None:
     """Serve the site of a store until Ctrl-C, built again whenever the store has changed."""
-    board, stop = Board(), threading.Event()
+    board, stop, store = Board(), threading.Event(), store_of(config)
     os.nice(_NICE)  # whatever is measured on this machine goes first
-    watcher = threading.Thread(target=_watch, args=(config, options, board, stop, notify, seen), daemon=True)
+
+    def watch() -> None:
+        built, rested, failed = seen, 0.0, ""
+        while not stop.wait(_EVERY_S):
+            board.tell_runs(live_runs(store.address))
+            if time.monotonic() < rested:
+                continue
+            busy = time.process_time()
+            try:
+                present = fingerprint(store)
+                if present != built:
+                    board.tell_build(build_site(config, options).written)
+                built, failed = present, ""
+            except PairbenchError as error:  # a file that has just been replaced is there the next time
+                if str(error) != failed:
+                    failed = str(error)
+                    notify(failed)
+            every = _EVERY_S if store.is_local else _FAR_S
+            rested = time.monotonic() + max(every, _REST * (time.process_time() - busy))
+
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         serve(options.folder, port, notify, handler=partial(LiveHandler, board=board))
     finally:
         stop.set()
         watcher.join()
-
-
-def _watch(
-    config: Config,
-    options: SiteOptions,
-    board: Board,
-    stop: threading.Event,
-    notify: Callable[[str], None],
-    seen: object,
-) -> None:
-    store = store_of(config)
-    every = _EVERY_S if store.is_local else _FAR_S
-    rested, failed = 0.0, ""
-    while not stop.wait(_EVERY_S):
-        board.tell_runs(live_runs(store.address))
-        if time.monotonic() < rested:
-            continue
-        busy = time.process_time()
-        try:
-            found = fingerprint(store)
-            if found != seen:
-                board.tell_build(build_site(config, options).published.written)
-            seen, failed = found, ""
-        except PairbenchError as error:  # a file that has just been replaced is there the next time
-            if str(error) != failed:
-                failed = str(error)
-                notify(failed)
-        rested = time.monotonic() + max(every, _REST * (time.process_time() - busy))
-
-
-def _shown(run: LiveRun) -> dict[str, Any]:
-    left = run.left_s
-    return {
-        "run": run.run_id,
-        "left": None if left is None else round(left),
-        "devices": [vars(one) for one in run.devices],
-    }
 
 
 class LiveHandler(SiteHandler):
@@ -223,7 +206,6 @@ class LiveHandler(SiteHandler):
         super().__init__(*args, **more)
 
     def do_GET(self) -> None:
-        """Answer a request; the stream of events has no end."""
         path, _, query = self.path.partition("?")
         if path != EVENTS:
             super().do_GET()

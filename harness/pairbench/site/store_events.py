@@ -9,7 +9,6 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -18,40 +17,34 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
-from pairbench.site.beside import RunKey
-from pairbench.site.events import Heads, id_of
+from pairbench.site.events import Heads, RunKey, id_of
 
-_OPEN = 8
-"""The runs of a device model for which such an event is open."""
-_LEAST = 3
-"""The fewest values before a change of environment that say how far a series spreads."""
+_OPEN = 8  # the runs of a device model for which such an event is open
+_LEAST = 3  # the fewest values before a change of environment that say how far a series spreads
 _SPREADS = 3.0
 """The spreads of a series, as the median difference of its neighbouring runs, that the median of all has to be beyond."""
 
 
 class _Shift(NamedTuple):
-    """How far one series moved where the environment changed."""
-
     moved: Moved
+    log: float
     spread: float
-    found: bool
-    """Whether a changepoint says so."""
+    found: bool  # whether a changepoint says so
 
 
 class EnvironmentShifts:
     """The series that were measured before and after changes of environment, by device model and the first run after."""
 
     def __init__(self, heads: Heads) -> None:
-        """Have no shifts yet, of the runs whose environment none of the runs before them had."""
+        self._by_device = _by_device(heads)
         self.shifts: dict[RunKey, list[_Shift]] = {}
         self.eras: dict[RunKey, tuple[str, ...]] = {}
-        for device_name, runs in _by_device(heads).items():
-            for at in range(1, len(runs)):
+        for device_name, runs in self._by_device.items():
+            for at in range(1, len(runs)):  # those whose environment none of the runs before them had
                 if runs[at].environment_hash not in {head.environment_hash for head in runs[max(0, at - _OPEN) : at]}:
                     self.shifts[runs[at].run_id, device_name] = []
 
     def add(self, trend: Trend) -> None:
-        """Take in what a series did where its environment changed."""
         points, (line, _) = trend.points, lines_of(trend.points)
         places = {*(era.index for era in trend.eras), *(move.index for move in trend.moves), *trend.definitions}
         ends = sorted({0, len(points), *places})
@@ -62,52 +55,42 @@ class EnvironmentShifts:
                 continue
             self.eras.setdefault(key, tuple(map(str, era.changes)))
             at = ends.index(era.index)
-            before, after = (
-                [value for value in line[begin:end].tolist() if not math.isnan(value)]
-                for begin, end in (
-                    (max(ends[at - 1], era.index - 2 * _OPEN), era.index),
-                    (era.index, min(ends[at + 1], era.index + _OPEN)),
-                )
-            )
+            begin, end = max(ends[at - 1], era.index - 2 * _OPEN), min(ends[at + 1], era.index + _OPEN)
+            before = [value for value in line[begin : era.index].tolist() if not math.isnan(value)]
+            after = [value for value in line[era.index : end].tolist() if not math.isnan(value)]
             if len(before) < _LEAST or not after:
                 continue
             shift = median(after) - median(before)
-            near = next(
-                (one for one in trend.moves if one.index == era.index and one.attribution is Attribution.ENVIRONMENT),
-                None,
-            )
+            change = math.exp(shift)
+            found = [
+                one for one in trend.moves if one.index == era.index and one.attribution is Attribution.ENVIRONMENT
+            ]
             moved = Moved(
                 series=trend.series,
                 outcome=GateOutcome.UNDECIDED if shift > 0 else GateOutcome.IMPROVEMENT,
-                change=math.exp(shift),
+                change=change,
                 before_ns=math.exp(median(before)),
                 after_ns=math.exp(median(after)),
                 control=None,
                 attribution=Attribution.ENVIRONMENT,
-                reason=near.reason if near else "",
+                reason=found[0].reason if found else "",
             )
             spread = median(abs(now - then) for then, now in itertools.pairwise(before))
-            shifts.append(_Shift(moved, spread, near is not None))
+            shifts.append(_Shift(moved, math.log(change), spread, bool(found)))
 
-    def events(self, heads: Heads, policy: Policy = DEFAULT) -> Iterator[Event]:
+    def events(self, policy: Policy = DEFAULT) -> Iterator[Event]:
         """Yield one event for each change that moved series: where a changepoint was found, or most moved alike."""
         least = math.log1p(policy.minimum_effect) / 2
-        by_device = _by_device(heads)
         for (run_id, device_name), shifts in self.shifts.items():
-            sizes = [math.log(shift.moved.change or 1) for shift in shifts]
-            if not sizes:
+            if not shifts:
                 continue
-            middle = median(sizes)
+            middle = median(shift.log for shift in shifts)
             beyond = max(least, _SPREADS * median(shift.spread for shift in shifts))
             if not any(shift.found for shift in shifts) and abs(middle) < beyond:
                 continue
-            counts = zip(sizes, shifts, strict=True)
-            listed = [
-                (-abs(size), place, shift.moved)
-                for place, (size, shift) in enumerate(counts)
-                if shift.found or abs(size) >= least
-            ]
-            runs = by_device[device_name]
+            listed = [shift for shift in shifts if shift.found or abs(shift.log) >= least]
+            listed.sort(key=lambda shift: -abs(shift.log))
+            runs = self._by_device[device_name]
             place = [one.run_id for one in runs].index(run_id)
             life = _life(place, runs)
             yield Event(
@@ -117,7 +100,7 @@ class EnvironmentShifts:
                 device_name=device_name,
                 before=runs[place - 1],
                 after=runs[place],
-                moved=tuple(replace(moved, life=life) for *_, moved in sorted(listed, key=itemgetter(0, 1))),
+                moved=tuple(replace(shift.moved, life=life) for shift in listed),
                 era=self.eras[run_id, device_name],
                 outcome=GateOutcome.UNDECIDED if middle > 0 else GateOutcome.IMPROVEMENT,
                 life=life,
@@ -127,10 +110,10 @@ class EnvironmentShifts:
 
 
 def _by_device(heads: Heads) -> dict[str, list[RunHead]]:
-    found: defaultdict[str, list[RunHead]] = defaultdict(list)
+    runs: defaultdict[str, list[RunHead]] = defaultdict(list)
     for (_, device_name), head in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
-        found[device_name].append(head)
-    return found
+        runs[device_name].append(head)
+    return runs
 
 
 def _life(place: int, runs: Sequence[RunHead]) -> str:
@@ -186,13 +169,12 @@ def with_states(events: Sequence[Event], stored: Iterable[Triage], today: dt.dat
 
     A state whose id is an alias of several events now is ignored.
     """
-    meant, said = by_id(events), dict[str, Triage]()
-    for one in stored:
-        named = meant.get(one.event, ())
+    meant, states = by_id(events), dict[str, Triage]()
+    for triage in stored:
+        named = meant.get(triage.event, ())
         if len(named) == 1:
-            said[named[0].key] = one
-    for key, one in said.items():
-        if one.until is not None and one.until < today.isoformat():
-            past = f"expected until {one.until}, which has passed"
-            said[key] = replace(one, state=TRIAGE[0], until=None, note=": ".join(filter(None, (past, one.note))))
-    return tuple(replace(event, triage=said.get(event.key)) for event in events)
+            states[named[0].key] = triage
+            if triage.until is not None and triage.until < today.isoformat():
+                note = ": ".join(filter(None, (f"expected until {triage.until}, which has passed", triage.note)))
+                states[named[0].key] = replace(triage, state=TRIAGE[0], until=None, note=note)
+    return tuple(replace(event, triage=states.get(event.key)) for event in events)

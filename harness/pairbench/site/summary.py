@@ -6,11 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
-from itertools import groupby
+from operator import itemgetter
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
-from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Latest, Trend
 from pairbench.model.case import TIERS
 from pairbench.model.comparison import Change, GateOutcome, Verdict
@@ -74,13 +73,12 @@ def worst_series(series: Iterable[SeriesFacts]) -> SeriesFacts | None:
     return min((one for one in series if one.gate_status.lasting), key=rank, default=None)
 
 
-def worst(states: Sequence[str]) -> str:
+def worst(states: Iterable[str]) -> str:
     """Return the state that asks for attention first; skipped where there is none."""
     return min(states, key=STATES.index, default="skipped")
 
 
 _SPARK = 30  # the number of newest runs that a sparkline shows
-_Pairs = Sequence[tuple[SeriesFacts, Trend]]
 
 
 def overview_rows(series: Iterable[tuple[SeriesFacts, Trend]]) -> tuple[OverviewRow, ...]:
@@ -88,30 +86,29 @@ def overview_rows(series: Iterable[tuple[SeriesFacts, Trend]]) -> tuple[Overview
     groups: defaultdict[tuple[str, str, str], list[tuple[SeriesFacts, Trend]]] = defaultdict(list)
     for facts, trend in series:
         groups[facts.dtype, facts.tier, facts.series.mode].append((facts, trend))
-    return tuple(_overview_row(key, groups[key]) for key in sorted(groups))
+    return tuple(_overview_row(groups[key]) for key in sorted(groups))
 
 
-def _overview_row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
-    dtype, tier, mode = key
-    first = group[0][0].series
-    baselines = [facts for facts, _ in group if facts.series.implementation == BASELINE]
+def _overview_row(pairs: Sequence[tuple[SeriesFacts, Trend]]) -> OverviewRow:
+    group = [facts for facts, _ in pairs]
+    first = group[0]
     speedups = _speedups(group)
     # What works in few cases is no answer to which variant to take.
     best = max(speedups, key=lambda name: (len(speedups[name]), _mean(speedups[name]).estimate), default=None)
     intervals = speedups[best] if best is not None else {}
-    chosen = [(facts, trend) for facts, trend in group if facts.series.implementation == best]
-    shown = [facts for facts, _ in chosen if facts.series.case in intervals]
-    margins = [facts.numbers["margin"] for facts, _ in group if "margin" in facts.numbers]
+    inside = [facts for facts in group if facts.series.case in intervals]
+    shown = [facts for facts in inside if facts.series.implementation == best]
+    margins = [facts.numbers["margin"] for facts in group if "margin" in facts.numbers]
     estimates = [interval.estimate for interval in intervals.values()]
     latencies = {facts.texts.get("speedup_of", CALL.name) for facts in shown}
     return OverviewRow(
-        device_name=first.device_name,
-        suite=first.suite,
-        operator=first.operator,
-        dtype=dtype,
-        tier=tier,
-        mode=mode,
-        cases=len({facts.series.case for facts, _ in group}),
+        device_name=first.series.device_name,
+        suite=first.series.suite,
+        operator=first.series.operator,
+        dtype=first.dtype,
+        tier=first.tier,
+        mode=first.series.mode,
+        cases=len({facts.series.case for facts in group}),
         variant=best,
         speedup=_mean(intervals) if intervals else None,
         least=min(estimates, default=None),
@@ -119,20 +116,20 @@ def _overview_row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
         latency=" and ".join(sorted(latencies, key=("device", "call").index)) or CALL.name,
         host_bound=tuple(sorted(facts.series.case for facts in shown if facts.texts.get("bound") == "host")),
         losing=tuple(sorted(case for case, interval in intervals.items() if interval.high < 1)),
-        statuses=Counter(facts.status for facts, _ in group),
+        statuses=Counter(facts.status for facts in group),
         margin=min(margins, default=None),
-        launches_before=_launches([facts for facts in baselines if facts.series.case in intervals]),
+        launches_before=_launches(facts for facts in inside if facts.series.implementation == BASELINE),
         launches_after=_launches(shown),
-        spark=_spark(chosen),
-        state=worst([facts.gate_status.state for facts, _ in group]),
-        newest_run=max(facts.run_id for facts, _ in group),
+        spark=_spark(trend for facts, trend in pairs if facts.series.implementation == best),
+        state=worst(facts.gate_status.state for facts in group),
+        newest_run=max(facts.run_id for facts in group),
     )
 
 
-def _speedups(group: _Pairs) -> dict[str, dict[str, Interval]]:
+def _speedups(group: Iterable[SeriesFacts]) -> dict[str, dict[str, Interval]]:
     """Return the speedup of each variant in each case in which its newest run has one."""
     by_variant: dict[str, dict[str, Interval]] = {}
-    for facts, _ in group:
+    for facts in group:
         numbers, name = facts.numbers, facts.series.implementation
         value = numbers.get("speedup", 0.0)
         if name == BASELINE or facts.status != Status.MEASURED or not 0 < value < math.inf:
@@ -150,18 +147,17 @@ def _mean(several: Mapping[str, Interval]) -> Interval:
     return Interval(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
 
 
-def _launches(facts: Sequence[SeriesFacts]) -> tuple[int, int] | None:
+def _launches(facts: Iterable[SeriesFacts]) -> tuple[int, int] | None:
     counts = [int(one.numbers["launches_per_call"]) for one in facts if "launches_per_call" in one.numbers]
     return (min(counts), max(counts)) if counts else None
 
 
-def _spark(chosen: _Pairs) -> tuple[float | None, ...]:
+def _spark(trends: Iterable[Trend]) -> tuple[float | None, ...]:
     """Return the geometric mean of the speedups in each of the newest runs that has any."""
     logs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for _, trend in chosen:
-        for point in trend.points:
-            if point.speedup:
-                logs[point.record.started_at, point.record.run_id].append(math.log(point.speedup))
+    for point in (point for trend in trends for point in trend.points):
+        if point.speedup:
+            logs[point.record.started_at, point.record.run_id].append(math.log(point.speedup))
     # A run of a few of the cases only has another mean, which would look like a move.
     most = max(map(len, logs.values()), default=0)
     whole = [logs[key] for key in sorted(logs) if len(logs[key]) == most]
@@ -174,7 +170,6 @@ MAIN = ("headline", "real")  # the tiers that count: of smaller ones the sizes a
 
 
 def tier_rank(tier: str) -> int:
-    """Return how much a tier counts, more for larger cases."""
     return TIERS.index(tier) if tier in TIERS else -1
 
 
@@ -186,36 +181,33 @@ def family_of(suite: str) -> str:
 
 def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[SimpleNamespace, ...]:
     """Return one entry an operator, by family and name."""
-
-    def key(row: OverviewRow) -> tuple[str, str, str]:
-        return family_of(row.suite), row.operator, row.suite
-
+    groups: defaultdict[tuple[str, str, str], list[OverviewRow]] = defaultdict(list)
+    for row in sorted(rows, key=_rank):
+        groups[family_of(row.suite), row.operator, row.suite].append(row)
     summaries = []
-    for (family, operator, suite), group in groupby(sorted(rows, key=key), key):
-        ordered = tuple(sorted(group, key=_rank))
-        devices = sorted({row.device_name for row in ordered})
-        leading = tuple(next(row for row in ordered if row.device_name == device) for device in devices)
-        state = worst([row.state for row in ordered])
-        names = {"family": family, "suite": suite, "operator": operator}
-        summaries.append(SimpleNamespace(**names, rows=ordered, leading=leading, state=state))
+    for (family, operator, suite), group in sorted(groups.items(), key=itemgetter(0)):
+        leading = {row.device_name: row for row in reversed(group)}
+        names = {"family": family, "suite": suite, "operator": operator, "state": worst(row.state for row in group)}
+        first = tuple(leading[device] for device in sorted(leading))
+        summaries.append(SimpleNamespace(**names, rows=tuple(group), leading=first))
     return tuple(summaries)
 
 
 def device_summaries(rows: Sequence[OverviewRow], self_tests: Collection[str] = ()) -> tuple[SimpleNamespace, ...]:
     """Return for each device model what all operators come to, and behind it the same for each family, if there are several."""
     counted = [row for row in rows if not is_self_test(row.suite, self_tests)]
-    found: list[SimpleNamespace] = []
+    summaries: list[SimpleNamespace] = []
     for device in sorted({row.device_name for row in counted}):
         here = [row for row in counted if row.device_name == device]
         families = sorted({family_of(row.suite) for row in here})
-        found.append(_device(device, "", here))
-        if len(families) > 1:
-            found += [_device(device, name, [row for row in here if family_of(row.suite) == name]) for name in families]
-    return tuple(found)
+        names = ("", *families) if len(families) > 1 else ("",)
+        summaries += [
+            _device(device, name, [one for one in here if name in ("", family_of(one.suite))]) for name in names
+        ]
+    return tuple(summaries)
 
 
 def is_self_test(suite: str, self_tests: Collection[str]) -> bool:
-    """Return whether a suite only tests the harness."""
     return any(fnmatch(suite, pattern) for pattern in self_tests)
 
 
@@ -257,15 +249,17 @@ def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts])
     row = found.leading[0] if found is not None else None
     if row is None or row.variant is None or row.speedup is None:
         return None
-    own = [one for one in series if one.series.implementation == row.variant and one.series.mode == row.mode]
-    known = [one for one in own if "speedup" in one.numbers]
-    tiers = [tier for tier in MAIN if any(one.tier == tier for one in known)] or sorted({one.tier for one in known})
+    variant = row.variant, row.mode
+    known = [
+        one for one in series if (one.series.implementation, one.series.mode) == variant and "speedup" in one.numbers
+    ]
+    tiers = {one.tier for one in known}
     losses = []
-    for tier in tiers:
-        here = [one for one in known if one.tier == tier]
-        losing = [one for one in here if one.numbers.get("speedup_high", 1.0) < 1]
-        rest = [one for one in here if one not in losing]
-        losses.append((tier, len(losing), len(here), where([one.axes for one in losing], [one.axes for one in rest])))
+    for tier in [tier for tier in MAIN if tier in tiers] or sorted(tiers):
+        won, lost = list[Mapping[str, object]](), list[Mapping[str, object]]()
+        for one in (one for one in known if one.tier == tier):
+            (lost if one.numbers.get("speedup_high", 1.0) < 1 else won).append(one.axes)
+        losses.append((tier, len(lost), len(won) + len(lost), where(lost, won)))
     return SimpleNamespace(variant=row.variant, speedup=row.speedup, row=row, losses=tuple(losses))
 
 
@@ -299,20 +293,24 @@ def gpu_ratios(trend: Trend) -> dict[str, float]:
 
     Only what the newest run can be compared with counts: the same source, definition and environment.
     """
-    measured = [point for point in trend.points if point.p50]
+    measured = [
+        (
+            (point.part, point.record.implementation_hash, point.record.environment_hash),
+            point.record.device_uuid,
+            point.p50,
+        )
+        for point in trend.points
+        if point.p50
+    ]
     of_gpu: defaultdict[str, list[float]] = defaultdict(list)
-    for point in measured:
-        if point.p50 and point.record.device_uuid and _question(point) == _question(measured[-1]):
-            of_gpu[point.record.device_uuid].append(point.p50.estimate)
+    for question, gpu, p50 in measured:
+        if gpu and question == measured[-1][0]:
+            of_gpu[gpu].append(p50.estimate)
     if len(of_gpu) < 2:
         return {}
     levels = {gpu: statistics.median(values[-_NEWEST:]) for gpu, values in of_gpu.items()}
     middle = statistics.median(levels.values())
     return {gpu: level / middle for gpu, level in levels.items()}
-
-
-def _question(point: SeriesPoint) -> tuple[int, str | None, str]:
-    return point.part, point.record.implementation_hash, point.record.environment_hash
 
 
 def spreads(ratios: Iterable[tuple[str, dict[str, float]]]) -> tuple[GpuSpread, ...]:

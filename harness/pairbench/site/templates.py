@@ -25,7 +25,7 @@ from pairbench.stats import Interval
 
 _TITLE = 500  # number of letters of a long name in its tooltip
 _COMMA = re.compile(r",(?=\S)")
-_SHAPES = {
+_SHAPES = {  # the one of STATES that another state or status is drawn like
     **dict.fromkeys(("mismatched", "timeout", "oom"), "failed"),
     **dict.fromkeys(("slower", "worse"), "regression"),
     **dict.fromkeys(("both", "incomparable"), "undecided"),
@@ -34,7 +34,6 @@ _SHAPES = {
     "missing": "skipped",
     "moved": "new",
 }
-"""The one of STATES that another state or status is drawn like."""
 
 
 def short(text: object, width: int = 60) -> str:
@@ -85,12 +84,10 @@ def between(interval: Interval | None, text_of: Callable[[float | None], str] = 
 
 
 def span(numbers: tuple[float, float] | None) -> str:
-    """Return the fewest and the most of a count like `4` or `4 to 9`; empty where they are not known."""
     return " to ".join(dict.fromkeys(f"{number:,.0f}" for number in numbers or ()))
 
 
 def count(value: float | None) -> str:
-    """Return a count like `1,234`."""
     return "" if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
@@ -110,7 +107,7 @@ _FILTERS: tuple[Any, ...] = (
 FILTERS: dict[str, Callable[..., object]] = {function.__name__: function for function in _FILTERS}
 """Filters by their name in the templates."""
 
-MEANINGS = {
+MEANINGS = {  # what the words of the pages mean; every page has them at its foot
     "failed": "it raised, crashed, took too long or too much memory, or its output is wrong",
     "regression": "proven worse, with the code as the likely cause, or launching, dispatching or holding more",
     "undecided": "neither a change nor its absence is proven, or it moved and the machine or the environment may be the cause",
@@ -133,29 +130,27 @@ MEANINGS = {
     "host-bound": "issuing a call takes the host longer than its work takes the device",
     "shown": "the 95 % interval lies on one side of 1",
 }
-"""What the words of the pages mean, a line each; every page has them at its foot."""
 
 
 _WEB = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~/-]*)?")
 _SHA = re.compile(r"[0-9a-f]{7,64}")
 
 
+# Where the repository shows what pages name; None where that is not known.
+
+
 def commit_url(repository: str | None, commit: str | None) -> str | None:
-    """Return where a commit is shown; None where that is not known."""
     base = _base(repository)
     return f"{base}/commit/{commit}" if base and _is_commit(commit) else None
 
 
 def range_url(repository: str | None, before: str | None, after: str | None) -> str | None:
-    """Return where the commits between two are shown; None where that is not known."""
     base = _base(repository)
-    if base is None or not _is_commit(before) or not _is_commit(after) or before == after:
-        return None
-    return f"{base}/compare/{before}...{after}"
+    known = base and _is_commit(before) and _is_commit(after) and before != after
+    return f"{base}/compare/{before}...{after}" if known else None
 
 
 def pull_request_url(repository: str | None, number: int | None) -> str | None:
-    """Return where a pull request, on GitLab a merge request, is shown; None where that is not known."""
     base = _base(repository)
     if base is None or number is None or number < 1:
         return None
@@ -163,12 +158,10 @@ def pull_request_url(repository: str | None, number: int | None) -> str | None:
 
 
 def source_url(repository: str | None, commit: str | None, path: str, line: int) -> str | None:
-    """Return where a line of a file at a commit is shown; None where that is not known, or the file is not in there."""
     base, parts = _base(repository), PurePosixPath(path)
     inside = path and not parts.is_absolute() and ".." not in parts.parts and len(path) <= 500
-    if base is None or not _is_commit(commit) or not inside:
-        return None
-    return f"{base}/blob/{commit}/{quote(path, errors='replace')}#L{line}"
+    known = base and _is_commit(commit) and inside
+    return f"{base}/blob/{commit}/{quote(path, errors='replace')}#L{line}" if known else None
 
 
 def _base(repository: str | None) -> str | None:

@@ -76,7 +76,7 @@ def test_a_gain_is_an_improvement_and_another_driver_is_told_of_all_series() -> 
     shifts = EnvironmentShifts(heads_of(runs))
     for trend in trends_of(runs):
         shifts.add(trend)
-    (event,) = shifts.events(heads_of(runs))
+    (event,) = shifts.events()
     assert event.era == ("driver 580.1 -> 580.2",) and (event.direction, event.of) == ("faster", 4)
     assert {one.series.implementation for one in event.moved} == {"fused"}
 

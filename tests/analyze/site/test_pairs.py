@@ -6,7 +6,7 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.facts import run_head
 from pairbench.model.record import Record, Series
 from pairbench.model.site import RunHead
-from pairbench.site.beside import overlapping, run_verdicts
+from pairbench.site.gather import overlapping, run_verdicts
 from tests.builders import CASES, DEVICE, ended, make_run, run_id_of
 
 

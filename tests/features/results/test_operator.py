@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from pairbench.features.results.operator import CasePoint, condition_of, results_of, state_of
-from pairbench.features.results.values import AxisBound, ClaimState, LossCondition, ModeResults, OperatorResults
+from pairbench.features.results.operator import (
+    AxisBound,
+    CasePoint,
+    ClaimState,
+    LossCondition,
+    ModeResults,
+    OperatorResults,
+    condition_of,
+    results_of,
+    state_of,
+)
 from pairbench.model.claim import Claim
 from pairbench.model.environment import HostLoad
 from pairbench.model.record import Record

@@ -34,8 +34,8 @@ def values(page: Page, tag: str, name: str) -> list[str]:
     return [element.attributes[name] for element in page.all(tag) if name in element.attributes]
 
 
-def pages(facts: SiteFacts, operator: OperatorFacts, **drawn: Any) -> tuple[Page, dict[str, Any]]:
-    page, data = operator_page.operator(environment(TEMPLATES), facts, operator, **drawn)
+def pages(facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False) -> tuple[Page, dict[str, Any]]:
+    page, data, *_ = operator_page.operator(environment(TEMPLATES), facts, operator, figures=figures)
     key = (operator.device_name, operator.suite, operator.operator)
     assert (page.path, data.path) == (paths.operator_page(*key), paths.operator_data(*key))
     return read(page), payload_of(data.content)
@@ -160,10 +160,11 @@ def test_gaps_are_null_and_nothing_is_nan() -> None:
 
 
 def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts) -> None:
-    files = {file.path: file.content for file in operator_page.operator_figures(operator)}
+    made_files = [*operator_page.operator(environment(TEMPLATES), made.site(12), operator, figures=True)]
+    files = {file.path: file.content for file in made_files[2:]}
     assert len(files) == 4 and all(files.values())
-    page, _ = pages(made.site(12), operator, drawn=operator_page.drawn_of(operator))
-    assert {link.removeprefix("../") for link in values(page, "a", "href") if "figures/" in link} == {*files}
+    links = values(read(made_files[0]), "a", "href")
+    assert {link.removeprefix("../") for link in links if "figures/" in link} == {*files}
     page, _ = pages(made.site(12), operator)
     assert not [link for link in values(page, "a", "href") if "figures/" in link]
 
@@ -281,17 +282,14 @@ def hostile(name: str) -> OperatorFacts:
 def test_hostile_names_are_only_text(name: str) -> None:
     facts, operator = made.hostile(name), hostile(name)
     plain, _ = pages(made.hostile("plain"), hostile("plain"))
-    page, found = pages(facts, operator, drawn=operator_page.drawn_of(operator))
+    page, found = pages(facts, operator, figures=True)
     allowed = {element.tag for element in plain.elements}
     assert {element.tag for element in page.elements} <= allowed | {"bdi"} and not page.all("img")
     assert not [name for element in page.elements for name in element.attributes if name.startswith("on")]
     assert all(link.startswith(("../", "#", "https://")) for link in values(page, "a", "href"))
     assert not [link for link in values(page, "a", "href") if ".." in link.removeprefix("../")]
     assert max(len(text) for text in strings(found)) <= 500
-    for file in (
-        *operator_page.operator(environment(TEMPLATES), facts, operator),
-        *operator_page.operator_figures(operator),
-    ):
+    for file in operator_page.operator(environment(TEMPLATES), facts, operator, figures=True):
         assert re.fullmatch(r"(operators|figures)/[a-z0-9_-]+\.(html|js|svg|png)", file.path)
 
 

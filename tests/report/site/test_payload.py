@@ -84,7 +84,7 @@ def test_a_run_of_many_series_stays_small() -> None:
 
 
 def test_an_environment_of_any_shape() -> None:
-    assert fields({"a": {"b": [1, 2], "c": None}, "d": {}}) == [("a.b", "1, 2"), ("a.c", "none"), ("d", "{}")]
+    assert list(fields({"a": {"b": [1, 2], "c": None}, "d": {}})) == [("a.b", "1, 2"), ("a.c", "none"), ("d", "{}")]
     deep: Any = "end"
     for _ in range(50):
         deep = {"x": deep}

@@ -1,9 +1,10 @@
 """The first line of the overview: which runs are the newest night, whether they came when they were due, and whether they are complete."""
 
 import datetime as dt
+from types import SimpleNamespace
 
 from pairbench.model.site import RunHead, SiteFacts
-from pairbench.site.night import Night, newest_night
+from pairbench.site.overview import newest_night
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100"
 FIRST = dt.datetime(2026, 11, 1, 4, tzinfo=dt.UTC)
@@ -31,7 +32,7 @@ def run(
     )
 
 
-def night_of(*runs: RunHead) -> Night:
+def night_of(*runs: RunHead) -> SimpleNamespace:
     ordered = tuple(sorted(runs, key=lambda head: head.started_at, reverse=True))
     found = newest_night(SiteFacts(store="s", repository=None, runs=ordered, rows=(), events=(), problems=()))
     assert found is not None
@@ -71,7 +72,7 @@ def test_a_device_model_that_did_not_run_is_named() -> None:
 
 def test_half_a_night_counts_the_series_that_it_lacks() -> None:
     found = night_of(*NIGHTS[:-2], NIGHTS[-1], run(8, H100, series=80))
-    assert found.incomplete == (H100,) and (found.measured, found.series) == (175 + 79, 352)
+    assert found.incomplete == [H100] and (found.measured, found.series) == (175 + 79, 352)
 
 
 def test_runs_at_any_time_are_never_late() -> None:

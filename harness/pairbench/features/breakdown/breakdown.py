@@ -25,11 +25,10 @@ from pairbench.features.breakdown.summary import (
     off_by,
     parts_ns,
     tree_of,
-    unexplained_waits,
     unknown_part,
 )
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
-from pairbench.model.environment import Commit, Device, Environment
+from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
@@ -48,7 +47,15 @@ Rows = list[dict[str, Any]]
 
 def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
     if output == "json":
-        return to_json({"breakdown": plain_breakdown(breakdown)})
+        document = {
+            "suite": breakdown.operator.suite,
+            "operator": breakdown.operator.name,
+            "case": breakdown.case.key,
+            "device": breakdown.device.name,
+            "note": PROFILED,
+            "implementations": [_plain(part) for part in breakdown.parts],
+        }
+        return to_json({"breakdown": document})
     escape = markdown_text if output == "markdown" else clean
     parts = [escape(f"{breakdown.case.key} ({breakdown.operator.suite}, {breakdown.device.name}). {PROFILED}") + "\n"]
     for part in breakdown.parts:
@@ -66,10 +73,31 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
 
 def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
     """Yield the tables below the tree of modules, each with its title."""
-    yield "kinds of work", _kind_rows(part)
+    whole, piece = parts_ns(part), "kernel" if part.idle else "operator"
+    kinds = [
+        {
+            "kind": row.kind,
+            "share_%": _share(row.ns, whole),
+            "us": _us(row.ns),
+            f"{piece}s": row.count,
+            **({"launches": row.launches} if part.idle else {}),
+        }
+        for row in by_kind(part)
+    ]
+    yield "kinds of work", kinds
     kernels = by_kernel(part)
+    longest = [
+        {
+            piece: row.name if len(row.name) <= 90 else f"{row.name[:60]}...{row.name[-27:]}",
+            "kind": row.kind,
+            "count": row.count,
+            "share_%": _share(row.ns, whole),
+            "us": _us(row.ns),
+        }
+        for row in kernels[:_KERNELS]
+    ]
     shown = f", {_KERNELS} of {len(kernels)}" if len(kernels) > _KERNELS else ""
-    yield f"{'kernels' if part.idle else 'operators'}{shown}", _kernel_rows(part)
+    yield f"{piece}s{shown}", longest
     yield "copies, casts and waits", line_rows(part)
 
 
@@ -89,7 +117,7 @@ def sentences(part: Breakdown) -> list[str]:
             f"host was enqueuing ({percent(waited)} after a wait for the device). "
             "The profiler slows the host, so this is an upper limit."
         )
-    if rest := unexplained_waits(part):
+    if rest := sum(wait.count for wait in part.waits if wait.spot is None):
         lines.append(f"{rest} waits for the device in the trace belong to no line that is known.")
     if part.calls > 1:
         lines.append(f"This is the quickest of {part.calls} recorded calls.")
@@ -126,36 +154,6 @@ def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str
     }
 
 
-def _kind_rows(part: Breakdown) -> Rows:
-    whole = parts_ns(part)
-    return [
-        {
-            "kind": row.kind,
-            "share_%": _share(row.ns, whole),
-            "us": _us(row.ns),
-            "kernels" if part.idle else "operators": row.count,
-            **({"launches": row.launches} if part.idle else {}),
-        }
-        for row in by_kind(part)
-    ]
-
-
-def _kernel_rows(part: Breakdown) -> Rows:
-    whole = parts_ns(part)
-    return [
-        {
-            "kernel" if part.idle else "operator": row.name
-            if len(row.name) <= 90
-            else f"{row.name[:60]}...{row.name[-27:]}",
-            "kind": row.kind,
-            "count": row.count,
-            "share_%": _share(row.ns, whole),
-            "us": _us(row.ns),
-        }
-        for row in by_kernel(part)[:_KERNELS]
-    ]
-
-
 def line_rows(part: Breakdown) -> Rows:
     whole = parts_ns(part)
     several = any(spot.called_from for spot in part.spots)
@@ -185,17 +183,6 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
     rows: Rows = [{"kind": kind, **{name: _us(table.get(kind, 0)) for name, table in tables.items()}} for kind in kinds]
     rows.append({"kind": "sum", **{name: _us(sum(table.values())) for name, table in tables.items()}})
     return rows
-
-
-def plain_breakdown(breakdown: CaseBreakdown) -> dict[str, Any]:
-    return {
-        "suite": breakdown.operator.suite,
-        "operator": breakdown.operator.name,
-        "case": breakdown.case.key,
-        "device": breakdown.device.name,
-        "note": PROFILED,
-        "implementations": [_plain(part) for part in breakdown.parts],
-    }
 
 
 def _plain(part: Breakdown | NoBreakdown) -> dict[str, Any]:
@@ -245,12 +232,27 @@ def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, 
             raise UsageError(f"--trace {str(wanted.trace)!r}: its folder does not exist")
         parts = one.work("breakdown", lambda device: _break_down(one.context, device, one.planned, wanted.trace))
         planned = one.planned
-        found = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
-        if not wanted.keep or not any(isinstance(part, Breakdown) for part in parts):
-            return found, None
+        made = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
+        whole_parts = tuple(part for part in parts if isinstance(part, Breakdown))
+        if not wanted.keep or not whole_parts:
+            return made, None
         environment = probe_environment(one.context, one.device)
         commit = read_commit(Path(planned.operator.path).parent)
-        return found, write_breakdown(config.store, kept_of(found, environment, commit))
+        now = dt.datetime.now(dt.UTC)
+        known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
+        kept = KeptBreakdown(
+            breakdown_id=stamp(now),
+            made_at=now.isoformat(timespec="milliseconds"),
+            device_name=one.device.name,
+            environment_hash=environment.hash,
+            versions={name: version for name, version in known.items() if version},
+            commit=commit.sha if commit else None,
+            suite=planned.operator.suite,
+            operator=planned.operator.name,
+            case=planned.case.key,
+            parts=whole_parts,
+        )
+        return made, write_breakdown(config.store, kept)
 
 
 def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -262,23 +264,6 @@ def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
             f"{planned.operator.name} has no implementation {unknown[0]!r}, expected one of {', '.join(known)}, or all"
         )
     return tuple(dict.fromkeys(wanted))
-
-
-def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:
-    now = dt.datetime.now(dt.UTC)
-    known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
-    return KeptBreakdown(
-        breakdown_id=stamp(now),
-        made_at=now.isoformat(timespec="milliseconds"),
-        device_name=found.device.name,
-        environment_hash=environment.hash,
-        versions={name: version for name, version in known.items() if version},
-        commit=commit.sha if commit else None,
-        suite=found.operator.suite,
-        operator=found.operator.name,
-        case=found.case.key,
-        parts=tuple(part for part in found.parts if isinstance(part, Breakdown)),
-    )
 
 
 def _break_down(

@@ -4,9 +4,10 @@ The kind of a piece follows from the names of its operators, its kernel and its 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 from pairbench.model.breakdown import Breakdown, SourceLine, WorkTotal
 
@@ -17,6 +18,7 @@ KINDS = (
 """The kinds of work: `copy` includes casts; `compiled` is compiled for a CPU, where kernels have no telling names; `host` is a CPU's time
 between operators, in Python; `unknown` has no known operator and no telling kernel name."""
 
+# The outermost operator decides: a copy within a convolution or an einsum belongs to it.
 _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
@@ -33,8 +35,7 @@ _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("other", r"^((un)?squeeze|chunk|split|unbind|narrow|unflatten)"),
     )
 )
-"""The kind of each operator. The outermost operator decides: a copy within a convolution or an einsum belongs to it."""
-
+# For kernels without an operator: launched by Python, or in a graph.
 _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
@@ -50,16 +51,12 @@ _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("elementwise", r"elementwise|pointwise|memset|fill|rope|modulat|gate|reduce_kernel"),
     )
 )
-"""The kind of each kernel by its name, for kernels without an operator: launched by Python, or in a graph."""
-
 _COMPILED = re.compile(r"^(Torch-Compiled Region|CompiledFunction|## )")
-_COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")
-"""The names of compiled regions, and of the compiler's own work."""
-
+_COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")  # the compiler's own work
 _NORM = re.compile(r"norm", re.IGNORECASE)
 _ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
+# Attention written by hand; its projections are `linear` and `mm`.
 _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
-"""The operators of attention written by hand; its projections are `linear` and `mm`."""
 
 
 def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
@@ -73,10 +70,10 @@ def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[st
     by_operator = next((kind for name in ops for kind, pattern in _OPERATORS if pattern.search(name)), None)
     if by_operator in ("attention", "norm", "convolution", "cache", "copy"):
         return by_operator
-    own = (piece.module.rpartition(".")[2], classes.get(piece.module, ""))
-    if any(_NORM.search(name) for name in own) and by_operator is None:
+    own = f"{piece.module.rpartition('.')[2]} {classes.get(piece.module, '')}"
+    if _NORM.search(own) and by_operator is None:
         return "norm"
-    if any(_ATTENTION.search(name) for name in own) and _INNER_PRODUCT.search(ops[0]):
+    if _ATTENTION.search(own) and _INNER_PRODUCT.search(ops[0]):
         return "attention"
     if by_operator is not None:
         return by_operator
@@ -96,8 +93,7 @@ def _named(name: str) -> str | None:
     return next((kind for kind, pattern in _KERNELS if pattern.search(name)), None)
 
 
-_AGREES = 0.05
-_AGREES_NS = 20_000.0
+_AGREES, _AGREES_NS = 0.05, 20_000.0
 """The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too."""
 
 
@@ -106,8 +102,7 @@ class Node:
     """A module, or several alike in a list of modules, with everything below."""
 
     label: str
-    class_name: str = ""
-    """The module's class; empty for the whole call and for lists of modules, which are never called themselves."""
+    class_name: str = ""  # empty for the whole call and for lists of modules, which are never called themselves
     calls: int = 0
     ns: float = 0.0
     own_ns: float = 0.0
@@ -128,7 +123,7 @@ class Node:
         return node
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BreakdownRow:
     name: str
     kind: str
@@ -137,8 +132,7 @@ class BreakdownRow:
     ns: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpotTime:
+class SpotTime(NamedTuple):
     spot: SourceLine
     ns: float | None  # None where the share of the work is unknown
     waits: int
@@ -149,7 +143,6 @@ def parts_ns(breakdown: Breakdown) -> float:
 
 
 def off_by(breakdown: Breakdown) -> float | None:
-    """Return the relative difference between the sum of the parts and the whole."""
     return abs(parts_ns(breakdown) / breakdown.whole_ns - 1) if breakdown.whole_ns else None
 
 
@@ -158,7 +151,6 @@ def agrees(breakdown: Breakdown) -> bool:
 
 
 def unknown_part(breakdown: Breakdown) -> float:
-    """Return the part of the time whose launching module is unknown."""
     return sum(piece.ns for piece in breakdown.pieces if not piece.known) / (parts_ns(breakdown) or 1.0)
 
 
@@ -186,14 +178,8 @@ def _rows(
     for piece in pieces:
         groups.setdefault((name(piece), kind(piece)), []).append(piece)
     return [
-        BreakdownRow(
-            name=name_,
-            kind=kind_,
-            count=sum(piece.count for piece in group),
-            launches=sum(piece.launches for piece in group),
-            ns=sum(piece.ns for piece in group),
-        )
-        for (name_, kind_), group in groups.items()
+        BreakdownRow(*key, *(sum(getattr(piece, total) for piece in group) for total in ("count", "launches", "ns")))
+        for key, group in groups.items()
     ]
 
 
@@ -205,10 +191,6 @@ def by_line(breakdown: Breakdown) -> list[SpotTime]:
         waits = sum(wait.count for wait in breakdown.waits if wait.spot == index)
         spots.append(SpotTime(spot=spot, ns=sum(times) if times else None, waits=waits))
     return sorted(spots, key=lambda item: (item.spot.what != "sync" and not item.waits, -(item.ns or 0.0)))
-
-
-def unexplained_waits(breakdown: Breakdown) -> int:
-    return sum(wait.count for wait in breakdown.waits if wait.spot is None)
 
 
 def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
@@ -233,22 +215,18 @@ def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
 def _shortened(node: Node, alike_together: bool) -> Node:
     children = [_shortened(child, alike_together) for child in node.children]
     if alike_together:
-        children = list(_alike_together(children))
-    node.children = []
-    for child in children:
+        groups = groupby(children, key=lambda child: (child.label.isdecimal(), child.class_name))
+        alike = [(listed, list(group)) for (listed, _), group in groups]
+        children = [
+            child for listed, group in alike for child in ([_sum(group)] if listed and len(group) > 1 else group)
+        ]
+    for place, child in enumerate(children):
         # A list of modules that holds one module needs no line of its own.
         if not child.class_name and not child.own_ns and len(child.children) == 1:
-            (only,) = child.children
-            only.label = f"{child.label}.{only.label}"
-            child = only  # noqa: PLW2901 (it takes the list's place)
-        node.children.append(child)
+            children[place] = child.children[0]
+            children[place].label = f"{child.label}.{children[place].label}"
+    node.children = children
     return node
-
-
-def _alike_together(nodes: list[Node]) -> Iterator[Node]:
-    for (listed, _), group in groupby(nodes, key=lambda node: (node.label.isdecimal(), node.class_name)):
-        alike = list(group)
-        yield from [_sum(alike)] if listed and len(alike) > 1 else alike
 
 
 def _sum(nodes: list[Node], label: str | None = None) -> Node:

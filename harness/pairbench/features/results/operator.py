@@ -1,27 +1,18 @@
 """The newest records of an operator on one device model, its published figures beside them, and where variants lose.
 
-Of each variant that loses the one condition on a case that describes the losses best is given: a map of many cases in a line.
+The losses of a variant are described by the one condition on a case that fits them best: a map of many cases in a line.
 """
 
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from operator import eq, ge, le
+from typing import Any, NamedTuple
 
 from pairbench.analyze.facts import environment_of
-from pairbench.features.results.values import (
-    AxisBound,
-    CaseResults,
-    ClaimState,
-    ContributingRun,
-    JudgedClaim,
-    LossCondition,
-    Losses,
-    ModeResults,
-    OperatorResults,
-    StepGain,
-)
 from pairbench.model.case import Case
 from pairbench.model.claim import Claim
 from pairbench.model.environment import withheld
@@ -30,7 +21,104 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
+from pairbench.report.labels import is_number
 from pairbench.stats import Interval, speedup_interval
+
+
+class ClaimState(StrEnum):
+    """How a measurement compares with a claim. Ratios and counts are compared, never times of two devices."""
+
+    BETTER = "better"
+    SAME = "same"  # the measured interval holds the claimed speedup, or reaches into the claimed range
+    WORSE = "worse"
+    UNPROVEN = "not proven"  # the measurement has too few samples for an interval
+    UNMEASURED = "not measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedClaim:
+    """A published claim judged by what was measured in one case."""
+
+    claim: Claim
+    case: Case | None  # the case that it was judged in; None where no case comes near
+    state: ClaimState
+    baseline: Record | None = None
+    variant: Record | None = (
+        None  # of the variant that the claim is about, or of the best; None where it was not measured
+    )
+
+
+class StepGain(NamedTuple):
+    over: str
+    gain: Interval  # latency of that variant over its own; the interval's ends are NaN where there was one round
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeResults:
+    mode: str
+    baseline: Record | None  # of the best variant's run; the newest one where no variant was measured
+    best: Record | None  # the measured variant with the largest speedup; None where none was measured
+    variants: tuple[Record, ...]  # the newest record of each variant, in the order of declaration, however it ended
+    baselines: Mapping[str, Record]  # that of each variant's own run, by the variant's name
+    steps: Mapping[str, StepGain]  # by the variant's name, where one run timed it and the variant that it builds on
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseResults:
+    case: Case
+    bytes_moved: float | None  # bytes that the case moves at least, by its declared cost; None where none is declared
+    modes: tuple[ModeResults, ...]
+
+    def in_mode(self, mode: str) -> ModeResults | None:
+        return next((results for results in self.modes if results.mode == mode), None)
+
+
+class AxisBound(NamedTuple):
+    axis: str  # name of the axis; `bytes` stands for the size, the bytes that the case moves
+    relation: str  # `>=`, `<=` or `=`
+    value: object
+
+
+class LossCondition(NamedTuple):
+    """The cases in which a variant loses, described by one bound, or by two that both hold."""
+
+    terms: tuple[AxisBound, ...]
+    inside: tuple[int, int]  # of the cases within the bounds: those in which the variant loses, and all
+    outside: tuple[int, int]  # the same of all other cases
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """The cases in which one variant in one mode is slower than the baseline by its whole interval."""
+
+    implementation: str
+    mode: str
+    losing: tuple[Record, ...]  # records of the variant in these cases, the slowest first
+    measured: int  # number of cases in which the variant was measured
+    where: LossCondition | None  # what these cases have in common; None where no bound describes them
+
+
+class ContributingRun(NamedTuple):
+    record: Record  # one of its records that are shown
+    records: int  # number of its records that are shown
+    rounds: tuple[int, ...]  # numbers of rounds of the measured records, each once, the smallest first
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorResults:
+    """The results of an operator on one device model, by the newest record of each series."""
+
+    operator: OperatorDescription
+    device_name: str
+    runs: tuple[ContributingRun, ...]  # the runs that the records come from, the newest first
+    notes: tuple[str, ...]  # unusual conditions of measuring that the records mention, in sentences
+    cases: tuple[CaseResults, ...]  # the cases ordered by dtype, then from the smallest to the largest
+    claims: tuple[JudgedClaim, ...]
+    losses: tuple[Losses, ...]
+    refused: tuple[Record, ...]  # records that ended as mismatched, failed, timeout or oom
+    skipped: tuple[Record, ...]
+    outdated: tuple[str, ...]  # keys of cases that have records of an earlier definition only
+    missing: tuple[Case, ...]  # cases that are declared and that the store has no record of
 
 
 def judged(
@@ -40,20 +128,14 @@ def judged(
     for claim in operator.claims:
         for case in operator.cases:
             if case.tier in tiers and claim.belongs_to(case):
-                results = next((one for one in cases if one.case.key == case.key), None)
-                mode = results.in_mode(claim.mode) if results else None
-                variant = _variant(claim, mode) if mode else None
+                mode = next((one.in_mode(claim.mode) for one in cases if one.case.key == case.key), None)
+                named = [one for one in mode.variants if one.implementation == claim.implementation] if mode else []
+                variant = mode.best if mode and claim.implementation is None else next(iter(named), None)
                 baseline = mode.baselines.get(str(variant.implementation)) if mode and variant else None
                 state = state_of(claim, baseline, variant)
                 yield JudgedClaim(claim=claim, case=case, state=state, baseline=baseline, variant=variant)
         if not claim.cases:
             yield JudgedClaim(claim=claim, case=None, state=ClaimState.UNMEASURED)
-
-
-def _variant(claim: Claim, mode: ModeResults) -> Record | None:
-    if claim.implementation is None:
-        return mode.best
-    return next((record for record in mode.variants if record.implementation == claim.implementation), None)
 
 
 def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> ClaimState:
@@ -91,29 +173,30 @@ _FEWEST = 4  # the number of cases below which any axis would tell them apart
 _TELLS = 0.75  # the part of the losing cases that a condition must hold, less the part of the others that it holds
 _ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
 """Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
+_MEETS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, ">=": ge, "<=": le}
 
 
-@dataclass(frozen=True, kw_only=True)
-class CasePoint:
+class CasePoint(NamedTuple):
     axes: Mapping[str, object]  # the case's axes, and its size under SIZE
     loses: bool
 
 
 def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
     """Return where each variant is proven slower in each mode, those that lose nowhere left out; the most losses first."""
-    measured: dict[tuple[str, str], list[tuple[CaseResults, Record]]] = {}
+    measured: defaultdict[tuple[str, str], list[tuple[Record, CasePoint]]] = defaultdict(list)
     for case in cases:
-        for mode in case.modes:
-            for record in mode.variants:
-                if record.status == Status.MEASURED and speedup_of(record):
-                    measured.setdefault((str(record.implementation), mode.mode), []).append((case, record))
+        size = {} if case.bytes_moved is None else {SIZE: case.bytes_moved}
+        for record in (record for mode in case.modes for record in mode.variants):
+            if record.status == Status.MEASURED and speedup_of(record):
+                point = CasePoint(axes={**dict(case.case.axes), **size}, loses=loses(record))
+                measured[str(record.implementation), str(record.mode)].append((record, point))
     losses = [
         Losses(
             implementation=implementation,
             mode=mode,
-            losing=tuple(sorted((row for _, row in rows if loses(row)), key=lambda row: speedup_of(row) or ())),
+            losing=tuple(sorted((row for row, point in rows if point.loses), key=lambda row: speedup_of(row) or ())),
             measured=len(rows),
-            where=condition_of([_point(case, record) for case, record in rows]),
+            where=condition_of([point for _, point in rows]),
         )
         for (implementation, mode), rows in measured.items()
     ]
@@ -147,44 +230,27 @@ def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
     return best if separation(best) >= _TELLS and best.inside[0] > 1 else None
 
 
-def _point(case: CaseResults, record: Record) -> CasePoint:
-    size = {} if case.bytes_moved is None else {SIZE: case.bytes_moved}
-    return CasePoint(axes={**dict(case.case.axes), **size}, loses=loses(record))
-
-
 def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
     """Yield every bound there is, on a case's own axes before its size."""
     names = sorted({name for point in points for name in point.axes}, key=lambda name: (name == SIZE, name))
     for name in names:
         values = list(dict.fromkeys(point.axes[name] for point in points if name in point.axes))
-        numbers = all(map(_number, values))
-        for relation in (">=", "<=") if numbers else ("=",):
-            for value in sorted(values, key=_key) if numbers else values:
-                yield AxisBound(axis=name, relation=relation, value=value)
+        numbers = sorted(filter(is_number, values))
+        if len(numbers) == len(values):
+            yield from (AxisBound(name, relation, value) for relation in (">=", "<=") for value in numbers)
+        else:
+            yield from (AxisBound(name, "=", value) for value in values)
 
 
 def _counted(points: Sequence[CasePoint], terms: tuple[AxisBound, ...]) -> LossCondition:
-    inside = [point.loses for point in points if all(_meets(point, term) for term in terms)]
+    inside = [
+        point.loses
+        for point in points
+        if all(term.axis in point.axes and _MEETS[term.relation](point.axes[term.axis], term.value) for term in terms)
+    ]
     losing = sum(point.loses for point in points)
     outside = (losing - sum(inside), len(points) - len(inside))
     return LossCondition(terms=terms, inside=(sum(inside), len(inside)), outside=outside)
-
-
-def _meets(point: CasePoint, term: AxisBound) -> bool:
-    if term.axis not in point.axes:
-        return False
-    value = point.axes[term.axis]
-    if term.relation == "=":
-        return value == term.value
-    return _key(value) >= _key(term.value) if term.relation == ">=" else _key(value) <= _key(term.value)
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _key(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 COLUMNS = (
@@ -199,12 +265,9 @@ COLUMNS = (
     *("launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
 )
-"""The columns of a record that are needed here."""
 
-_Key = tuple[str, str, str]
-"""Case, implementation and mode together name a row of an operator."""
-_Timed = tuple[str, str | None, str | None, str | None]
-"""Run, device, case and mode together name what was timed side by side."""
+_Key = tuple[str, str, str]  # case, implementation and mode together name a row of an operator
+_Timed = tuple[str, str | None, str | None, str | None]  # run, device, case and mode name what was timed side by side
 
 
 def results_of(
@@ -241,7 +304,7 @@ def results_of(
     return OperatorResults(
         operator=operator,
         device_name=known[0].device_name,
-        runs=_runs(shown),
+        runs=tuple(_runs(shown)),
         notes=_notes(shown),
         cases=cases,
         claims=tuple(judged(operator, cases, tiers)),
@@ -306,18 +369,11 @@ def _size(case: Case, costs: Mapping[str, tuple[float, float]]) -> tuple[object,
     return case.dtype or "", moved, flops, numbers, case.key
 
 
-def _runs(records: Iterable[Record]) -> tuple[ContributingRun, ...]:
-    by_run: defaultdict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_run[record.run_id].append(record)
-    return tuple(
-        ContributingRun(
-            record=by_run[run_id][0],
-            records=len(by_run[run_id]),
-            rounds=tuple(sorted({record.n_rounds for record in by_run[run_id] if record.n_rounds})),
-        )
-        for run_id in sorted(by_run, reverse=True)
-    )
+def _runs(records: Iterable[Record]) -> Iterator[ContributingRun]:
+    ordered = sorted(records, key=lambda record: record.run_id, reverse=True)
+    for _, of_run in itertools.groupby(ordered, key=lambda record: record.run_id):
+        run = list(of_run)
+        yield ContributingRun(run[0], len(run), tuple(sorted({record.n_rounds for record in run if record.n_rounds})))
 
 
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:
@@ -353,7 +409,7 @@ def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[s
 
 
 def _gain(before: Record, record: Record) -> Interval:
-    """Return how many times as fast a step is, by its rounds, each one process that timed both; of one round, without an interval."""
+    """Return how many times as fast a step is, by its rounds, each a process that timed both; of one round, without an interval."""
     latency = DEVICE if {result_of(before), result_of(record)} == {DEVICE} else CALL
     ours, theirs = (getattr(one, latency.rounds[0]) or () for one in (record, before))
     if len(ours) == len(theirs) > 1:

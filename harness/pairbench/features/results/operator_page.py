@@ -1,58 +1,51 @@
 """The part of a page of results on one operator and device model: cases, published figures, all measurements, losses, refusals."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from pairbench.analyze.facts import ceilings_of, series_facts
-from pairbench.features.results.modes import modes_blocks
-from pairbench.features.results.operator import SIZE, loses
-from pairbench.features.results.values import (
+from pairbench.features.results.operator import (
+    SIZE,
     AxisBound,
     CaseResults,
     ClaimState,
-    ContributingRun,
     JudgedClaim,
     Losses,
     ModeResults,
     OperatorResults,
     StepGain,
+    loses,
 )
 from pairbench.model.claim import Claim
-from pairbench.model.latency import CALL, Latency, p50_of
+from pairbench.model.latency import CALL, Latency, p50_of, speedup_of
 from pairbench.model.record import Record, Series
 from pairbench.model.settings import MODES
 from pairbench.model.site import SeriesStatus
 from pairbench.report import latency_words, rows, units
 from pairbench.report.blocks import Block, Heading, Items, Paragraph, TableBlock, table_of
-from pairbench.report.labels import labels_of
-from pairbench.report.operator_charts import roof_fraction
+from pairbench.report.labels import axis_text, labels_of
+from pairbench.report.operator_charts import roof_fraction, state_of
 from pairbench.report.render import Column, shorten
 
-_NS_PER_MS = 1e6
-_BYTES_PER_GIB = 2**30
+Value = TypeVar("Value")
 
 
-def arrow(before: str, after: str) -> str:
-    """Return `before -> after`, or the one of them that is known."""
-    return f"{before} -> {after}" if before and after else before or after
-
-
-def published(claim: Claim) -> str:
+def _published(claim: Claim) -> str:
     if claim.pair is None:
         return _ratio(claim)
-    before, after = claim.pair
     match claim.quantity:
         case "latency_ms":
-            pair = arrow(units.duration(before * _NS_PER_MS), units.duration(after * _NS_PER_MS))
-            return f"{pair} ({_ratio(claim)})"
+            return f"{_between(claim.pair, lambda ms: units.duration(ms * 1e6))} ({_ratio(claim)})"
         case "peak_gib":
-            return arrow(units.size(before * _BYTES_PER_GIB), units.size(after * _BYTES_PER_GIB))
+            return _between(claim.pair, lambda gib: units.size(gib * 2**30))
         case quantity:
-            return f"{arrow(units.count(before), units.count(after))} {quantity}"
+            return f"{_between(claim.pair, units.count)} {quantity}"
 
 
-def ours(one: JudgedClaim) -> str:
+def _ours(one: JudgedClaim) -> str:
     """Return what was measured here of the quantity that a claim is about; empty where nothing was."""
     if one.variant is None or one.state is ClaimState.UNMEASURED:
         return ""
@@ -64,9 +57,9 @@ def ours(one: JudgedClaim) -> str:
     return f"{_between(both, lambda record: latency_words.p50(record, latency))} ({speedup}){by}"
 
 
-def _between(both: Iterable[Record | None], text: Callable[[Record], str]) -> str:
-    """Return a text on a baseline and the same on a variant."""
-    return arrow(*(text(record) if record else "" for record in both))
+def _between(both: Iterable[Value | None], text: Callable[[Value], str]) -> str:
+    """Return the text of a value before and after, or of the one of them that is known, such as the baseline and a variant."""
+    return " -> ".join(filter(None, [text(value) if value is not None else "" for value in both]))
 
 
 _QUANTITIES: dict[str, Callable[[Record], str]] = {
@@ -76,27 +69,24 @@ _QUANTITIES: dict[str, Callable[[Record], str]] = {
 }
 
 
-def claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> TableBlock:
+def _claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> TableBlock:
+    proven = (ClaimState.SAME, ClaimState.BETTER)
+
+    def about(claim: Claim) -> str:
+        return ", ".join(filter(None, [claim.implementation, claim.mode if claim.mode != "eager" else ""]))
+
     columns: tuple[Column[JudgedClaim], ...] = (
-        Column(header="published", text=lambda one: published(one.claim), right=False),
-        Column(header="about", text=lambda one: _about(one.claim), right=False),
+        Column(header="published", text=lambda one: _published(one.claim), right=False),
+        Column(header="about", text=lambda one: about(one.claim), right=False),
         Column(header="on", text=lambda one: one.claim.device, right=False),
         Column(header="by", text=lambda one: one.claim.source, right=False),
         Column(header="measured there", text=lambda one: one.claim.shape, right=False),
         Column(header="our case", text=lambda one: labels[one.case.key] if one.case else "none here", right=False),
-        Column(header="ours", text=ours, right=False),
+        Column(header="ours", text=_ours, right=False),
         Column(header="ours is", text=lambda one: str(one.state), right=False),
-        Column(header="why not", text=_why_not, right=False),
+        Column(header="why not", text=lambda one: "" if one.state in proven else one.claim.unmet, right=False),
     )
     return table_of(columns, claims, title="Published, and ours beside it:")
-
-
-def _why_not(one: JudgedClaim) -> str:
-    return one.claim.unmet if one.state not in (ClaimState.SAME, ClaimState.BETTER) else ""
-
-
-def _about(claim: Claim) -> str:
-    return ", ".join(filter(None, [claim.implementation, claim.mode if claim.mode != "eager" else ""]))
 
 
 def _ratio(claim: Claim) -> str:
@@ -104,16 +94,14 @@ def _ratio(claim: Claim) -> str:
     return units.ratio(least) if least == most else f"{units.ratio_range(least, most)}x"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasurementRow:
+class MeasurementRow(NamedTuple):
     label: str
     record: Record
     latency: Latency  # the latency in which it stands beside its baseline
     step: StepGain | None
 
 
-def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
-    """Return what was measured of every implementation, in the order of declaration."""
+def _every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
     measurements = [
         MeasurementRow(
             label=labels[case.case.key],
@@ -160,11 +148,10 @@ _MEASUREMENT_COLUMNS: tuple[Column[MeasurementRow], ...] = (
 )
 
 
-_FOLD_LOSSES = 15  # number of rows above which a table is folded: the page must stay readable
-_NAMED_CASES = 3  # in a row
+_FOLD_LOSSES, _NAMED_CASES = 15, 3  # number of rows above which a table is folded, and of cases that a row names
 
 
-def losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
+def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
     if not results.losses:
         if any(mode.best for case in results.cases for mode in case.modes):
             yield Paragraph(text="Where variants lose: no variant is proven slower than the baseline in any case.")
@@ -178,11 +165,7 @@ def losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterat
         Column(header="where it loses", text=_where, right=False),
     )
     yield table_of(columns, results.losses, title="Where variants lose:")
-    yield _map(results, labels)
-
-
-def _map(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
-    """Return the speedups of all variants that lose anywhere, in the cases and modes in which one of them does."""
+    # The speedups of all variants that lose anywhere, in the cases and modes in which one of them does.
     names = [item.name for item in results.operator.implementations]
     losing = sorted({one.implementation for one in results.losses}, key=names.index)
     modes = {one.mode for one in results.losses}
@@ -199,7 +182,7 @@ def _map(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
     def cell(name: str) -> Column[tuple[str, dict[str, Record]]]:
         return Column(header=name, text=lambda row: _cell(row[1].get(name)))
 
-    return table_of(
+    yield table_of(
         (Column(header="case", text=lambda row: row[0], right=False), *map(cell, losing)),
         rows,
         title="Their speedups, case by case, wherever one of them loses (slower: its whole interval lies below 1)",
@@ -240,8 +223,7 @@ def _where(one: Losses) -> str:
 def _term(one: AxisBound) -> str:
     if one.axis == SIZE and isinstance(one.value, int | float):
         return f"{'at least' if one.relation == '>=' else 'at most'} {units.size(one.value)} moved"
-    value = "x".join(map(str, one.value)) if isinstance(one.value, tuple) else one.value
-    return f"{one.axis} {one.relation} {value}"
+    return f"{one.axis} {one.relation} {axis_text(one.value)}"
 
 
 def _cell(record: Record | None) -> str:
@@ -255,14 +237,70 @@ def _speedup(record: Record) -> str:
     return f"{latency_words.speedup(record)}{f' ({interval})' if interval else ''}"
 
 
-_FOLD_CASES = 40  # number of cases above which their table is folded
-_NAMED_GAPS = 6  # in a sentence
+def _modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
+    """Yield a table with each mode beside the others, and when compiling has paid for itself; nothing where only one was measured."""
+    modes = [mode for mode in MODES if any(case.in_mode(mode) for case in results.cases)]
+    if len(modes) < 2:
+        return
+    columns: list[Column[CaseResults]] = [Column(header="case", text=lambda case: labels[case.case.key], right=False)]
+    for mode in modes:
+        columns += [
+            Column(header=f"{mode}: baseline", text=partial(_in_mode, mode=mode, best=False)),
+            Column(header=f"{mode}: best", text=partial(_in_mode, mode=mode, best=True)),
+        ]
+    columns += [
+        Column(header="compiling the baseline", text=partial(_paid, best=False)),
+        Column(header="compiling the best", text=partial(_paid, best=True)),
+    ]
+    several = [case for case in results.cases if len(case.modes) > 1]
+    yield table_of(
+        columns,
+        several,
+        title="Modes: baseline, and the best variant with its speedup over the baseline of the same mode. Compiling: "
+        "the first call (warm: in a new process that finds what was compiled on disk), after how many calls it has paid for "
+        "itself, by the latency of a call, beside the same implementation in eager mode, and how often was compiled where that is not once.",
+        fold_above=15,
+    )
+    for mode in modes:
+        bests = [best for case in results.cases if (one := case.in_mode(mode)) and (best := one.best)]
+        states = Counter(state_of(*speedup) for best in bests if (speedup := speedup_of(best)))
+        if mode != "eager" and bests:
+            yield Paragraph(
+                text=f"In mode {mode} the best variant is proven faster than the baseline of that mode in {states['faster']} of "
+                f"{len(bests)} cases, slower in {states['slower']}, and not told apart from it in {states['open']}."
+            )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseRow:
-    """A case in the mode that the main table shows."""
+def _in_mode(case: CaseResults, *, mode: str, best: bool) -> str:
+    results = case.in_mode(mode)
+    record = (results.best if best else results.baseline) if results else None
+    named = f" {record.implementation}, {latency_words.speedup(record)}" if best and record else ""
+    return f"{latency_words.p50(record)}{named}"
 
+
+def _paid(case: CaseResults, *, best: bool) -> str:
+    """Return the first call in compile mode, how many calls it takes until that is paid back, and unusual counts of compilations."""
+    results, eager = case.in_mode("compile"), case.in_mode("eager")
+    record = (results.best if best else results.baseline) if results else None
+    if record is None or record.first_call_ns is None:
+        return ""
+    warm = f" ({units.duration(record.warm_first_call_ns)} warm)" if record.warm_first_call_ns is not None else ""
+    records = [eager.baseline, *eager.variants] if eager else []
+    before = next((one.call_p50_ns for one in records if one and one.implementation == record.implementation), None)
+    calls = "not measured in eager mode"
+    if before is not None and record.call_p50_ns is not None:
+        saved = before - record.call_p50_ns
+        calls = f"{math.ceil(record.first_call_ns / saved):,} calls" if saved > 0 else "never"
+    counts = ((record.compilations, "compiled"), (record.recompilations, "again"), (record.graph_breaks, "breaks"))
+    usual = record.compilations is None or (record.compilations == 1 and not record.graph_breaks)
+    compiled = "" if usual else "; " + ", ".join(f"{count} {what}" for count, what in counts if count)
+    return f"{units.duration(record.first_call_ns)}{warm}, {calls}{compiled}"
+
+
+_FOLD_CASES, _NAMED_GAPS = 40, 6  # number of cases above which their table is folded, and of names in a sentence
+
+
+class CaseRow(NamedTuple):
     case: CaseResults
     mode: ModeResults
     label: str
@@ -284,7 +322,15 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
         if item.consumes
     ]
     yield Paragraph(text=" ".join([*sentences, *(f"{note}." for note in results.notes)]))
-    yield Items(texts=tuple(map(_run, results.runs)))
+    runs = []
+    for run in results.runs:
+        rounds = (
+            f", of {' or '.join(map(str, run.rounds))} {'round' if run.rounds == (1,) else 'rounds'}"
+            if run.rounds
+            else ""
+        )
+        runs.append(f"{rows.heading(run.record)}: {run.records} records{rounds}")
+    yield Items(texts=tuple(runs))
     shown = [
         CaseRow(
             case=case,
@@ -297,22 +343,16 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     ]
     title = f"All {len(shown)} cases" if len(shown) > _FOLD_CASES else ""
     yield table_of(_CASE_COLUMNS, shown, title=title, fold_above=_FOLD_CASES)
-    yield from modes_blocks(results, labels)
+    yield from _modes_blocks(results, labels)
     if results.claims:
-        yield claims_table(results.claims, labels)
-    yield every_table(results, labels)
-    yield from losses_blocks(results, labels)
+        yield _claims_table(results.claims, labels)
+    yield _every_table(results, labels)
+    yield from _losses_blocks(results, labels)
     if results.refused:
         yield _grouped(results.refused, labels, title="Refused (mismatched, failed, out of memory or out of time):")
     if results.skipped:
         yield _grouped(results.skipped, labels, title="Skipped:")
     yield from _gaps(results, labels)
-
-
-def _run(behind: ContributingRun) -> str:
-    rounds = " or ".join(map(str, behind.rounds))
-    suffix = f", of {rounds} {'round' if behind.rounds == (1,) else 'rounds'}" if rounds else ""
-    return f"{rows.heading(behind.record)}: {behind.records} records{suffix}"
 
 
 def case_names(results: OperatorResults) -> dict[str, str]:
@@ -336,12 +376,10 @@ def _latency(row: CaseRow, record: Record | None) -> str:
 
 
 def _calls(row: CaseRow) -> str:
-    """Return the latencies of one call of baseline and best where those of the device stand before them."""
     return "" if latency_words.common(*row.both) is CALL else _between(row.both, latency_words.call)
 
 
 def _host_bound(row: CaseRow) -> str:
-    """Return which of baseline and best the host limits, with what issuing a call takes it."""
     return "; ".join(
         f"{name}: {latency_words.issuing(record.host_p50_ns, record.device_p50_ns)}"
         for name, record in zip(("baseline", "best"), row.both, strict=True)
@@ -350,7 +388,6 @@ def _host_bound(row: CaseRow) -> str:
 
 
 def _same_memory(row: CaseRow) -> str:
-    """Return which of baseline and best return the same memory in each call."""
     both = zip(("baseline", "best"), row.both, strict=True)
     return " and ".join(name for name, record in both if record and record.reuses_output)
 
@@ -363,17 +400,16 @@ def part_of_roof(record: Record) -> float | None:
     return None if math.isnan(fraction) else fraction
 
 
-def _published(row: CaseRow) -> str:
+def _claims(row: CaseRow) -> str:
     texts = []
     for claim in (one.claim for one in row.claims):
         # Our latencies stand beside it, so that its ratio is enough.
-        figure = _ratio(claim) if claim.quantity == "latency_ms" else published(claim)
+        figure = _ratio(claim) if claim.quantity == "latency_ms" else _published(claim)
         texts.append(f"{claim.implementation} {figure}" if claim.implementation else figure)
     return "; ".join(texts)
 
 
 def _states(row: CaseRow) -> str:
-    """Return the state of each claim, or one state where all are the same."""
     states = [str(one.state) for one in row.claims]
     return states[0] if len(set(states)) == 1 else "; ".join(states)
 
@@ -393,7 +429,7 @@ _CASE_COLUMNS: tuple[Column[CaseRow], ...] = (
     Column(header="launches", text=lambda row: _between(row.both, _QUANTITIES["launches"])),
     Column(header="peak memory", text=lambda row: _between(row.both, _QUANTITIES["peak_gib"])),
     Column(header="of the roof", text=lambda row: _between(row.both, lambda one: units.percent(part_of_roof(one)))),
-    Column(header="published", text=_published, right=False),
+    Column(header="published", text=_claims, right=False),
     Column(header="ours is", text=_states, right=False),
 )
 

@@ -13,9 +13,8 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.features.results.operator import COLUMNS, results_of
+from pairbench.features.results.operator import COLUMNS, ClaimState, OperatorResults, results_of
 from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
-from pairbench.features.results.values import ClaimState, ModeResults, OperatorResults
 from pairbench.model.case import TIERS
 from pairbench.model.latency import interval_columns, speedup_of
 from pairbench.model.plan import OperatorDescription
@@ -24,6 +23,7 @@ from pairbench.report import units
 from pairbench.report.blocks import Block, Heading, Items, Paragraph, table_of, to_markdown, to_terminal
 from pairbench.report.operator_charts import state_of
 from pairbench.report.render import Column, Terminal, to_json
+from pairbench.stats import Interval
 from pairbench.store.reader import WholeStore
 from pairbench.workflow.setup import choose, open_context, store_of
 
@@ -122,14 +122,11 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
             for operator in operators
             if (results := results_of(operator, records.get((device, operator.suite, operator.name), ()), tiers))
         )
-    known = {(results.operator.suite, results.operator.name) for results in measured}
+    known = {_name(results.operator) for results in measured}
+    unmeasured = (one for one in operators if _name(one) not in known and any(case.tier in tiers for case in one.cases))
     return StoredResults(
         measured=measured,
-        unmeasured=tuple(
-            operator
-            for operator in operators
-            if (operator.suite, operator.name) not in known and any(case.tier in tiers for case in operator.cases)
-        ),
+        unmeasured=tuple(unmeasured),
         problems=whole.problems,
         broken=tuple(suite.reason for suite in chosen.survey.broken),
     )
@@ -218,28 +215,27 @@ def _blocks(
         yield table_of(_GLANCE, on_device)
         for one in () if summary else on_device:
             yield from operator_blocks(one)
-    if unmeasured:
-        yield Heading(text="Not measured yet", level=2)
-        yield Items(texts=tuple(_unmeasured_line(one, tiers) for one in unmeasured))
-
-
-def _unmeasured_line(operator: OperatorDescription, tiers: Sequence[str]) -> str:
-    cases = sum(case.tier in tiers for case in operator.cases)
-    claims = len(operator.claims)
-    suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
-    return f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}"
+    lines = []
+    for operator in unmeasured:
+        cases, claims = sum(case.tier in tiers for case in operator.cases), len(operator.claims)
+        suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
+        lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
+    if lines:
+        yield from (Heading(text="Not measured yet", level=2), Items(texts=tuple(lines)))
 
 
 def _name(operator: OperatorDescription) -> str:
     return f"{operator.suite}::{operator.name}"
 
 
-def _main(one: OperatorResults) -> list[ModeResults]:
-    return [mode for case in one.cases if (mode := main_mode(case)) and mode.best]
+def _speedups(one: OperatorResults) -> list[Interval]:
+    """Return the speedup of the best variant of each case in the mode of the main table."""
+    bests = [mode.best for case in one.cases if (mode := main_mode(case))]
+    return [speedup for best in bests if (speedup := speedup_of(best))]
 
 
 def _best_is(one: OperatorResults) -> str:
-    intervals = [speedup for mode in _main(one) if (speedup := speedup_of(mode.best))]
+    intervals = _speedups(one)
     states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in intervals)
     unproven = {"open": "not told apart", "unknown": "of one round, without an interval,"}
     order = ("faster", "open", "slower", "unknown")
@@ -247,7 +243,7 @@ def _best_is(one: OperatorResults) -> str:
 
 
 def _range(one: OperatorResults) -> str:
-    speedups = [speedup.estimate for mode in _main(one) if (speedup := speedup_of(mode.best))]
+    speedups = [speedup.estimate for speedup in _speedups(one)]
     return " to ".join(dict.fromkeys([units.ratio(min(speedups)), units.ratio(max(speedups))])) if speedups else ""
 
 
