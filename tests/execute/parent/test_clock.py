@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pairbench.execute.parent import clock as module
-from pairbench.execute.parent.clock import ClocksDisagreeError, OutsideClock
+from pairbench.execute.parent import judged as module
+from pairbench.execute.parent.judged import ClocksDisagreeError, OutsideClock
 from pairbench.execute.protocol import Taken, TimedCase, TimedEntry
 from pairbench.execute.wire import NoMessageError
 

@@ -1,4 +1,4 @@
-"""Two sessions on one device, of which only one is ever at work: two commits, measured in turns, block by block.
+"""Two sessions on one device, of which only one is ever at work: two commits, whose outputs are compared, measured in turns, block by block.
 
 A second process at work on a GPU makes latencies three times as long. So a side gets its turn only when the other has
 said that its device has nothing left to do, and sleeps until then; whatever drifts from one minute to the next is in
@@ -6,28 +6,121 @@ both sides alike.
 """
 
 import contextlib
+import itertools
 import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.exchange import Exchange, LostError, ask
 from pairbench.execute.parent.host_load import LoadMeter
-from pairbench.execute.parent.pool import WorkerContext, Workers
-from pairbench.execute.parent.rounds import RoundWorkers
-from pairbench.execute.parent.session import DeviceSession, Observer
+from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
+from pairbench.execute.parent.session import DeviceSession, Observer, RoundWorkers
 from pairbench.execute.parent.steps import about
-from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock
+from pairbench.execute.protocol import (
+    CaseJob,
+    CloseCase,
+    CompareOutputs,
+    Ended,
+    Fingerprint,
+    FingerprintOutputs,
+    OpenCase,
+    Opened,
+    SaveOutputs,
+    TakeBlock,
+    TakenBlock,
+)
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Agreement, OutputsCompared, Status, TimedRound
 from pairbench.model.plan import Entry, Plan, PlannedCase
+
+_INPUTS = "the inputs of the two sides differ, so what `inputs` makes depends on more than its definition and the seed"
+
+
+class LostError(Exception):
+    """An entry ended, or with the worker the whole case did."""
+
+
+def ask(workers: Workers, state: CaseState, opened: CaseJob, job: TakeBlock | CloseCase | None = None) -> list[Any]:
+    """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
+    worker = workers.get()
+    results: list[Any] = []
+    try:
+        for result in worker.request(job or opened):
+            if isinstance(result, Ended):
+                state.take(result, opened, worker.log_line)
+            else:
+                results.append(result)
+    except WorkerEndedError as error:
+        state.blame(error.index, error.status, error.reason, opened)
+        results = []
+    if not results:
+        raise LostError
+    return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """Two workers, the reference's first, and a folder for outputs on their way from one to the other."""
+
+    sides: tuple[Workers, Workers]
+    scratch: Path
+
+    def outputs(
+        self, cases: tuple[PlannedCase, PlannedCase], entries: tuple[Entry, ...]
+    ) -> dict[Entry, OutputsCompared]:
+        """Return how the entries' outputs compare. A failure here is not theirs: they were verified, and will be timed."""
+        told = [self._fingerprints(place, case, entries) for place, case in enumerate(cases)]
+        compared = {}
+        for entry in entries:
+            before, now = (texts.get(entry) for texts in told)
+            if told[0].get(None) != told[1].get(None):
+                compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=_INPUTS)
+            elif before is not None and before == now:
+                compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
+            else:
+                compared[entry] = self._element_by_element(cases, entry)
+        return compared
+
+    def _fingerprints(self, place: int, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
+        state = CaseState(planned=case)
+        texts: dict[Entry | None, str] = {}
+        while remaining := tuple(entry for entry in entries if entry not in texts and entry not in state.ended):
+            answers, _ = self._ask(place, state, FingerprintOutputs(**about(state, remaining)))
+            texts.update({answer.entry: answer.text for answer in answers if isinstance(answer, Fingerprint)})
+        return texts
+
+    def _element_by_element(self, cases: tuple[PlannedCase, PlannedCase], entry: Entry) -> OutputsCompared:
+        file = self.scratch / "outputs.pt"
+        before, now = (CaseState(planned=case) for case in cases)
+        try:
+            answers, ended = self._ask(0, before, SaveOutputs(**about(before, (entry,)), file=file))
+            if not ended:
+                answers, ended = self._ask(1, now, CompareOutputs(**about(now, (entry,)), file=file))
+            if ended:
+                return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {ended}")
+            (compared,) = answers
+            assert isinstance(compared, OutputsCompared)
+            return compared
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _ask(self, place: int, state: CaseState, job: CaseJob) -> tuple[list[Any], str | None]:
+        """Return what came, and why an entry ended, if one did."""
+        before = len(state.ended)
+        try:
+            answers = ask(self.sides[place], state, job)
+        except LostError:
+            answers = []
+        return answers, next((reason for _, reason in itertools.islice(state.ended.values(), before, None)), None)
+
 
 _SETTLE_S = 0.006
 """Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""

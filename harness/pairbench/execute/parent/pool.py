@@ -1,4 +1,8 @@
-"""The parent's side of one worker process: start it, ask it, and explain its end."""
+"""The parent's side of one worker process: start it, ask it, and explain its end.
+
+What a worker prints goes to a file without a name, of which no more than the end is ever read. On the line to it the parent never waits without looking after
+other things.
+"""
 
 import contextlib
 import functools
@@ -7,11 +11,15 @@ import importlib.util
 import math
 import mmap
 import os
+import pickle
+import re
+import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,13 +32,147 @@ from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.parent.line import Line
-from pairbench.execute.parent.log import WorkerLog
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
-from pairbench.execute.wire import NoMessageError
+from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
+
+_LOOK_S = 0.05
+_PIECE = 1 << 20
+
+Watch = Callable[[], bool]
+"""Looks after the process at the other end, some twenty times a second, and returns whether it has ended; it may raise."""
+
+
+class Line:
+    """Sends pickled values to a worker, and takes messages, which are data, from it."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        ours.settimeout(_LOOK_S)
+        self._socket = ours
+        self._begun = bytearray()  # of messages that were not taken yet
+        self._looked = 0.0
+        self.received_at = self._piece_at = time.monotonic()
+        """When the newest message was all there, unless others came with it."""
+
+    def send(self, value: Any, watch: Watch, file: int | None = None) -> None:
+        """Send a value, with an open file if given; a ConnectionError says that the worker has hung up or has ended."""
+        content = pickle.dumps(value)
+        rest = memoryview(LENGTH.pack(len(content)) + content)
+        while rest:
+            if self._look(watch):
+                raise ConnectionError
+            try:
+                if file is not None:
+                    rest, file = rest[socket.send_fds(self._socket, [rest], [file]) :], None
+                    continue
+                rest = rest[self._socket.send(rest) :]
+            except TimeoutError:  # it has not read what was sent before
+                continue
+
+    def receive(self, expected: Mapping[str, type], watch: Watch) -> Any:
+        """Return the next message, one of the expected dataclasses by name, or raise NoMessageError; EOFError once the worker has hung up or ended."""
+        while True:
+            frame = read_head(self._begun)
+            ended = self._look(watch)
+            if frame is not None and len(self._begun) >= frame.size:
+                message = self._begun[: frame.size]
+                del self._begun[: frame.size]
+                if not self._begun:
+                    self.received_at = self._piece_at
+                return decode(message, expected)
+            try:
+                piece = self._socket.recv(_PIECE)
+            except TimeoutError:
+                if ended:
+                    raise EOFError from None
+                continue
+            if not piece:
+                raise EOFError
+            self._piece_at = time.monotonic()
+            self._begun += piece
+
+    def _look(self, watch: Watch) -> bool:
+        """Call the watch if it is time to, and return whether the process is known to have ended."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_S:
+            return False
+        self._looked = now
+        return watch()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+KILLED = "its process was killed (SIGKILL)"
+"""Begins the reason of a worker's end by the signal that no process can handle."""
+_FATAL = "fatal: "
+"""Begins the line in which code that has to end a worker says why."""
+_TAIL, _MOST = 1 << 20, 64 << 20
+"""Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
+
+
+class WorkerLog:
+    """The standard output and standard error of one worker."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def keep_short(self) -> None:
+        if os.fstat(self.fileno()).st_size > _MOST:
+            os.lseek(self.fileno(), 0, os.SEEK_SET)
+            os.ftruncate(self.fileno(), 0)
+
+    def line(self, marker: str) -> str | None:
+        """Return the first of the last lines that contains the marker."""
+        return next((line for line in self._lines() if marker in line), None)
+
+    def _lines(self) -> list[str]:
+        return [] if self._file.closed else last_lines(self.fileno())
+
+    def explain(self, code: int) -> tuple[Status, str]:
+        """Return how a worker ended and why, given its exit code or the negative number of the signal that ended it."""
+        if code >= 0:
+            if words := self.line(_FATAL):
+                words = words.partition(_FATAL)[2].strip()
+                status = Status.OOM if "out of memory" in words.lower() else Status.FAILED
+                return status, f"ended its process with exit status {code}: {words}"
+            words = f"{self._last_words()}{self._uncaught() if code == 1 else ''}"
+            return Status.FAILED, f"ended its process with exit status {code}{words}"
+        name = signal.Signals(-code).name
+        meaning = signal.strsignal(-code) or name
+        if -code == signal.SIGKILL:
+            return Status.OOM, f"{KILLED}, most likely by the kernel because memory ran out"
+        return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
+
+    def _uncaught(self) -> str:
+        """Return what Python said of the exception that ended the process; empty where it said nothing."""
+        lines = self._lines()
+        return f": {lines[-1][:500]}" if "Traceback (most recent call last):" in lines and lines[-1] else ""
+
+    def _last_words(self) -> str:
+        """Return where in the suite a crash happened, as Python's fault handler tells it; empty where it does not."""
+        frames = [match for line in self._lines() if (match := _FRAME.fullmatch(line))]
+        ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+        theirs = [frame for frame in frames if not frame["file"].startswith((*ours, "<"))]
+        return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
+
+
+def last_lines(descriptor: int) -> list[str]:
+    """Return the lines at the end of an open file, of which no more is read."""
+    # Not by a seek: a worker would write where its parent has sought, for both have one open file.
+    end = os.fstat(descriptor).st_size
+    tail = os.pread(descriptor, _TAIL, max(0, end - _TAIL))
+    return [line.strip() for line in tail.decode(errors="replace").splitlines()]
+
 
 INTERPRET = "TRITON_INTERPRET"
 _ROOT = Path(__file__).resolve().parents[3]

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.log import KILLED
-from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
+from pairbench.execute.parent.pool import ANY, KILLED, WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.protocol import Describe, DescribedSuite, Diagnose, FindDevices, FoundDevices, Probe
 from pairbench.model.environment import Device, Environment, Finding
 from pairbench.model.plan import BrokenSuite, OperatorDescription

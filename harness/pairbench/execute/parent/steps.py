@@ -11,8 +11,7 @@ from typing import Any
 
 from pairbench.execute.heartbeat import NOBODY
 from pairbench.execute.parent.case_state import CaseState, unprofiled
-from pairbench.execute.parent.clock import CulpritUnknownError
-from pairbench.execute.parent.judged import judged_results
+from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import (
     BreakDownCase,

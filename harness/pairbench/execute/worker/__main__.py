@@ -28,8 +28,8 @@ from pairbench.suite.load import load_suite
 from pairbench.suite.modules import search
 
 if TYPE_CHECKING:
-    from pairbench.execute.worker.interleaved import InterleavedCases
     from pairbench.execute.worker.judge.process import Judge
+    from pairbench.execute.worker.stages import InterleavedCases
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
@@ -166,7 +166,7 @@ class _Server:
                 pin_flags(tf32=self._hello.settings.tf32)  # suites and cases that came before have set their own
                 yield probe(self._hello.device, ceilings=job.ceilings)
             case protocol.Diagnose():
-                from pairbench.execute.worker.describe.diagnose import diagnose
+                from pairbench.execute.worker.describe.probe import diagnose
 
                 yield from diagnose(self._hello.device)
             case protocol.Describe():
@@ -199,7 +199,7 @@ class _Server:
 
     @functools.cached_property
     def _turns(self) -> "InterleavedCases":
-        from pairbench.execute.worker.interleaved import InterleavedCases
+        from pairbench.execute.worker.stages import InterleavedCases
 
         return InterleavedCases(self._hello, self._heartbeat)
 

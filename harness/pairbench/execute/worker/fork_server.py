@@ -20,7 +20,7 @@ _FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.exe
 """Modules of a worker that describes devices and operators."""
 _THEN = (
     "pairbench.execute.worker.describe.probe",
-    "pairbench.execute.worker.interleaved",
+    "pairbench.execute.worker.stages",
     "pairbench.execute.worker.judge.process",
     "pairbench.execute.worker.stages",
     "triton",

@@ -1,10 +1,12 @@
-"""The stages of a case inside a worker: verify, time, profile. Every entry comes back exactly once."""
+"""The stages of a case inside a worker: verify, time, profile; every entry comes back exactly once. In interleaved timing one case stays open, timed a block at a time."""
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -12,19 +14,22 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
-from pairbench.execute.garbage import keep_what_is_there
+from pairbench.execute.garbage import keep_what_is_there, no_collection
 from pairbench.execute.heartbeat import NOBODY, Heartbeat
-from pairbench.execute.worker.calls import make_call, why_invalid
-from pairbench.execute.worker.devices import SEEDS, torch_device
+from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock, WorkerConfig
+from pairbench.execute.worker.calls import why_invalid
+from pairbench.execute.worker.devices import SEEDS, synchronize, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
-from pairbench.execute.worker.guard import each_entry, guarded, of_case
+from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs, making
 from pairbench.execute.worker.judge.sent import outside_references
 from pairbench.execute.worker.process_state import compiler_limits
-from pairbench.execute.worker.profile import launches, memory
-from pairbench.execute.worker.profile.memory import profiled_otherwise
-from pairbench.execute.worker.timing.case import time_case
+from pairbench.execute.worker.profile import profile_entries
+from pairbench.execute.worker.timing.case import end_of, time_case
+from pairbench.execute.worker.timing.measure import Blocks, EntryFailedError, EntryTimeoutError
+from pairbench.execute.worker.timing.ready import Ready, make_ready, on_one_core
+from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import (
@@ -39,7 +44,7 @@ from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint
 from pairbench.execute.worker.verify.sparing import Held, is_short, less_held
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import Launches, Profile, Status, Verification
+from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05
@@ -63,7 +68,7 @@ def run_stage(
         case protocol.TimeCase():
             yield from of_case(time_case(job, operator, config, heartbeat, device, line))
         case protocol.ProfileCase():
-            yield from of_case(_profile(job, operator, heartbeat, device))
+            yield from of_case(profile_entries(job, operator, heartbeat, device))
         case protocol.FingerprintOutputs():
             yield from of_case(fingerprint_outputs(job, operator, heartbeat, device))
         case protocol.SaveOutputs():
@@ -75,7 +80,7 @@ def run_stage(
 
             yield from of_case(break_down(job, operator, heartbeat, device))
         case protocol.DivergeCase():
-            from pairbench.execute.worker.diverge.lockstep import diverge
+            from pairbench.execute.worker.diverge import diverge
 
             yield from of_case(diverge(job, operator, config, heartbeat, device))
     if (
@@ -237,61 +242,6 @@ def _held_or_sparing(
     return less_held(operator, case, make, bare=False)
 
 
-def _profile(
-    job: protocol.ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Iterator[Any]:
-    inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    unavailable = launches.unusable() if device.type == "cuda" else None
-
-    def step(entry: Entry) -> Profile:
-        return _profile_entry(operator, entry, inputs, device, unavailable)
-
-    yield from each_entry(job, heartbeat, step)
-
-
-def _profile_entry(
-    operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device, unavailable: str | None
-) -> Profile:
-    variant = operator.implementations[entry.implementation]
-    if device.type != "cuda":
-        call = make_call(operator, variant, entry.mode, inputs)
-        call.reset()
-        call.run()
-        call.reset()
-        peak, allocations = memory.host_memory(call.run)
-        counted = Launches(status="not_applicable")
-    else:
-        warm = make_call(operator, variant, "eager" if entry.mode == "graph" else entry.mode, inputs)
-        warm.reset()
-        warm.run()
-        warm.reset()
-        # What a graph needs is allocated once, while it is captured, and held from then on.
-        peak, allocations = memory.cuda_memory(warm.run)
-        call = make_call(operator, variant, entry.mode, inputs) if entry.mode == "graph" else warm
-        if entry.mode == "graph":
-            call.reset()
-            _, allocations = memory.cuda_memory(call.run)
-        counted = (
-            Launches(status="unavailable", reason=unavailable)
-            if unavailable
-            else launches.count_launches(call.run, call.reset if operator.reset or variant.consumes else None)
-        )
-    if why := profiled_otherwise(call, inputs, device):
-        raise DeclarationError(why)
-    call.reset()
-    ops, float32_products = memory.count_ops(call.run)
-    return Profile(
-        entry=entry,
-        launches=counted,
-        ops=ops,
-        float32_precision=("tf32" if operator.tf32 else "ieee") if float32_products else None,
-        peak_bytes=peak,
-        saved_bytes=call.training.saved_bytes() if call.training else None,
-        allocations=allocations,
-        reason=counted.reason,
-    )
-
-
 _CONFIG = "torch._dynamo.config"
 
 
@@ -337,3 +287,86 @@ def _load(load: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 _LIMITS = _LimitsOnLoad()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Open:
+    job: OpenCase
+    ready: Ready
+    blocks: Blocks
+
+
+class InterleavedCases:
+    def __init__(self, config: WorkerConfig, heartbeat: Heartbeat) -> None:
+        self._config = config
+        self._heartbeat = heartbeat
+        self._open: _Open | None = None
+        self._held = contextlib.ExitStack()
+
+    def open(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
+        """Yield the ends of entries, or `Opened` if there are none; the case before is dropped."""
+        self._drop()
+        yield from of_case(self._get_ready(job, operator))
+
+    def _get_ready(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
+        device = begin_case(self._config, job, operator)
+        ready = yield from make_ready(job, operator, self._config, self._heartbeat, device)
+        if len(ready.timed) < len(job.entries):
+            return
+        self._held.enter_context(no_collection())
+        self._held.enter_context(on_one_core(device))
+        try:
+            blocks = Blocks(
+                ready.timed,
+                timer=ready.timer,
+                recorder=ready.recorder,
+                heartbeat=self._heartbeat,
+                rng=ready.rng,
+                values=ready.values,
+                watch=ready.watch,
+            )
+        except EntryFailedError as error:
+            yield end_of(job, self._config, error)
+            return
+        synchronize(device)
+        self._open = _Open(job=job, ready=ready, blocks=blocks)
+        yield Opened(lead_in=tuple(timed.lead_in for timed in ready.timed))
+
+    def take(self, job: TakeBlock) -> Iterator[Any]:
+        yield from of_case(self._take(job, self._case()))
+
+    def _take(self, job: TakeBlock, case: _Open) -> Iterator[Any]:
+        for timed, lead_in in zip(case.ready.timed, job.lead_in, strict=True):
+            timed.lead_in = lead_in
+        try:
+            throttled = case.blocks.take()
+        except (EntryTimeoutError, EntryFailedError) as error:
+            yield end_of(case.job, self._config, error)
+            return
+        synchronize(case.ready.device)
+        device_ns = (timed.complete_device_ns() for timed in case.ready.timed)
+        yield TakenBlock(
+            call_ns=tuple(timed.call_ns[-1] for timed in case.ready.timed),
+            device_ns=tuple(values[-1] if values else None for values in device_ns),
+            throttled=throttled,
+            rested_s=case.blocks.rested_s,
+        )
+
+    def close(self, job: CloseCase) -> Iterator[Any]:
+        """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""
+        case = self._case()
+        result, device = case.blocks.result(case.job.round, job.stop_reason), case.ready.device
+        yield from of_case(judge_timed(case.ready, result.measuring_s, self._heartbeat))
+        del case
+        self._drop()
+        release(device)
+        yield result
+
+    def _case(self) -> _Open:
+        if self._open is None:
+            raise RuntimeError("no case is open")
+        return self._open
+
+    def _drop(self) -> None:
+        self._open = None
+        self._held.close()

@@ -25,7 +25,7 @@ from typing import Any
 from pairbench.config import load_config
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.execute.orphans import die_with
-from pairbench.execute.parent.log import last_lines
+from pairbench.execute.parent.pool import last_lines
 from pairbench.model.unit import VARIABLE, Unit, UnitEnd
 from pairbench.store.user_cache import user_folder
 from pairbench.workflow.git import add_worktree, find_commit, git, repository_of

@@ -13,7 +13,7 @@ from pairbench.execute.worker.breakdown.trace import (
     spots_by_span,
     waits,
 )
-from pairbench.execute.worker.profile.trace import TraceError
+from pairbench.execute.worker.profile import TraceError
 from tests.execute.traces import Trace
 
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.worker.profile import launches
-from pairbench.execute.worker.profile.launches import count_events, count_launches, split_events
-from pairbench.execute.worker.profile.trace import TraceError
+from pairbench.execute.worker import profile as module
+from pairbench.execute.worker.profile import TraceError, count_events, count_launches, split_events
 
 Event = dict[str, Any]
 
@@ -55,7 +54,7 @@ class Trace:
         return self
 
 
-def counts(trace: Trace, calls: int) -> launches.Counts:
+def counts(trace: Trace, calls: int) -> module.Counts:
     """Count what is between the sentinels of a trace of one group."""
     (events,) = split_events(trace.events, (calls,))
     return count_events(events, calls)
@@ -136,10 +135,8 @@ def test_an_empty_trace_is_not_a_call_that_launches_nothing() -> None:
 
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
     """Count launches with these for the traces of 1, 2 and 4 calls."""
-    found = [counts(trace.sentinel(), calls) for trace, calls in zip(traces, launches.CALLS, strict=True)]
-    monkeypatch.setattr(
-        launches, "_trace", lambda run, groups: [found[launches.CALLS.index(calls)] for calls in groups]
-    )
+    found = [counts(trace.sentinel(), calls) for trace, calls in zip(traces, module.CALLS, strict=True)]
+    monkeypatch.setattr(module, "_trace", lambda run, groups: [found[module.CALLS.index(calls)] for calls in groups])
     return count_launches(lambda: None)
 
 
@@ -153,8 +150,8 @@ def test_what_comes_before_each_call_is_not_counted(monkeypatch: pytest.MonkeyPa
         run()
         return trace.events
 
-    monkeypatch.setattr(launches, "run_sentinel", trace.sentinel)
-    monkeypatch.setattr(launches, "raw_trace", recorded)
+    monkeypatch.setattr(module, "run_sentinel", trace.sentinel)
+    monkeypatch.setattr(module, "raw_trace", recorded)
     monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
     order = list[str]()
 
@@ -167,7 +164,7 @@ def test_what_comes_before_each_call_is_not_counted(monkeypatch: pytest.MonkeyPa
         trace.call("copy", "forward", memcpy=512, syncs=1)
 
     found = count_launches(run, reset)
-    assert order == ["reset", "run"] * sum(launches.CALLS)
+    assert order == ["reset", "run"] * sum(module.CALLS)
     assert (found.status, found.reason) == ("exact", None)
     assert (found.launches, found.kernels, found.memcpy_bytes, found.syncs) == (1, 1, 8, 0)
     assert [(kernel.name, kernel.total_ns) for kernel in found.kernel_counts or ()] == [("add", 2500)]
@@ -209,6 +206,6 @@ def test_an_incomplete_trace_is_unreliable(monkeypatch: pytest.MonkeyPatch) -> N
     def lost(run: object, groups: object) -> Any:
         raise TraceError("1 of 2 sentinel kernels are in the profiler's trace")
 
-    monkeypatch.setattr(launches, "_trace", lost)
+    monkeypatch.setattr(module, "_trace", lost)
     found = count_launches(lambda: None)
     assert (found.status, found.kernels) == ("unreliable", None) and "sentinel" in str(found.reason)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pairbench.execute.worker.profile.memory import count_ops, host_memory
+from pairbench.execute.worker.profile import count_ops, host_memory
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def test_counts_do_not_change(x: torch.Tensor) -> None:
 _WATCHED = """
 import sys, torch
 from torch.profiler import ProfilerActivity
-from pairbench.execute.worker.profile.memory import count_ops
-from pairbench.execute.worker.profile.trace import raw_trace
+from pairbench.execute.worker.profile import count_ops
+from pairbench.execute.worker.profile import raw_trace
 x = torch.ones(3)
 assert count_ops(lambda: (x + 1) * 2)[0] == 2
 events = raw_trace(lambda: x + 1, (ProfilerActivity.CPU,), memory=True)

@@ -15,8 +15,7 @@ from pairbench.execute.worker.frozen import Frozen
 from pairbench.execute.worker.timing.measure import Timed, time_entries
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import Sample
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.model.outcome import TimedRound
 from pairbench.model.plan import Entry
 

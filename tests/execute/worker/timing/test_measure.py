@@ -12,8 +12,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import measure, telemetry
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, entry, timed
 

@@ -9,17 +9,30 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.worker.breakdown.lines import COPIES, WAITS
 from pairbench.execute.worker.process_state import has_kernel
-from pairbench.execute.worker.profile.launches import GRAPH_LAUNCHES
-from pairbench.execute.worker.profile.trace import (
+from pairbench.execute.worker.profile import (
     DEVICE_ACTIVITIES,
+    GRAPH_LAUNCHES,
     HOST_CALLS,
     SENTINEL_KERNEL,
     SYNCHRONISATION,
     TraceError,
 )
 from pairbench.model.breakdown import DeviceWait, WorkTotal
+
+COPIES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_to_copy", "copy_", "clone", "cat", "stack", "roll", "constant_pad_nd", "repeat", "slice_scatter"),
+        *("index_copy_", "index_put_", "scatter_", "select_scatter", "masked_scatter_"),
+    )
+)
+
+WAITS = frozenset(
+    f"aten::{name}"
+    for name in ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
+)
+"""Operators whose result the host has to see before it can go on."""
 
 WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"

@@ -19,7 +19,7 @@ from pairbench.execute.worker.timing.new_values import draw_seed, renew
 from pairbench.execute.worker.timing.ready import make_ready, on_one_core
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
-from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.timing.values import Watch
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound
 

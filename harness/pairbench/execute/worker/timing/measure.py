@@ -21,8 +21,7 @@ from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
 from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, Throttling
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry

@@ -28,8 +28,7 @@ from pairbench.execute.worker.process_state import pinned
 from pairbench.execute.worker.timing.measure import Timed, copy_where_room
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import FirstCalls, Watch
+from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
 from pairbench.execute.worker.trees import tensors
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
