@@ -198,10 +198,10 @@ class _Mother:
 
 
 def _be_worker_server(control: socket.socket) -> NoReturn:
-    from pairbench.execute.worker.fork_server import serve, work
+    from pairbench.execute.worker.fork_server import Server, work
 
     del sys.path[0]  # the folder of this file, or of a command
-    worker = serve(control)
+    worker = Server(control).serve()
     if worker is not None:
         work(worker)
     os._exit(0)
@@ -210,12 +210,12 @@ def _be_worker_server(control: socket.socket) -> NoReturn:
 def _main(control: socket.socket) -> None:
     from pairbench.execute.parent import host_load
     from pairbench.execute.worker.describe import probe
-    from pairbench.execute.worker.fork_server import load, serve
+    from pairbench.execute.worker.fork_server import Server, load
 
     load(*_LOADED)
     # Measuring them takes 1.4 s a run, and nothing that is judged here depends on them; fresh interpreters measure them.
     probe.measure_ceilings = lambda device: {"copy_gbps": 10.0, "float32_tflops": 0.1, "float64_tflops": 0.05}
-    command = serve(control)
+    command = Server(control).serve()
     if command is None:
         return
     tempfile.tempdir = None

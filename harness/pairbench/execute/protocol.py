@@ -36,7 +36,6 @@ class WorkerConfig(Message):
     device: Device
     settings: Settings
     memory_bytes: int
-    """Bytes of the host's memory that the worker may take."""
     stand_in: StandIn | None = None
 
 
@@ -97,7 +96,6 @@ class TimeCase(CaseJob):
     capturable: tuple[Entry, ...]
     """Entries that can be captured, so that their device latency may be taken from a replay."""
     outside: bool = False
-    """Whether another process judges; see `VerifyCase`."""
     sparing: bool = False
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
     thorough: bool = False

@@ -48,7 +48,7 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
     """Verify some cases by a step of ours; returns them, and those that were reported."""
 
     def run(step: Step, cases: int, several: int) -> tuple[list[CaseState], list[CaseState]]:
-        def verify_case(state: CaseState, workers: Any, *, impostors: bool, enough: Any) -> None:
+        def verify_case(state: CaseState, workers: Any, enough: Any, *, impostors: bool) -> None:
             step(state, workers)
             assert enough is None or bool(enough(state)) == session._ran_short(state)
 

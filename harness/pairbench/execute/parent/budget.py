@@ -121,8 +121,7 @@ class BudgetedCases:
             else:
                 batch[state] = took_s
 
-        with session.verifiers() as verifiers:
-            session.verify_with(verifiers, take, verified)
+        session.verify(take, verified)
         return batch
 
     def _fits(self, until: float, coming_s: float, verify_s: float) -> bool:

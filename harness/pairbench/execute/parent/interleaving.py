@@ -18,24 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute import protocol
+from pairbench.execute.parent.case_state import CaseState, about
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.parent.session import DeviceSession, Observer, RoundWorkers
-from pairbench.execute.parent.steps import about
-from pairbench.execute.protocol import (
-    CaseJob,
-    CloseCase,
-    CompareOutputs,
-    Ended,
-    Fingerprint,
-    FingerprintOutputs,
-    OpenCase,
-    Opened,
-    SaveOutputs,
-    TakeBlock,
-    TakenBlock,
-)
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Agreement, OutputsCompared, Status, TimedRound
@@ -48,13 +35,18 @@ class LostError(Exception):
     """An entry ended, or with the worker the whole case did."""
 
 
-def ask(workers: Workers, state: CaseState, opened: CaseJob, job: TakeBlock | CloseCase | None = None) -> list[Any]:
+def ask(
+    workers: Workers,
+    state: CaseState,
+    opened: protocol.CaseJob,
+    job: protocol.TakeBlock | protocol.CloseCase | None = None,
+) -> list[Any]:
     """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
     worker = workers.get()
     results: list[Any] = []
     try:
         for result in worker.request(job or opened):
-            if isinstance(result, Ended):
+            if isinstance(result, protocol.Ended):
                 state.take(result, opened, worker.log_line)
             else:
                 results.append(result)
@@ -66,60 +58,49 @@ def ask(workers: Workers, state: CaseState, opened: CaseJob, job: TakeBlock | Cl
     return results
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exchange:
-    """Two workers, the reference's first, and a folder for outputs on their way from one to the other."""
+def compare_outputs(
+    sides: Sequence[Workers], cases: tuple[PlannedCase, PlannedCase], entries: tuple[Entry, ...], file: Path
+) -> dict[Entry, OutputsCompared]:
+    """Return how the outputs of two workers compare, which pass through a file. A failure here is not the entries': they were verified, and will be timed."""
+    told = [_fingerprints(*side, entries) for side in zip(sides, cases, strict=True)]
+    compared = {}
+    for entry in entries:
+        before, now = (texts.get(entry) for texts in told)
+        if told[0].get(None) != told[1].get(None):
+            compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=_INPUTS)
+        elif before is not None and before == now:
+            compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
+        else:
+            compared[entry] = _element_by_element(sides, cases, entry, file)
+    return compared
 
-    sides: tuple[Workers, Workers]
-    scratch: Path
 
-    def outputs(
-        self, cases: tuple[PlannedCase, PlannedCase], entries: tuple[Entry, ...]
-    ) -> dict[Entry, OutputsCompared]:
-        """Return how the entries' outputs compare. A failure here is not theirs: they were verified, and will be timed."""
-        told = [self._fingerprints(place, case, entries) for place, case in enumerate(cases)]
-        compared = {}
-        for entry in entries:
-            before, now = (texts.get(entry) for texts in told)
-            if told[0].get(None) != told[1].get(None):
-                compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=_INPUTS)
-            elif before is not None and before == now:
-                compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
-            else:
-                compared[entry] = self._element_by_element(cases, entry)
+def _fingerprints(workers: Workers, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
+    state = CaseState(planned=case)
+    texts: dict[Entry | None, str] = {}
+    while remaining := tuple(entry for entry in entries if entry not in texts and entry not in state.ended):
+        with contextlib.suppress(LostError):
+            answers = ask(workers, state, protocol.FingerprintOutputs(**about(state, remaining)))
+            texts.update({answer.entry: answer.text for answer in answers if isinstance(answer, protocol.Fingerprint)})
+    return texts
+
+
+def _element_by_element(
+    sides: Sequence[Workers], cases: tuple[PlannedCase, PlannedCase], entry: Entry, file: Path
+) -> OutputsCompared:
+    compared = None
+    try:
+        for workers, case, kind in zip(sides, cases, (protocol.SaveOutputs, protocol.CompareOutputs), strict=True):
+            state = CaseState(planned=case)
+            known = len(state.ended)
+            with contextlib.suppress(LostError):
+                (compared,) = ask(workers, state, kind(**about(state, (entry,)), file=file))
+            for _, reason in itertools.islice(state.ended.values(), known, None):
+                return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {reason}")
+        assert isinstance(compared, OutputsCompared)
         return compared
-
-    def _fingerprints(self, place: int, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
-        state = CaseState(planned=case)
-        texts: dict[Entry | None, str] = {}
-        while remaining := tuple(entry for entry in entries if entry not in texts and entry not in state.ended):
-            answers, _ = self._ask(place, state, FingerprintOutputs(**about(state, remaining)))
-            texts.update({answer.entry: answer.text for answer in answers if isinstance(answer, Fingerprint)})
-        return texts
-
-    def _element_by_element(self, cases: tuple[PlannedCase, PlannedCase], entry: Entry) -> OutputsCompared:
-        file = self.scratch / "outputs.pt"
-        before, now = (CaseState(planned=case) for case in cases)
-        try:
-            answers, ended = self._ask(0, before, SaveOutputs(**about(before, (entry,)), file=file))
-            if not ended:
-                answers, ended = self._ask(1, now, CompareOutputs(**about(now, (entry,)), file=file))
-            if ended:
-                return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {ended}")
-            (compared,) = answers
-            assert isinstance(compared, OutputsCompared)
-            return compared
-        finally:
-            file.unlink(missing_ok=True)
-
-    def _ask(self, place: int, state: CaseState, job: CaseJob) -> tuple[list[Any], str | None]:
-        """Return what came, and why an entry ended, if one did."""
-        before = len(state.ended)
-        try:
-            answers = ask(self.sides[place], state, job)
-        except LostError:
-            answers = []
-        return answers, next((reason for _, reason in itertools.islice(state.ended.values(), before, None)), None)
+    finally:
+        file.unlink(missing_ok=True)
 
 
 _SETTLE_S = 0.006
@@ -192,17 +173,16 @@ class Interleaving:
     def prepare(self) -> None:
         """Verify both sides, and compare their outputs with each other."""
         for session in self.sessions:
-            session.verify(impostors=False)
+            session.verify()
         interpret = self._device.kind == "cpu"
         with contextlib.ExitStack() as stack:
-            before, now = (
+            sides = [
                 stack.enter_context(Workers(context, self._device, interpret=interpret)) for context in self._sites
-            )
-            exchange = Exchange(sides=(before, now), scratch=self._scratch)
+            ]
             for twin in self.twins:
                 self._observer.step(self._device, "outputs", twin.key)
                 cases = (twin.reference.planned, twin.current.planned)
-                twin.outputs = exchange.outputs(cases, twin.both())
+                twin.outputs = compare_outputs(sides, cases, twin.both(), self._scratch / "outputs.pt")
                 self._observer.stepped(self._device)
         for session in self.sessions:
             session.timed()
@@ -262,17 +242,17 @@ class Interleaving:
         capturable = tuple(
             entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states)
         )
-        jobs = [OpenCase(**about(state, entries), round=index, capturable=capturable) for state in twin.states]
+        jobs = [protocol.OpenCase(**about(state, entries), round=index, capturable=capturable) for state in twin.states]
         parties = list(zip(sides, twin.states, jobs, strict=True))
         opened = [answer for side, state, job in parties for answer in ask(side, state, job)]
         # Sides whose calls take about as long as where lead-ins change would else have different ones.
-        leads = [answer.lead_in for answer in opened if isinstance(answer, Opened)]
-        turn = TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
+        leads = [answer.lead_in for answer in opened if isinstance(answer, protocol.Opened)]
+        turn = protocol.TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
         both_s = 2 * self._settings.case_seconds
         checks = Checks(replace(Stopping.of(self._settings), seconds=both_s, unsure_seconds=both_s))
         draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
         throttled: list[bool] = []
-        taken: tuple[list[TakenBlock], list[TakenBlock]] = ([], [])
+        taken: tuple[list[protocol.TakenBlock], list[protocol.TakenBlock]] = ([], [])
         began = time.monotonic()
         reason = None
 
@@ -285,7 +265,7 @@ class Interleaving:
             for place in draw.sample((0, 1), 2):
                 side, state, job = parties[place]
                 for answer in ask(side, state, job, turn):
-                    assert isinstance(answer, TakenBlock)
+                    assert isinstance(answer, protocol.TakenBlock)
                     taken[place].append(answer)
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
@@ -293,7 +273,7 @@ class Interleaving:
                     time.sleep(_SETTLE_S)
             rested_s = sum(blocks[-1].rested_s for blocks in taken)
             reason = checks.reason(throttled, time.monotonic() - began - rested_s, pairs)
-        found = [ask(side, state, job, CloseCase(stop_reason=reason)) for side, state, job in parties]
+        found = [ask(side, state, job, protocol.CloseCase(stop_reason=reason)) for side, state, job in parties]
         for state, answers in zip(twin.states, found, strict=True):
             for answer in answers:
                 assert isinstance(answer, TimedRound)
@@ -301,7 +281,7 @@ class Interleaving:
         self._leave_out(twin)  # what recheck found wrong
 
 
-def _latencies(blocks: Sequence[TakenBlock], entry: int) -> BlockLatencies:
+def _latencies(blocks: Sequence[protocol.TakenBlock], entry: int) -> BlockLatencies:
     """Return the latencies of one entry, by its index, in all blocks of a side."""
     device_ns = [value for block in blocks if (value := block.device_ns[entry]) is not None]
     return BlockLatencies(

@@ -17,7 +17,6 @@ from typing import Any
 from pairbench.execute import protocol
 from pairbench.execute.parent.host_load import SHORTEST_S, LoadMeter, count_cores
 from pairbench.execute.parent.pool import WorkerProcess, Workers
-from pairbench.execute.protocol import Taken, TimedCase
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.environment import HostLoad
 from pairbench.model.outcome import EntrySamples, ImpostorResult, Status, TimedRound, Verification, is_slowed
@@ -42,10 +41,8 @@ class ClocksDisagreeError(CulpritUnknownError):
     """The time that a worker reports is not the time that has passed."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(
-            f"its clock and ours disagree: {why}",
-            f"the clock in the process that timed it and ours disagree: {why}; no implementation alone does that",
-        )
+        of_case = f"the clock in the process that timed it and ours disagree: {why}; no implementation alone does that"
+        super().__init__(f"its clock and ours disagree: {why}", of_case)
 
 
 @dataclasses.dataclass
@@ -63,10 +60,10 @@ class OutsideClock:
     """Samples of one case in one round. Each left the worker milliseconds after it was taken, and is out of its reach since."""
 
     def __init__(self) -> None:
-        self._taken: list[Taken] = []
+        self._taken: list[protocol.Taken] = []
         self._asked: list[_Asked] = []
 
-    def take(self, taken: Taken, received_s: float) -> None:
+    def take(self, taken: protocol.Taken, received_s: float) -> None:
         """Take notice of samples, and of when they came by the parent's clock; those that ask for an answer are to be answered at once."""
         if taken.asks and not taken.since_ns and not taken.call_ns:  # the worker begins to time, or does so anew
             self._taken.clear()
@@ -77,13 +74,11 @@ class OutsideClock:
         if taken.asks:
             self._asked.append(_Asked(received_s * 1e9, time.monotonic() * 1e9, taken.now_ns))
 
-    def with_samples(self, told: TimedCase) -> TimedCase:
+    def with_samples(self, told: protocol.TimedCase) -> protocol.TimedCase:
         """Return a worker's report of its calls with the samples that it sent before; other samples, or none, are a NoMessageError."""
-        entries = [
-            dataclasses.replace(entry, call_ns=self._of("call_ns", place, len(told.entries)))
-            for place, entry in enumerate(told.entries)
-        ]
-        return dataclasses.replace(told, entries=tuple(entries))
+        columns = [self._of("call_ns", place, len(told.entries)) for place in range(len(told.entries))]
+        entries = zip(told.entries, columns, strict=True)
+        return dataclasses.replace(told, entries=tuple(dataclasses.replace(one, call_ns=ns) for one, ns in entries))
 
     def as_taken(self, told: TimedRound, alone_ns: tuple[float, ...]) -> TimedRound:
         """Return a round with the samples that the worker sent while it took them; a round of other samples is a NoMessageError."""
@@ -99,7 +94,7 @@ class OutsideClock:
         entries = tuple(taken(place, samples) for place, samples in enumerate(told.entries))
         return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
 
-    def check_calls(self, told: TimedCase, *, plain: bool) -> None:
+    def check_calls(self, told: protocol.TimedCase, *, plain: bool) -> None:
         """Raise a ClocksDisagreeError where reported calls do not explain their turns; `plain` says that nothing long comes before a call."""
         count = len(told.entries)
         beyond: dict[int, float] = {}
@@ -173,8 +168,8 @@ class _Verifying:
 
     def results(self) -> Iterator[Any]:
         job, ended = self._job, False
-        about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.CaseJob)}
-        hold = protocol.HoldCase(**about, automatic_impostors=job.automatic_impostors)
+        about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.HoldCase)}
+        hold = protocol.HoldCase(**about)
         with _to_the_end(self._judge):
             for result in self._judge.request(hold, self._worker.outputs):
                 ended |= isinstance(result, protocol.Ended)
@@ -229,11 +224,10 @@ class _Verifying:
 
     def _tried(self, told: ImpostorResult) -> ImpostorResult:
         names = self._job.declared_impostors
-        if not told.declared or told.impostor not in names or not told.tried:
-            return told
-        verdict = self._verdicts.get(len(self._job.entries) + names.index(told.impostor))
-        if isinstance(verdict, protocol.Judged) and verdict.mismatch:
-            return dataclasses.replace(told, rejected=True, reason=verdict.mismatch)
+        if told.declared and told.impostor in names and told.tried:
+            verdict = self._verdicts.get(len(self._job.entries) + names.index(told.impostor))
+            if isinstance(verdict, protocol.Judged) and verdict.mismatch:
+                return dataclasses.replace(told, rejected=True, reason=verdict.mismatch)
         return told
 
 

@@ -141,22 +141,18 @@ class WorkerLog:
     def explain(self, code: int) -> tuple[Status, str]:
         """Return how a worker ended and why, given its exit code or the negative number of the signal that ended it."""
         if code >= 0:
+            ended = f"ended its process with exit status {code}"
             if words := self.line(_FATAL):
                 words = words.partition(_FATAL)[2].strip()
-                status = Status.OOM if "out of memory" in words.lower() else Status.FAILED
-                return status, f"ended its process with exit status {code}: {words}"
-            words = f"{self._last_words()}{self._uncaught() if code == 1 else ''}"
-            return Status.FAILED, f"ended its process with exit status {code}{words}"
+                return Status.OOM if "out of memory" in words.lower() else Status.FAILED, f"{ended}: {words}"
+            lines = self._lines()
+            raised = code == 1 and "Traceback (most recent call last):" in lines and lines[-1][:500]
+            return Status.FAILED, f"{ended}{self._last_words()}{f': {raised}' if raised else ''}"
         name = signal.Signals(-code).name
         meaning = signal.strsignal(-code) or name
         if -code == signal.SIGKILL:
             return Status.OOM, f"{KILLED}, most likely by the kernel because memory ran out"
         return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
-
-    def _uncaught(self) -> str:
-        """Return what Python said of the exception that ended the process; empty where it said nothing."""
-        lines = self._lines()
-        return f": {lines[-1][:500]}" if "Traceback (most recent call last):" in lines and lines[-1] else ""
 
     def _last_words(self) -> str:
         """Return where in the suite a crash happened, as Python's fault handler tells it; empty where it does not."""
@@ -197,7 +193,6 @@ class WorkerContext:
     interrupted: threading.Event
     memory_bytes: int
     stand_in: StandIn | None = None
-    """Files of another commit instead of the checkout's."""
     launchers: Launchers = field(default_factory=Launchers)
     bytecode: Path | None = None
     """Folder for the bytecode of a torch that came without; None for one in the cache."""
@@ -236,7 +231,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             )
         self._line = Line(ours)
         self._outputs: int | None = None
-        self._alive = True
+        self.alive = True
         memory_bytes, stand_in = context.memory_bytes, context.stand_in
         config = WorkerConfig(device=device, settings=context.settings, memory_bytes=memory_bytes, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
@@ -244,10 +239,6 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def alive(self) -> bool:
-        return self._alive
 
     @property
     def outputs(self) -> int:
@@ -280,19 +271,18 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
                     self.close()
                     return
                 yield result
-        except NoMessageError as error:
+        except InterruptedRunError:
             self.close()
-            reason = f"wrote what is no message: {error}; ended"
-            raise WorkerEndedError(self._running(), Status.FAILED, reason) from None
-        except (EOFError, ConnectionError):
-            status, reason = self._end()
-            self.close()
-            raise WorkerEndedError(self._running(), status, reason) from None
-        except (WorkerEndedError, InterruptedRunError) as error:
-            self.close()
-            if isinstance(error, WorkerEndedError):
-                error.index = self._running()
             raise
+        except NoMessageError as error:
+            ended = WorkerEndedError(NOBODY, Status.FAILED, f"wrote what is no message: {error}; ended")
+        except (EOFError, ConnectionError):
+            ended = WorkerEndedError(NOBODY, *self._end())
+        except WorkerEndedError as error:
+            ended = error
+        self.close()
+        ended.index, _ = read_heartbeat(self._memory)
+        raise ended
 
     def _end(self) -> tuple[Status, str]:
         """Return the status and the reason for a worker that has hung up; one that goes on running cannot be waited for."""
@@ -304,18 +294,14 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         return self._log.explain(self._process.wait())
 
     def _check_rest(self) -> None:
-        """Make sure that the worker's heartbeat rests: it does before the worker says that it is done."""
-        if read_heartbeat(self._memory)[1] != math.inf:
+        if read_heartbeat(self._memory)[1] != math.inf:  # it rests before the worker says that it is done
             raise NoMessageError("it says that it is done, and is at work")
-
-    def _running(self) -> int:
-        return read_heartbeat(self._memory)[0]
 
     def log_line(self, marker: str) -> str | None:
         return self._log.line(marker)
 
     def close(self) -> None:
-        self._alive = False
+        self.alive = False
         self._line.close()
         self._process.kill()
         self._log.close()

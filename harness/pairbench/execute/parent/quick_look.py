@@ -10,11 +10,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.case_state import CaseState, profile_case, time_case, verify_case
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import INTERPRET, WorkerContext, Workers, close_all, judge_of, wait_for
 from pairbench.execute.parent.scout import describe_suites, probe_in
-from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.plan import BrokenSuite, OperatorDescription
@@ -55,7 +54,7 @@ class QuickLook:
 
     def verify(self, state: CaseState) -> None:
         """Verify a case up to the first entry that is wrong; those behind it are skipped."""
-        verify_case(state, self._workers, impostors=False, enough=CaseState.wrong)
+        verify_case(state, self._workers, CaseState.wrong)
         for entry in state.unverified():
             state.end(entry, Status.SKIPPED, NOT_TRIED)
         state.leave_out_untimed()
@@ -106,7 +105,7 @@ class CaseByCase(AbstractContextManager["CaseByCase"]):
         close_all((self._verifier, *self._timing()))
 
     def verify(self, state: CaseState) -> None:
-        verify_case(state, self._verifier, impostors=False)
+        verify_case(state, self._verifier)
 
     def measure(self, state: CaseState) -> None:
         """Time and profile the verified entries of a case."""

@@ -19,7 +19,6 @@ class Survey:
     """What there is to measure, and on what."""
 
     devices: tuple[Device, ...]
-    """GPUs first, the CPU last."""
     operators: tuple[OperatorDescription, ...]
     broken: tuple[BrokenSuite, ...]
 

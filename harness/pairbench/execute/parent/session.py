@@ -20,10 +20,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.case_state import CaseState, Enough, profile_case, time_case, verify_case
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, judge_of, wait_for
-from pairbench.execute.parent.steps import Enough, profile_case, time_case, verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome, Status
 from pairbench.model.plan import Entry, Plan, PlannedCase
@@ -69,10 +68,7 @@ class SideBySide(AbstractContextManager["SideBySide"]):
 
     def verify(self, take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
         """Verify cases until there are no more. Of the three functions one runs at a time; `done` gets the seconds of a case."""
-
-        def step(state: CaseState, workers: Workers, enough: Enough | None) -> None:
-            verify_case(state, workers, impostors=impostors, enough=enough)
-
+        step = functools.partial(verify_case, impostors=impostors)
         self._each(step, _ran_short, CaseState.start_over, take, begins, done)
 
     def profile(self, take: Take, begins: Begins, done: Done) -> None:
@@ -132,12 +128,10 @@ class SideBySide(AbstractContextManager["SideBySide"]):
 
 def _ran_short(state: CaseState) -> bool:
     """Return whether anything of a case ended, or was judged without an oracle, for want of memory or of time."""
-    ends = list(state.ended.values())
-    scarce = any(_SCARCE.search(reason) for _, reason in ends)
-    missed = any(
-        why and _SCARCE.search(why) for found in state.verified.values() for why in (found.reason, found.uncapturable)
-    )
-    return scarce or missed or any(status in (Status.OOM, Status.TIMEOUT) for status, _ in ends)
+    missed = [why for found in state.verified.values() for why in (found.reason, found.uncapturable) if why]
+    whys = [*missed, *(reason for _, reason in state.ended.values())]
+    short = any(status in (Status.OOM, Status.TIMEOUT) for status, _ in state.ended.values())
+    return short or any(map(_SCARCE.search, whys))
 
 
 def _unprofiled(state: CaseState) -> bool:
@@ -223,29 +217,17 @@ class DeviceSession:
         self.round_s: dict[CaseState, float] = {}  # of the latest round
         self._began = time.monotonic()
 
-    def verify(self, *, impostors: bool) -> None:
-        waiting = iter(self.states)
-        with self.verifiers() as verifiers:
-            self.verify_with(verifiers, lambda: next(waiting, None), impostors=impostors)
-
-    def verifiers(self) -> SideBySide:
-        """Return workers that verify side by side; on a CPU they interpret Triton's kernels."""
-        cpu = self._device.kind == "cpu"
-        count = count_workers(self._device, len(self.states))
-        judges = [judge_of(self._context, self._device, interpret=cpu) for _ in range(count)]
-        return SideBySide(
-            [Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges]
-        )
-
-    def verify_with(
+    def verify(
         self,
-        verifiers: SideBySide,
-        take: Callable[[], CaseState | None],
+        take: Callable[[], CaseState | None] | None = None,
         verified: Callable[[CaseState, float], None] = lambda *_: None,
         *,
         impostors: bool = False,
     ) -> None:
-        """Verify the cases that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
+        """Verify all cases, or those that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
+        cpu = self._device.kind == "cpu"  # there Triton's kernels are interpreted
+        count = count_workers(self._device, len(self.states))
+        judges = [judge_of(self._context, self._device, interpret=cpu) for _ in range(count)]
 
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
@@ -253,7 +235,11 @@ class DeviceSession:
             state.spent_s += took_s
             verified(state, took_s)
 
-        verifiers.verify(take, functools.partial(self._begin, "verify"), done, impostors=impostors)
+        with SideBySide(
+            [Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges]
+        ) as verifiers:
+            take = take or functools.partial(next, iter(self.states), None)
+            verifiers.verify(take, functools.partial(self._begin, "verify"), done, impostors=impostors)
 
     def _begin(self, stage: str, state: CaseState) -> None:
         self._observer.step(self._device, stage, state.planned.case.key)
@@ -303,8 +289,6 @@ class DeviceSession:
     def profile(self, among: Iterable[CaseState] | None = None, *, final: bool = True) -> None:
         """Profile all timed cases, or those given, in workers that never time; `final` says that nothing more is done with them."""
         states = self.timed(among)
-        waiting = iter(states)
-        count = count_workers(self._device, len(states))
 
         def done(state: CaseState, took_s: float) -> None:
             self._observer.stepped(self._device)
@@ -314,8 +298,10 @@ class DeviceSession:
             else:
                 self.hold(state)
 
+        count = count_workers(self._device, len(states))
         with SideBySide([Workers(self._context, self._device) for _ in range(count)]) as profilers:
-            profilers.profile(lambda: next(waiting, None), functools.partial(self._begin, "profile"), done)
+            take = functools.partial(next, iter(states), None)
+            profilers.profile(take, functools.partial(self._begin, "profile"), done)
 
     def interrupt(self, rounds: int) -> None:
         """Account for all that is not final: measured in the finished rounds, or skipped; without rounds, what was verified stays so."""
@@ -328,7 +314,7 @@ class DeviceSession:
         try:
             if within is None:
                 with self.round_workers(rounds) as ahead:
-                    self.verify(impostors=False)
+                    self.verify()
                     self.time(rounds, ahead)
                 self.profile()  # last, so that a run which does not come to its end has latencies
             else:

@@ -19,15 +19,10 @@ from pairbench.execute.orphans import VARIABLE, adopt, be_server, kill_children,
 _FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.execute.worker.devices")
 """Modules of a worker that describes devices and operators."""
 _THEN = (
-    "pairbench.execute.worker.describe.probe",
-    "pairbench.execute.worker.stages",
-    "pairbench.execute.worker.judge.process",
-    "pairbench.execute.worker.stages",
-    "triton",
+    *("pairbench.execute.worker.describe.probe", "pairbench.execute.worker.judge.process"),
+    *("pairbench.execute.worker.stages", "triton"),
 )
 """Modules that the other workers need most."""
-
-_COMPILER = "torch._dynamo"
 
 
 def load(*modules: str) -> None:
@@ -39,16 +34,9 @@ def load(*modules: str) -> None:
     gc.freeze()
 
 
-def serve(control: socket.socket, *then: str, at_once: bool = False) -> ForkRequest | None:
-    """Fork at each request until the parent hangs up, and return None; in a forked process return its request, set up in a session of its own.
-
-    `then` names modules to load before anything but the first request: at once beside the first worker, or when a second one is asked for.
-    """
-    return _Server(control, then, at_once=at_once).serve()
-
-
-class _Server:
-    def __init__(self, control: socket.socket, then: tuple[str, ...], *, at_once: bool) -> None:
+class Server:
+    def __init__(self, control: socket.socket, *then: str, at_once: bool = False) -> None:
+        """Load the modules `then` before anything but the first request: at once beside the first worker, or when a second one is asked for."""
         self._control = control
         self._then = then
         self._at_once = at_once
@@ -64,6 +52,7 @@ class _Server:
         self._selector.register(self._wakes, selectors.EVENT_READ)
 
     def serve(self) -> ForkRequest | None:
+        """Fork at each request until the parent hangs up, and return None; in a forked process return its request, set up in a session of its own."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
@@ -186,10 +175,10 @@ if __name__ == "__main__":
     be_server()
     adopt()
     load(*_FIRST)
-    then = (*_THEN, _COMPILER) if preload is Preload.COMPILER else _THEN
+    then = (*_THEN, "torch._dynamo") if preload is Preload.COMPILER else _THEN
     # The first worker finds devices and suites, and measures nothing that would be slower for it.
-    forked = serve(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
-    if forked is not None:
+    server = Server(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
+    if (forked := server.serve()) is not None:
         work(forked)
     else:
         os._exit(0)  # the parent waits for it, and nothing is left that Python's own end would do

@@ -4,22 +4,15 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pairbench.execute.worker.input_trees import nodes
 
-
-class Watcher(Protocol):
-    """Receives every call of a named module, in the thread that makes it."""
-
-    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
-        """Receive the arguments and keyword arguments of a module that is about to run."""
-
-    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:
-        """Receive the outputs of a module that has returned; None where it raised."""
+Around = Callable[[str, torch.nn.Module, Any, Callable[[], Any]], Any]
+"""Makes a call of a named module and returns its outputs, in the thread of the caller, given also the arguments and keyword arguments."""
 
 
 def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
@@ -56,20 +49,14 @@ def _joined(path: str, name: str) -> str:
 
 
 @contextlib.contextmanager
-def watching(names: dict[torch.nn.Module, str], watcher: Watcher) -> Iterator[None]:
-    """Pass every call of these modules to a watcher; `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled region."""
+def watching(names: dict[torch.nn.Module, str], around: Around) -> Iterator[None]:
+    """Have every call of these modules made by `around`; `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled region."""
     plain: Callable[..., Any] = torch.nn.Module.__call__
 
     def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or (name := names.get(module)) is None:
             return plain(module, *args, **kwargs)
-        watcher.enter(name, module, (args, kwargs))
-        outputs = None
-        try:
-            outputs = plain(module, *args, **kwargs)
-        finally:
-            watcher.leave(name, module, outputs)
-        return outputs
+        return around(name, module, (args, kwargs), lambda: plain(module, *args, **kwargs))
 
     torch.nn.Module.__call__ = watched
     try:

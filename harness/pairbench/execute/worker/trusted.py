@@ -61,16 +61,13 @@ def _refuse_changes_of_gpus() -> None:
         import pynvml
 
         for name in [name for name in vars(pynvml) if _CHANGES_A_GPU.match(name)]:
-            setattr(pynvml, name, _refusal(name))
+            setattr(pynvml, name, functools.partial(_refuse, name))
 
 
-def _refusal(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise PermissionError(
-            f"{name} would change the GPU for everything that is timed on it; pairbench measures a GPU as it finds it, so set it up before the run"
-        )
-
-    return refuse
+def _refuse(name: str, *_: object, **__: object) -> NoReturn:
+    raise PermissionError(
+        f"{name} would change the GPU for everything that is timed on it; pairbench measures a GPU as it finds it, so set it up before the run"
+    )
 
 
 _STARTERS = tuple(
@@ -155,11 +152,6 @@ def _origin(file: str) -> str | None:
     return "python" if file.startswith((*_PYTHON, "<frozen ")) else None
 
 
-def _notice_threads() -> None:
-    for module, name in _STARTERS:
-        setattr(module, name, _noticed(getattr(module, name)))
-
-
 def _registers_for_suite(frame: FrameType | None) -> str | None:
     """Return the line of a suite that registers a kernel, given the frame of the dispatcher's caller, or None where a library does."""
     while frame is not None and frame.f_code.co_filename.startswith(_TO_REGISTER):
@@ -173,7 +165,8 @@ _TO_REGISTER = tuple(
 """Code of torch that registers kernels for others."""
 
 
-_notice_threads()
+for _module, _starter in _STARTERS:
+    setattr(_module, _starter, _noticed(getattr(_module, _starter)))
 notice_registrations(_registers_for_suite)
 _refuse_changes_of_gpus()
 watch = Frozen()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -23,21 +23,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import BreakDownCase, Ended
-from pairbench.execute.worker.breakdown.trace import (
-    COPIES,
-    MODULE,
-    WAITS,
-    WINDOW,
-    Activity,
-    Window,
-    graph_launches,
-    host_work,
-    labelled,
-    pieces,
-    read_windows,
-    spots_by_span,
-    waits,
-)
+from pairbench.execute.worker.breakdown import trace
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.graphs import CaptureError, Replay
@@ -60,14 +46,11 @@ _CALLERS = 16
 """Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeLine:
-    code: CodeType
-    line: int
+CodeLine = tuple[CodeType, int]
+"""Code, and the number of one of its lines."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sighting:
+class Sighting(NamedTuple):
     op: str
     what: str
     detail: str
@@ -92,31 +75,29 @@ class Sightings(TransparentMode):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+    def around(self, name: str, _module: torch.nn.Module, _inputs: Any, call: Callable[[], Any]) -> Any:
         self.stack.append(name)
-
-    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        self.stack.pop()
+        try:
+            return call()
+        finally:
+            self.stack.pop()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name().partition(".")[0] if isinstance(func, torch._ops.OpOverload) else ""
         outputs = func(*args, **(kwargs or {}))
-        if name in COPIES:
+        if name in trace.COPIES and isinstance(outputs, torch.Tensor):
             self._note_copy(name, args, outputs)
-        if name in WAITS or (name in _MASKS and _has_mask(args)):
+        indices = args[1] if name in _MASKS and len(args) > 1 and isinstance(args[1], list | tuple) else ()
+        masks = (index for index in indices if isinstance(index, torch.Tensor))
+        if name in trace.WAITS or any(index.dtype in (torch.bool, torch.uint8) for index in masks):
             self.note(name, "sync", "")
         return outputs
 
     def note(self, op: str, what: str, detail: str, n_bytes: int = 0) -> None:
         module = self.stack[-1] if self.stack else ""
-        at, caller = _calling_lines(self.skipped)
-        seen = Sighting(op=op, what=what, detail=detail, at=at, caller=caller, module=module, bytes=n_bytes)
-        self.sightings.append(seen)
+        self.sightings.append(Sighting(op, what, detail, *_calling_lines(self.skipped), module, n_bytes))
 
-    def _note_copy(self, name: str, args: Any, outputs: Any) -> None:
-        written = outputs if isinstance(outputs, torch.Tensor) else None
-        if written is None:
-            return
+    def _note_copy(self, name: str, args: Any, written: torch.Tensor) -> None:
         # In place: the source comes second, and only so many elements are written as it has.
         source = _source(name, args)
         size = source.numel() if name == "aten::index_copy_" and source is not None else written.numel()
@@ -137,11 +118,6 @@ def _source(name: str, args: Any) -> torch.Tensor | None:
     return source if isinstance(source, torch.Tensor) else None
 
 
-def _has_mask(args: Any) -> bool:
-    indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
-    return any(isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices)
-
-
 def see(
     run: Callable[[], Any], names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()
 ) -> list[Sighting]:
@@ -149,7 +125,7 @@ def see(
     storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in named_tensors(state).values())
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), contextlib.__file__, "<", *skipped)
     mode = Sightings(state=storages, skipped=ours)
-    with _explicit_waits(mode), watching(names, mode), mode:
+    with _explicit_waits(mode), watching(names, mode.around), mode:
         run()
     return mode.sightings
 
@@ -183,11 +159,8 @@ def _calling_lines(skipped: tuple[str, ...]) -> tuple[CodeLine | None, CodeLine 
         return None, None
     outer = frame.f_back
     direct = outer is not None and not outer.f_code.co_filename.startswith(skipped)
-    return _line_of(frame), _line_of(outer) if outer is not None and direct else None
-
-
-def _line_of(frame: FrameType) -> CodeLine:
-    return CodeLine(code=frame.f_code, line=frame.f_lineno)
+    at = frame.f_code, frame.f_lineno
+    return at, (outer.f_code, outer.f_lineno) if outer is not None and direct else None
 
 
 def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[SourceLine, ...], list[int]]:
@@ -210,17 +183,17 @@ def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[SourceLine, .
 
 def _spot(group: list[Sighting], caller: CodeLine | None, folder: Path) -> SourceLine:
     first = group[0]
-    at = first.at
-    file = Path(at.code.co_filename) if at else Path()
+    code, line = first.at or (None, 0)
+    file = Path(code.co_filename) if code else Path()
     return SourceLine(
         what=first.what,
         op=first.op,
         detail=first.detail,
-        file=_shown(file, folder) if at else "",
-        line=at.line if at else 0,
-        function=at.code.co_qualname if at else "",
-        code=linecache.getline(str(file), at.line).strip() if at else "",
-        called_from=f"{_shown(Path(caller.code.co_filename), folder)}:{caller.line}" if caller else "",
+        file=_shown(file, folder) if code else "",
+        line=line,
+        function=code.co_qualname if code else "",
+        code=linecache.getline(str(file), line).strip() if code else "",
+        called_from=f"{_shown(Path(caller[0].co_filename), folder)}:{caller[1]}" if caller else "",
         modules=tuple(dict.fromkeys(seen.module for seen in group)),
         count=len(group),
         bytes=sum(seen.bytes for seen in group),
@@ -260,14 +233,12 @@ def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, dev
     yield from each_entry(job, heartbeat, step)
 
 
-_Recorded = tuple[Window, float]
+_Recorded = tuple[trace.Window, float]
 
 
 class _Subject:
     def __init__(self, job: BreakDownCase, call: Call, device: torch.device) -> None:
-        self._job = job
-        self._call = call
-        self._device = device
+        self._job, self._call, self._device = job, call, device
         self._eager: Callable[[], Any] = call.run.call if isinstance(call.run, Replay) else call.run
         self._names = names_of(roots(call.given))
         self._marks = _Marks()
@@ -289,13 +260,13 @@ class _Subject:
         sightings = see(self._eager, self._names, self._state(), skipped=compiled)
         spots, spot_indices = gather(sightings, self._job.path.parent)
         marked, whole_ns = quickest = min(recorded, key=_length)
-        spot_of = spots_by_span(marked, [seen.op for seen in sightings], spot_indices)
-        work_items = list(host_work(marked, spot_of))
+        spot_of = trace.spots_by_span(marked, [seen.op for seen in sightings], spot_indices)
+        work_items = list(trace.host_work(marked, spot_of))
         notes = []
         if on_gpu:
             recorded = self._record(self._call.run, calls, self._job.trace if replayed else None)
             quickest = min(recorded, key=_length)
-            work_items = list(labelled(quickest[0], marked, spot_of))
+            work_items = list(trace.labelled(quickest[0], marked, spot_of))
             whole_ns = busy_ns(quickest[0].activities)
             if (clean := len(quickest[0].activities)) != (seen := len(marked.activities)):
                 notes.append(
@@ -307,10 +278,10 @@ class _Subject:
             entry=entry,
             calls=calls,
             modules=modules,
-            pieces=pieces(work_items),
+            pieces=trace.pieces(work_items),
             spots=spots,
-            graph_launches=graph_launches(quickest[0]),
-            waits=waits(marked, spot_of) if entry.mode != "graph" else (),
+            graph_launches=len(trace.graph_launches(quickest[0])),
+            waits=trace.waits(marked, spot_of) if entry.mode != "graph" else (),
             idle=idle_of(quickest[0]),
             whole_ns=whole_ns,
             notes=tuple(notes),
@@ -342,7 +313,7 @@ class _Subject:
                 if on_gpu:
                     run_sentinel()
                 started = time.perf_counter_ns()
-                with record_function(WINDOW):
+                with record_function(trace.WINDOW):
                     run()
                 clocks_ns.append(time.perf_counter_ns() - started)
                 synchronize(self._device)
@@ -351,7 +322,7 @@ class _Subject:
 
         events = raw_trace(marked, activities, keep=keep)
         try:
-            windows = read_windows(events, calls, sentinels=calls + 1 if on_gpu else 0)
+            windows = trace.read_windows(events, calls, sentinels=calls + 1 if on_gpu else 0)
         except TraceError as error:
             raise RuntimeError(f"the profiler's trace is not complete: {error}; run it again") from error
         return list(zip(windows, clocks_ns, strict=True))
@@ -361,17 +332,12 @@ class _Marks:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.classes: dict[str, str] = {}
-        self._open: list[Any] = []
 
-    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+    def __call__(self, name: str, module: torch.nn.Module, _: Any, call: Callable[[], Any]) -> Any:
         self.calls[name] += 1
         self.classes[name] = type(module).__name__
-        mark = record_function(f"{MODULE}{name}")
-        mark.__enter__()
-        self._open.append(mark)
-
-    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        self._open.pop().__exit__(None, None, None)
+        with record_function(f"{trace.MODULE}{name}"):
+            return call()
 
 
 def _length(recorded: _Recorded) -> float:
@@ -385,7 +351,7 @@ _CLOCKS_NS = 5_000.0
 """How far the clocks of host and device in a trace may differ, in ns."""
 
 
-def busy_ns(activities: list[Activity]) -> float:
+def busy_ns(activities: list[trace.Activity]) -> float:
     """Return for how long at least one of some activities was running, in ns."""
     total = end = 0.0
     for activity in sorted(activities, key=lambda item: item.start):
@@ -394,7 +360,7 @@ def busy_ns(activities: list[Activity]) -> float:
     return total
 
 
-def idle_of(window: Window) -> Idle | None:
+def idle_of(window: trace.Window) -> Idle | None:
     """Return how long the device idled between the first and last activity of a call; None without activities."""
     activities = sorted(window.activities, key=lambda item: item.start)
     if not activities:

@@ -83,11 +83,8 @@ class Values:
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
-        if (
-            not (found := named_tensors(shared))
-            or not has_room(found, copies=1 + _MORE[0][1])
-            or made_s >= _MORE[-1][0]
-        ):
+        found = named_tensors(shared)
+        if not found or not has_room(found, copies=1 + _MORE[0][1]) or made_s >= _MORE[-1][0]:
             return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
@@ -157,11 +154,7 @@ _AT_FIRST_S = 0.01
 """Seconds that may be owed before frozen values are no longer looked at in the first block."""
 _COMPARED = 2
 """The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
-
-
 _BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
-
-
 _Result = TypeVar("_Result")
 
 
@@ -235,9 +228,7 @@ class Watch:
         before = trusted.perf_counter()
         yield
         after = trusted.perf_counter()
-        if (
-            files.read() != self._files
-        ):  # whoever closes them is to be known at once, for there is no way to tell it later
+        if files.read() != self._files:  # who closes them is to be known at once: there is no way to tell it later
             looks = closely = True
         self._clean, self._close = looks, closely
         if why := (self._left_behind(closely=closely) if looks else None) or trusted.left_running(thorough=closely):

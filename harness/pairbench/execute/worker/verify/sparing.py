@@ -16,7 +16,7 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, free_bytes
 from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
-from pairbench.execute.worker.input_trees import copy_to, named_tensors, with_replaced
+from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, with_replaced
 from pairbench.execute.worker.trees import copy_tree, leaves, tensors
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
@@ -155,14 +155,14 @@ def _remembered(make: Make) -> Make:
     def made(case: Case, seed: int) -> dict[str, Any]:
         if (found := kept.get((case, seed))) is not None:
             held, devices = found
-            copied: dict[str, Any] = copy_to(held, lambda tensor: devices.get(id(tensor), tensor.device))
+            copied: dict[str, Any] = copy_inputs(held, device=lambda tensor: devices.get(id(tensor), tensor.device))
             return copied
         began = time.perf_counter()
         inputs, host = make(case, seed), torch.device("cpu")
         took_s = time.perf_counter() - began
         size = sum(tensor.nbytes for tensor in named_tensors(inputs).values())
         if took_s >= _LONG_S and _COPIES * size < free_bytes(host):
-            held = copy_to(inputs, lambda _: host)
+            held = copy_inputs(inputs, device=lambda _: host)
             places = named_tensors(inputs)
             kept[case, seed] = held, {id(one): places[path].device for path, one in named_tensors(held).items()}
         return inputs
