@@ -59,7 +59,7 @@ def ask(
 
 
 def compare_outputs(
-    sides: Sequence[Workers], cases: tuple[PlannedCase, PlannedCase], entries: tuple[Entry, ...], file: Path
+    sides: Sequence[Workers], cases: Sequence[PlannedCase], entries: tuple[Entry, ...], file: Path
 ) -> dict[Entry, OutputsCompared]:
     """Return how the outputs of two workers compare, which pass through a file. A failure here is not the entries': they were verified, and will be timed."""
     told = [_fingerprints(*side, entries) for side in zip(sides, cases, strict=True)]
@@ -86,7 +86,7 @@ def _fingerprints(workers: Workers, case: PlannedCase, entries: tuple[Entry, ...
 
 
 def _element_by_element(
-    sides: Sequence[Workers], cases: tuple[PlannedCase, PlannedCase], entry: Entry, file: Path
+    sides: Sequence[Workers], cases: Sequence[PlannedCase], entry: Entry, file: Path
 ) -> OutputsCompared:
     compared = None
     try:
@@ -111,15 +111,14 @@ NOT_BOTH = "not timed: the other side did not get that far, so there is nothing 
 
 @dataclass(kw_only=True)
 class SharedCase:
-    """A case that both sides have, with the same definition."""
+    """A case that both sides have, with the same definition: the reference's state first, and how the outputs compare."""
 
-    reference: CaseState
-    current: CaseState
+    states: tuple[CaseState, CaseState]
     outputs: dict[Entry, OutputsCompared] = field(default_factory=dict)
 
     @property
-    def states(self) -> tuple[CaseState, CaseState]:
-        return self.reference, self.current
+    def current(self) -> CaseState:
+        return self.states[1]
 
     @property
     def key(self) -> str:
@@ -127,7 +126,7 @@ class SharedCase:
 
     def both(self) -> tuple[Entry, ...]:
         """Return the entries that were verified on both sides and have not ended on either."""
-        theirs = set(self.reference.timed())
+        theirs = set(self.states[0].timed())
         return tuple(entry for entry in self.current.timed() if entry in theirs)
 
     def comparable(self) -> tuple[Entry, ...]:
@@ -165,7 +164,7 @@ class Interleaving:
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
         before = {_identity(state.planned): state for state in self.sessions[0].states}
         self.twins = [
-            SharedCase(reference=before[identity], current=state)
+            SharedCase(states=(before[identity], state))
             for state in self.sessions[1].states
             if (identity := _identity(state.planned)) in before
         ]
@@ -181,16 +180,15 @@ class Interleaving:
             ]
             for twin in self.twins:
                 self._observer.step(self._device, "outputs", twin.key)
-                cases = (twin.reference.planned, twin.current.planned)
+                cases = [state.planned for state in twin.states]
                 twin.outputs = compare_outputs(sides, cases, twin.both(), self._scratch / "outputs.pt")
                 self._observer.stepped(self._device)
         for session in self.sessions:
             session.timed()
         for twin in self.twins:
-            self._leave_out(twin)
+            _leave_out(twin.states, twin.both())
         twinned = {state for twin in self.twins for state in twin.states}
-        for state in {state for session in self.sessions for state in session.states} - twinned:
-            self._end(state, state.timed())
+        _leave_out({state for session in self.sessions for state in session.states} - twinned)
 
     def profile(self) -> None:
         for session in self.sessions:
@@ -201,15 +199,6 @@ class Interleaving:
         return RoundWorkers(
             lambda: tuple(Workers(context, self._device, timed=True) for context in self._sites), rounds
         )
-
-    def _leave_out(self, twin: SharedCase) -> None:
-        both = twin.both()
-        for state in twin.states:
-            self._end(state, [entry for entry in state.timed() if entry not in both])
-
-    def _end(self, state: CaseState, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            state.end(entry, Status.VERIFIED, NOT_BOTH)
 
     def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
         """Time cases in rounds, from number `first` on, each in two fresh workers."""
@@ -230,7 +219,7 @@ class Interleaving:
             try:
                 self._take_turns(twin, entries, sides, index)
             except LostError:
-                self._leave_out(twin)
+                _leave_out(twin.states, twin.both())
                 if twin.comparable() == entries:
                     raise PairbenchError(
                         f"{twin.key}: a worker gave no result and named no reason; please report this"
@@ -278,15 +267,21 @@ class Interleaving:
             for answer in answers:
                 assert isinstance(answer, TimedRound)
                 state.rounds.append(replace(answer, throttled=tuple(throttled), remeasured=remeasured(throttled)))
-        self._leave_out(twin)  # what recheck found wrong
+        _leave_out(twin.states, twin.both())  # what recheck found wrong
+
+
+def _leave_out(states: Iterable[CaseState], kept: tuple[Entry, ...] = ()) -> None:
+    for state in states:
+        for entry in state.timed():
+            if entry not in kept:
+                state.end(entry, Status.VERIFIED, NOT_BOTH)
 
 
 def _latencies(blocks: Sequence[protocol.TakenBlock], entry: int) -> BlockLatencies:
     """Return the latencies of one entry, by its index, in all blocks of a side."""
     device_ns = [value for block in blocks if (value := block.device_ns[entry]) is not None]
-    return BlockLatencies(
-        [block.call_ns[entry] for block in blocks], device_ns if len(device_ns) == len(blocks) else None
-    )
+    call_ns = [block.call_ns[entry] for block in blocks]
+    return BlockLatencies(call_ns, device_ns if len(device_ns) == len(blocks) else None)
 
 
 def _identity(planned: PlannedCase) -> tuple[str, str, str]:

@@ -199,8 +199,7 @@ class _Verifying:
     def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)
         if before is None or _is_right(before):  # what was wrong once stays so
-            job = protocol.JudgeOutputs(index=told.index, seed=told.seed, described=told.described)
-            self._verdicts[told.index] = _one(self._judge, job)
+            self._verdicts[told.index] = _one(self._judge, protocol.JudgeOutputs(**vars(told)))
             self._seeds.setdefault(told.index, set()).add(told.seed)
         return _is_right(self._verdicts[told.index])
 

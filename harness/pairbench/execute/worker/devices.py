@@ -58,3 +58,9 @@ def synchronize(device: torch.device) -> None:
     """Wait for the device, so that its errors surface where they were made."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def release_memory() -> None:
+    """Give unused memory of the GPU back: another worker may need it."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

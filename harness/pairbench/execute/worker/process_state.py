@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
@@ -102,11 +102,6 @@ def _set_limits(limits: tuple[tuple[int, int], ...]) -> None:
     for number, limit in zip(_LIMITS, limits, strict=True):
         if resource.getrlimit(number) != limit:
             resource.setrlimit(number, limit)
-
-
-def _of_limits(before: tuple[tuple[int, int], ...], now: tuple[tuple[int, int], ...]) -> str:
-    changed = [name for name, was, found in zip(_LIMITS.values(), before, now, strict=True) if was != found]
-    return f"limits of resources ({', '.join(changed)})"
 
 
 def _umask() -> int:
@@ -374,9 +369,9 @@ def _take_back_registrations(count: int) -> None:
     del registered[count:]
 
 
-def _of_signals(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-    changed = [number for number, was, found in zip(_SIGNALS, before, now, strict=True) if was is not found]
-    return f"handlers of signals ({', '.join(getattr(number, 'name', str(number)) for number in changed)})"
+def _changed_ones(of: str, names: Iterable[Any], before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    changed = [name for name, was, found in zip(names, before, now, strict=True) if was != found]
+    return f"{of} ({', '.join(getattr(name, 'name', str(name)) for name in changed)})"
 
 
 STATE: dict[str, Flag] = {
@@ -389,8 +384,16 @@ STATE: dict[str, Flag] = {
     "nice": Flag(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda value: os.setpriority(os.PRIO_PROCESS, 0, value)),
     "scheduler": Flag(lambda: os.sched_getscheduler(0), leave),
     "timers": Flag(lambda: tuple(any(signal.getitimer(timer)) for timer in _TIMERS), _stop_timers),
-    "signal handlers": Flag(lambda: tuple(map(_getsignal, _SIGNALS)), _set_handlers, _of_signals),
-    "resource limits": Flag(lambda: tuple(map(resource.getrlimit, _LIMITS)), _set_limits, _of_limits),
+    "signal handlers": Flag(
+        lambda: tuple(map(_getsignal, _SIGNALS)),
+        _set_handlers,
+        functools.partial(_changed_ones, "handlers of signals", _SIGNALS),
+    ),
+    "resource limits": Flag(
+        lambda: tuple(map(resource.getrlimit, _LIMITS)),
+        _set_limits,
+        functools.partial(_changed_ones, "limits of resources", _LIMITS.values()),
+    ),
     "umask": Flag(_umask, os.umask, lambda before, now: f"umask {before:03o} -> {now:03o}"),
     "environment": Flag(lambda: dict(os.environ), _set_environment, _changed_variables),
     "folder": Flag(os.getcwd, os.chdir),

@@ -22,7 +22,7 @@ from pairbench.execute.garbage import keep_what_is_there, no_collection
 from pairbench.execute.heartbeat import NOBODY, Heartbeat
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.calls import why_invalid
-from pairbench.execute.worker.devices import SEEDS, synchronize, torch_device
+from pairbench.execute.worker.devices import SEEDS, release_memory, synchronize, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
@@ -89,7 +89,7 @@ def run_stage(
     if measures and (took_s := made_s[0] - before_s) >= _TOLD_S:
         yield protocol.InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
-    release(device)
+    release_memory()
 
 
 def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: Operator) -> torch.device:
@@ -105,14 +105,8 @@ def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: O
     device = torch_device(config.device)
     order_attention(device)
     keep_what_is_there()  # nothing of this case is
-    release(device)
+    release_memory()
     return device
-
-
-def release(device: torch.device) -> None:
-    """Give unused memory of the device back: another worker may need it."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def expected_of(
@@ -234,7 +228,7 @@ def _held_or_sparing(
                 raise
         references = ()
     first.clear()
-    release(device)
+    release_memory()
     return less_held(operator, case, make, bare=False)
 
 
@@ -332,11 +326,11 @@ class InterleavedCases:
     def close(self, job: protocol.CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""
         ready, blocks = self._case()
-        result, device = blocks.result(ready.job.round, job.stop_reason), ready.device
+        result = blocks.result(ready.job.round, job.stop_reason)
         yield from of_case(judge_timed(ready, result.measuring_s, self._heartbeat))
         del ready, blocks
         self._drop()
-        release(device)
+        release_memory()
         yield result
 
     def _case(self) -> tuple[Ready, Blocks]:

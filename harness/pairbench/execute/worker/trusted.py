@@ -9,6 +9,7 @@ import _thread
 import builtins
 import contextlib
 import functools
+import operator
 import re
 import subprocess
 import sys
@@ -39,13 +40,7 @@ wait = torch.cuda.Event.synchronize
 query = torch.cuda.Event.query
 elapsed_ms = torch.cuda.Event.elapsed_time
 
-_CLASSES: tuple[tuple[str, type], ...] = (
-    ("torch.cuda.Event", torch.cuda.Event),
-    ("torch.cuda.Stream", torch.cuda.Stream),
-    ("torch.cuda.CUDAGraph", torch.cuda.CUDAGraph),
-    ("torch.nn.Module", torch.nn.Module),
-    ("torch.Tensor", torch.Tensor),
-)
+_CLASSES = ("cuda.Event", "cuda.Stream", "cuda.CUDAGraph", "nn.Module", "Tensor")
 """Classes of torch that all implementations share, by the names under which users know them."""
 _MODULES = (builtins, np.random, torch, torch.cuda, torch.nn.functional, torch.testing)
 
@@ -180,8 +175,8 @@ _tampered = list[str]()
 def _hold() -> None:
     for module in _MODULES:
         watch.hold_module(module)
-    for name, kind in _CLASSES:
-        watch.hold_class(name, kind)
+    for name in _CLASSES:
+        watch.hold_class(f"torch.{name}", operator.attrgetter(name)(torch))
     if nvml := sys.modules.get("pynvml"):
         # Not the hundreds of its structures: all of this is compared again and again.
         watch.hold_module(nvml, beginning="nvmlDevice")
@@ -203,8 +198,8 @@ _hold()
 def freeze_suite(path: Path, operators: Iterable[Operator]) -> None:
     """Freeze a suite's declarations, before any of its variants is called."""
     _declared[path] = Frozen()
-    for operator in operators:
-        _declared[path].hold_operator(operator)
+    for declared in operators:
+        _declared[path].hold_operator(declared)
 
 
 def begin_case(job: CaseJob, operator: Operator) -> None:

@@ -171,11 +171,7 @@ class Blocks:
         parent: ParentLine | None = None,
         longest_s: float = 0.0,
     ) -> None:
-        """Warm the entries up.
-
-        The first sample of entries without a lead-in is taken on values that no call has seen, put in place by `renew`, if there is time for a second sample: no further
-        call on new values is needed then. `parent` receives samples soon after they are taken. After `longest_s` seconds no block begins.
-        """
+        """Warm the entries up; `parent` receives samples soon after they are taken, and after `longest_s` seconds no block begins."""
         self._setup, self._heartbeat = setup, heartbeat
         self._entries, self._values = setup.timed, setup.values
         self._changed_ns = trusted.perf_counter_ns()
@@ -191,6 +187,7 @@ class Blocks:
             self._take_block()
             for timed in entries:
                 timed.forget_last()
+        # The first sample of entries without a lead-in is taken on values that no call has seen, if there is time for a second: no further call on new values is needed.
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
