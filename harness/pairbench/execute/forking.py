@@ -79,8 +79,9 @@ def receive_request(control: socket.socket) -> tuple[socket.socket, ForkRequest]
 
 
 def send_number(line: socket.socket, number: int) -> None:
-    """Send a process id or an exit code."""
-    line.sendall(_NUMBER.pack(number))
+    """Send a process id or an exit code; whoever has hung up does not want it."""
+    with contextlib.suppress(OSError):
+        line.sendall(_NUMBER.pack(number))
 
 
 def receive_number(line: socket.socket) -> int | None:

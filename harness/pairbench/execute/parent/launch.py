@@ -228,14 +228,11 @@ def open_launchers(environment: Mapping[str, str] = os.environ, *, yielding: boo
     """Give the launchers that `PAIRBENCH_WORKERS` asks for, and end what they keep running; `yielding` as in `ForkServers`."""
     sweep()
     match environment.get(VARIABLE, ""):
-        case "":
-            with ForkServers(yielding=yielding) as servers:
-                yield Launchers(shared=servers)
         case "fresh":
             yield Launchers()
-        case "fork":
+        case "" | "fork" as kind:
             with ForkServers(yielding=yielding) as servers:
-                yield Launchers(servers, servers)
+                yield Launchers(servers, servers) if kind else Launchers(shared=servers)
         case other:
             raise UsageError(
                 f"{VARIABLE} is {other!r}, expected 'fresh' for a new interpreter per worker, 'fork' for workers forked "

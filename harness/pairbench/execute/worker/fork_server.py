@@ -4,7 +4,6 @@ It has never touched a GPU and has run no parallel region, so its forks are as g
 """
 
 import contextlib
-import gc
 import importlib
 import os
 import selectors
@@ -14,6 +13,7 @@ import sys
 import warnings
 
 from pairbench.execute.forking import ForkRequest, Preload, receive_request, send_number
+from pairbench.execute.garbage import keep_what_is_there
 from pairbench.execute.orphans import VARIABLE, adopt, be_server, kill_children, kill_orphans, wait_for_end
 
 _FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.execute.worker.devices")
@@ -30,8 +30,7 @@ def load(*modules: str) -> None:
     for module in modules:
         with contextlib.suppress(Exception):  # the worker tries once more, and has somebody to tell
             importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
+    keep_what_is_there()
 
 
 class Server:
@@ -103,7 +102,7 @@ class Server:
             os.close(file)
         self._lines[pid] = line
         self._selector.register(line, selectors.EVENT_READ, pid)
-        _tell(line, pid)
+        send_number(line, pid)
         return False
 
     def _reap(self) -> None:
@@ -116,13 +115,8 @@ class Server:
             kill_children(but=self._lines)  # in whatever session they are
             with contextlib.suppress(KeyError):  # somebody wanted it killed
                 self._selector.unregister(line)
-            _tell(line, code)
+            send_number(line, code)
             line.close()
-
-
-def _tell(line: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):
-        send_number(line, number)
 
 
 def _ended() -> list[tuple[int, int]]:

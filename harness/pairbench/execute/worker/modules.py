@@ -38,14 +38,10 @@ def names_of(by_path: dict[str, torch.nn.Module]) -> dict[torch.nn.Module, str]:
     names: dict[torch.nn.Module, str] = {}
     for path, root in by_path.items():
         for name, module in root.named_modules():
-            names.setdefault(module, _joined(path, name))
+            # torch.compile(module) wraps it; the wrapper and what it wraps are one module to a reader.
+            parts = [part for part in (*path.split("."), *name.split(".")) if part not in ("", "_orig_mod")]
+            names.setdefault(module, ".".join(parts))
     return names
-
-
-def _joined(path: str, name: str) -> str:
-    # torch.compile(module) wraps it; the wrapper and what it wraps are one module to a reader.
-    parts = [part for part in (*path.split("."), *name.split(".")) if part and part != "_orig_mod"]
-    return ".".join(parts)
 
 
 @contextlib.contextmanager
