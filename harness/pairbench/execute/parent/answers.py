@@ -132,7 +132,8 @@ class Answers:
 def _entries(answer: Any) -> set[Entry]:
     if isinstance(answer, TimedRound):
         return {samples.entry for samples in answer.entries}
-    return {answer if isinstance(answer, Entry) else getattr(answer, "entry", None)} - {None}
+    entry = answer if isinstance(answer, Entry) else getattr(answer, "entry", None)
+    return set() if entry is None else {entry}
 
 
 def _why_no_round(answer: TimedRound) -> str | None:
