@@ -23,15 +23,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pairbench.execute.forking import ForkRequest, Preload, send_request
-from pairbench.execute.parent import fork_server
-from pairbench.execute.parent.fork_server import Forked
-from pairbench.execute.parent.launch import VARIABLE
+from pairbench.execute.parent import launch
+from pairbench.execute.parent.launch import VARIABLE, Forked
 
 ROOT = Path(__file__).parents[1]
 # What libraries read as they are imported: a command that has another value needs an interpreter of its own.
 _EARLY = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TRITON_")
 _LOADED = (
-    *("pairbench.execute.worker.interleaved", "pairbench.execute.worker.stages", "torch._dynamo"),
+    *("pairbench.execute.worker.stages", "torch._dynamo"),
     *("torch.fx.experimental.symbolic_shapes", "torch.profiler", "torch.testing"),
     *("pairbench.cli.app", "pairbench.analyze.compare.runs", "pairbench.store.reader", "pairbench.workflow.record"),
     *("numpy", "pandas", "pyarrow.parquet", "rich.console", "rich.table", "scipy.special", "scipy.stats"),
@@ -150,20 +149,20 @@ class CommandServer:
 @contextlib.contextmanager
 def forked_workers() -> Iterator[None]:
     """Have the fork servers of what this process calls be forked too, from one that has loaded everything; they do the same."""
-    start = fork_server.start_server
+    start = launch.start_server
 
     def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Any]:
         # What no worker's server reads, and how threads wait for one another, of which there is one.
-        late = {*fork_server._LATE, "OMP_WAIT_POLICY"}
+        late = {*launch._LATE, "OMP_WAIT_POLICY"}
         if not server().serves({name: value for name, value in environment.items() if name not in late}):
             return start(environment, preload)
         return server().fork_workers(environment)
 
-    fork_server.start_server = start_server
+    launch.start_server = start_server
     try:
         yield
     finally:
-        fork_server.start_server = start
+        launch.start_server = start
 
 
 class _Workers:
@@ -199,10 +198,10 @@ class _Mother:
 
 
 def _be_worker_server(control: socket.socket) -> NoReturn:
-    from pairbench.execute.worker.fork_server import serve, work
+    from pairbench.execute.worker.fork_server import Server, work
 
     del sys.path[0]  # the folder of this file, or of a command
-    worker = serve(control)
+    worker = Server(control).serve()
     if worker is not None:
         work(worker)
     os._exit(0)
@@ -211,12 +210,12 @@ def _be_worker_server(control: socket.socket) -> NoReturn:
 def _main(control: socket.socket) -> None:
     from pairbench.execute.parent import host_load
     from pairbench.execute.worker.describe import probe
-    from pairbench.execute.worker.fork_server import load, serve
+    from pairbench.execute.worker.fork_server import Server, load
 
     load(*_LOADED)
     # Measuring them takes 1.4 s a run, and nothing that is judged here depends on them; fresh interpreters measure them.
     probe.measure_ceilings = lambda device: {"copy_gbps": 10.0, "float32_tflops": 0.1, "float64_tflops": 0.05}
-    command = serve(control)
+    command = Server(control).serve()
     if command is None:
         return
     tempfile.tempdir = None
@@ -241,9 +240,9 @@ def _main(control: socket.socket) -> None:
     # Tests run beside one another: how busy that keeps the host is no matter of what they judge. Not in workers, which watch it.
     part = float(os.environ.get("TESTS_HOST_LOAD", "0"))
     host_load.LoadMeter.foreign_cores = lambda meter: part * host_load.count_cores()  # type: ignore[assignment, method-assign]
-    fork_server.start_server = start_server
+    launch.start_server = start_server
     # Several of a command's servers are this one.
-    fork_server.send_farewell = lambda control: None  # type: ignore[attr-defined]
+    launch.send_farewell = lambda control: None  # type: ignore[attr-defined]
     module, *sys.argv[1:] = command.arguments
     if module == "pairbench":
         del sys.path[0]  # as the package does it where it is imported by `-m`

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pairbench.execute.parent.answers import Answers
-from pairbench.execute.parent.line import Line
+from pairbench.execute.parent.pool import Line
 from pairbench.execute.protocol import Job
 from pairbench.execute.wire import NoMessageError, encode
 from pairbench.model.outcome import TimedRound, Verification

@@ -70,8 +70,8 @@ def receive_request(control: socket.socket) -> tuple[socket.socket, ForkRequest]
             return None
         for file in files:
             os.set_inheritable(file, False)
-        (length,) = _LENGTH.unpack(head + _read(control, _LENGTH.size - len(head)))
-        environment, folder, arguments = json.loads(_read(control, length))
+        (length,) = _LENGTH.unpack(head + read_bytes(control, _LENGTH.size - len(head)))
+        environment, folder, arguments = json.loads(read_bytes(control, length))
     except OSError:
         raise EOFError from None
     request = ForkRequest(environment=environment, folder=folder, arguments=tuple(arguments), files=tuple(files[1:]))
@@ -79,26 +79,28 @@ def receive_request(control: socket.socket) -> tuple[socket.socket, ForkRequest]
 
 
 def send_number(line: socket.socket, number: int) -> None:
-    """Send a process id or an exit code."""
-    line.sendall(_NUMBER.pack(number))
+    """Send a process id or an exit code; whoever has hung up does not want it."""
+    with contextlib.suppress(OSError):
+        line.sendall(_NUMBER.pack(number))
 
 
 def receive_number(line: socket.socket) -> int | None:
     """Return the next number, or None when the server has ended; a TimeoutError is of a line that has a timeout."""
     try:
-        return int(_NUMBER.unpack(_read(line, _NUMBER.size))[0])
+        return int(_NUMBER.unpack(read_bytes(line, _NUMBER.size))[0])
     except TimeoutError:
         raise
     except (OSError, EOFError):
         return None
 
 
-def _read(line: socket.socket, count: int) -> bytes:
+def read_bytes(line: socket.socket, count: int) -> bytearray:
     """Return that many bytes; an EOFError says that the other end has hung up."""
-    content = b""
-    while len(content) < count:
-        piece = line.recv(count - len(content))
-        if not piece:
+    content = bytearray(count)
+    view = memoryview(content)
+    while view:
+        got = line.recv_into(view)
+        if not got:
             raise EOFError
-        content += piece
+        view = view[got:]
     return content

@@ -53,9 +53,7 @@ def what_holds() -> tuple[bool, str]:
     """Return whether this process is kept from others, and in words what it is kept from."""
     (version,) = _entered
     if not version:
-        return (
-            False,
-            "this kernel has no Landlock that pairbench can use (Linux 5.19): code of a suite could trace the command that started it",
-        )
+        why = "this kernel has no Landlock that pairbench can use (Linux 5.19)"
+        return False, f"{why}: code of a suite could trace the command that started it"
     signals = " or signal" if version >= _WITH_SIGNALS else ""
     return True, f"a worker cannot trace{signals} the command or other workers (Landlock {version})"

@@ -6,7 +6,7 @@ ends; one that ends without saying so crashed.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, dataclass_transform
 
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
@@ -15,37 +15,39 @@ from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.settings import Settings
 
 
-@dataclass(frozen=True, kw_only=True)
-class StandIn:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Message:
+    """A frozen dataclass, whose fields are given by name."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class StandIn(Message):
     """A checkout whose code a worker must leave alone, and the copy of another commit that it uses instead."""
 
     checkout: Path
     copy: Path
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerConfig:
+class WorkerConfig(Message):
     """The first message to a worker: its device, its settings, its memory."""
 
     device: Device
     settings: Settings
     memory_bytes: int
-    """Bytes of the host's memory that the worker may take."""
     stand_in: StandIn | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindDevices:
+class FindDevices(Message):
     """Asks for the `FoundDevices`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wait:
+class Wait(Message):
     """Asks for nothing: it is done when the worker has loaded torch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Describe:
+class Describe(Message):
     """Asks for the `DescribedSuite` of a suite file, or a `BrokenSuite`."""
 
     suite: str
@@ -54,21 +56,18 @@ class Describe:
     """Whether descriptions have a `code_digest`, which costs a second reading of the code."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Probe:
+class Probe(Message):
     """Asks for the `Environment`."""
 
     ceilings: bool = True
     """Whether the ceilings of the roofline are measured, which takes up to a second."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnose:
+class Diagnose(Message):
     """Asks for the `Finding`s about the device, as `pairbench doctor` shows them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseJob:
+class CaseJob(Message):
     """A job about one case of one operator."""
 
     path: Path
@@ -79,7 +78,6 @@ class CaseJob:
     """Hashes of the described operator, which the loaded code must have; empty where nothing is recorded."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class VerifyCase(CaseJob):
     """Asks for a `Verification` of each entry, then an `ImpostorResult` of each impostor. In the heartbeat, declared impostors have the indices after those of the entries."""
 
@@ -91,7 +89,6 @@ class VerifyCase(CaseJob):
     """Whether other workers verify beside this one: a case for which they leave too little memory ends as `oom`, to be verified again with nobody beside it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TimeCase(CaseJob):
     """Asks for a `TimedRound`."""
 
@@ -99,7 +96,6 @@ class TimeCase(CaseJob):
     capturable: tuple[Entry, ...]
     """Entries that can be captured, so that their device latency may be taken from a replay."""
     outside: bool = False
-    """Whether another process judges; see `VerifyCase`."""
     sparing: bool = False
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
     thorough: bool = False
@@ -108,51 +104,43 @@ class TimeCase(CaseJob):
     """Quickest call of each entry in earlier rounds, in ns; empty in the first round."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ProfileCase(CaseJob):
     """Asks for a `Profile` of each entry."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OpenCase(TimeCase):
     """Asks for `Opened` once all entries are warm for interleaved timing; the case stays open until it is closed or another kind of job comes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TakeBlock:
+class TakeBlock(Message):
     """Asks for one block of the open case: a `TakenBlock`, after which the worker's device is idle."""
 
     lead_in: tuple[int, ...]
     """Untimed calls before each sample, for each entry of the open case in order; both sides make the same."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CloseCase:
+class CloseCase(Message):
     """Asks for the `TimedRound` of the open case, after its calls were verified once more."""
 
     stop_reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class FingerprintOutputs(CaseJob):
     """Asks for a `Fingerprint` of the inputs, and of each entry's outputs for them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SaveOutputs(CaseJob):
     """Asks for the outputs of its one entry in a file."""
 
     file: Path
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompareOutputs(CaseJob):
     """Asks for the `OutputsCompared` of its one entry's outputs with those in a file."""
 
     file: Path
 
 
-@dataclass(frozen=True, kw_only=True)
 class BreakDownCase(CaseJob):
     """Asks for the `Breakdown` of each entry."""
 
@@ -160,28 +148,28 @@ class BreakDownCase(CaseJob):
     """File for the profiler's trace of the one entry; None keeps no trace."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class DivergeCase(CaseJob):
     """Asks for the `Divergence` of its one entry from the baseline."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class HoldCase(CaseJob):
     """Asks the judge to compute what a case's outputs should be: an `ImpostorResult` of each automatic impostor, or an `Ended` where nothing can be judged."""
 
     automatic_impostors: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompareInputs:
-    """Asks the judge for a `Judged`: whether the worker's inputs of the case that is held are the judge's."""
+class Inputs(Message):
+    """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's."""
 
     sums: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeOutputs:
-    """Asks the judge for a `Judged` of outputs of the case that is held."""
+class CompareInputs(Inputs):
+    """Asks the judge for a `Judged`: whether the worker's inputs of the case that is held are the judge's."""
+
+
+class Outputs(Message):
+    """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said."""
 
     index: int
     """Index of the entry, or of the declared impostor behind the entries."""
@@ -191,7 +179,10 @@ class JudgeOutputs:
     """Description of the outputs, as `worker.judge.plain.write` returns it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+class JudgeOutputs(Outputs):
+    """Asks the judge for a `Judged` of outputs of the case that is held."""
+
+
 class TimeAlone(TimeCase):
     """Asks the judge for the `Alone` of a case that is going to be timed, or was, and to hold the case."""
 
@@ -199,8 +190,7 @@ class TimeAlone(TimeCase):
     """Whether the baseline is timed; else there are no latencies."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeTimed:
+class JudgeTimed(Message):
     """Asks the judge for an `Ended` of each entry whose timed calls are wrong or too quick on seen values; the worker that timed them answers its `Request`s."""
 
     timed: "TimedCase"
@@ -210,13 +200,6 @@ class JudgeTimed:
 
 OpenCaseJob = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
 Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | OpenCaseJob
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's."""
-
-    sums: tuple[tuple[str, str], ...]
 
 
 class ParentLine(Protocol):
@@ -234,17 +217,7 @@ JUDGED_OUTSIDE = "<judged outside>"
 """What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outputs:
-    """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said."""
-
-    index: int
-    seed: int
-    described: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judged:
+class Judged(Message):
     """The judge's verdict on an entry so far: the worst of all its outputs that were judged."""
 
     mismatch: str | None
@@ -252,13 +225,11 @@ class Judged:
     note: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawSeed:
+class DrawSeed(Message):
     """Asks the parent for the seed of inputs that no call has seen."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Taken:
+class Taken(Message):
     """Samples of the blocks that ended since the last such message, one entry after the other in each."""
 
     call_ns: tuple[float, ...]
@@ -274,8 +245,7 @@ class Taken:
     """Whether the worker waits for an answer, so that the parent can tell how much time has passed before and after."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimedEntry:
+class TimedEntry(Message):
     """What is known of the calls of one entry once they were timed."""
 
     index: int
@@ -289,8 +259,7 @@ class TimedEntry:
     """Whether the first sample was on values that no call had seen, and its output was kept."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimedCase:
+class TimedCase(Message):
     """A case was timed. It is answered with the first `Request`."""
 
     entries: tuple[TimedEntry, ...]
@@ -298,8 +267,7 @@ class TimedCase:
     sets: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Message):
     """What the judge asks of the worker that timed a case: outputs that were kept, or calls on other values. It is answered with an `Answer`."""
 
     kind: str
@@ -310,8 +278,7 @@ class Request:
     seeds: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Message):
     """The answer to a `Request`: outputs and latencies, or how the entry ended."""
 
     described: str = ""
@@ -320,8 +287,7 @@ class Answer:
     ended: "Ended | None" = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Alone:
+class Alone(Message):
     """Latencies of the baseline's calls in a process in which no variant was ever called, in ns; empty where there is no eager baseline."""
 
     call_ns: tuple[float, ...]
@@ -329,30 +295,26 @@ class Alone:
     """Whether nothing comes before a call that may take long: no state is put back, no input restored, no graph built for a backward."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundDevices:
+class FoundDevices(Message):
     """The devices that a worker sees, GPUs first, the CPU last."""
 
     devices: tuple[Device, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DescribedSuite:
+class DescribedSuite(Message):
     """The operators of a suite file."""
 
     operators: tuple[OperatorDescription, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opened:
+class Opened(Message):
     """Every entry of the case is ready and warm."""
 
     lead_in: tuple[int, ...]
     """Untimed calls that this worker would make before each sample, for each entry in order."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TakenBlock:
+class TakenBlock(Message):
     """One block: a sample of each entry of the open case, in order."""
 
     call_ns: tuple[float, ...]
@@ -363,8 +325,7 @@ class TakenBlock:
     """Seconds that the GPU has rested in the open case so far, because it had throttled."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fingerprint:
+class Fingerprint(Message):
     """A digest of a tree of tensors: equal for two trees that are equal to the bit, and hardly ever otherwise."""
 
     entry: Entry | None
@@ -372,8 +333,7 @@ class Fingerprint:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ended:
+class Ended(Message):
     """An entry ended without a result of its own; where `entry` is None, the whole case did."""
 
     entry: Entry | None
@@ -383,8 +343,7 @@ class Ended:
     """What an implementation did, as a verb with its object, where the worker does not know which of them it was."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputsMade:
+class InputsMade(Message):
     """Making the inputs of a case took so long in a stage, in seconds, that the run may say so."""
 
     seconds: float
@@ -401,11 +360,9 @@ def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) ->
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Broken:
+class Broken(Message):
     """The worker's GPU became unusable during the last result's work; the worker ends now."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Done:
+class Done(Message):
     """The job is finished."""

@@ -84,11 +84,11 @@ def _fields(message: Any, numbers: bytearray) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(message):
         value = getattr(message, field.name)
-        # What a driver gives may be of a class of its own, and is a text to everybody who compares or stores it.
-        free = "Any" in str(field.type)
-        found[field.name] = (
-            json.loads(json.dumps(value, default=str)) if free else _pack(value, numbers) or _plain(value, numbers)
-        )
+        if "Any" in str(field.type):
+            # What a driver gives may be of a class of its own, and is a text to everybody who compares or stores it.
+            found[field.name] = json.loads(json.dumps(value, default=str))
+        else:
+            found[field.name] = _pack(value, numbers) or _plain(value, numbers)
     return found
 
 
@@ -144,7 +144,8 @@ def _reader(hint: Any) -> _Reader:
     if origin is collections.abc.Sequence:
         return _tuple_of((arguments[0], Ellipsis))
     if origin in (dict, collections.abc.Mapping):
-        return _dict_of(_reader(arguments[1]))
+        of_items = _reader(arguments[1])
+        return lambda value, numbers: {key: of_items(item, numbers) for key, item in _checked(value, (dict,)).items()}
     if dataclasses.is_dataclass(hint):
         return _dataclass_of(hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -215,10 +216,6 @@ def _unpack(value: dict[str, Any], code: str, numbers: bytes | bytearray) -> tup
         raise ValueError("numbers that are not there")
     found.frombytes(content)
     return tuple(found) if written == code else tuple(map(float, found))
-
-
-def _dict_of(reader: _Reader) -> _Reader:
-    return lambda value, numbers: {key: reader(item, numbers) for key, item in _checked(value, (dict,)).items()}
 
 
 def _dataclass_of(hint: Any) -> _Reader:

@@ -8,8 +8,8 @@ from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError
+from pairbench.execute.parent.case_state import inspect
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.steps import inspect
 from pairbench.execute.protocol import DivergeCase, Ended
 from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NoDivergence
 from pairbench.model.environment import Device

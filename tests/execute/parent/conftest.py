@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import Launchers
+from pairbench.execute.parent.launch import ForkServers, Launchers
 from pairbench.execute.parent.pool import WorkerContext, available_memory
 from pairbench.model.settings import Settings
 from tests.commands import forked_workers

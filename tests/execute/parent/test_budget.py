@@ -48,14 +48,10 @@ class Session:
         self.now += self.seconds[state.planned.case.key]
         self.done.append((stage, state.planned.case.key))
 
-    @contextlib.contextmanager
-    def verifiers(self) -> Iterator[None]:
-        yield
-
     def round_workers(self, rounds: int) -> Ahead:
         return Ahead(self)
 
-    def verify_with(self, verifiers: None, take: Any, verified: Any) -> None:
+    def verify(self, take: Any, verified: Any) -> None:
         while (state := take()) is not None:
             self._spend("verify", state)
             for entry in state.planned.entries:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.case_state import CaseState, verify_case
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, WorkerProcess, Workers
-from pairbench.execute.parent.steps import verify_case
 from pairbench.execute.protocol import Describe
 from pairbench.execute.worker.describe.operators import describe
 from pairbench.model.outcome import Status

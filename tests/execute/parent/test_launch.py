@@ -10,9 +10,8 @@ import pytest
 
 from pairbench.errors import UsageError
 from pairbench.execute.forking import Preload
-from pairbench.execute.parent import fork_server
-from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import FreshInterpreters, Launchers, open_launchers
+from pairbench.execute.parent import launch
+from pairbench.execute.parent.launch import ForkServers, FreshInterpreters, Launchers, open_launchers
 from pairbench.execute.parent.pool import WorkerContext, WorkerProcess, _environment
 from pairbench.model.environment import Device
 
@@ -41,7 +40,7 @@ def test_threads_yield_where_others_are_at_work_unless_the_user_says_otherwise(
         theirs.close()
         return ours, Process()
 
-    monkeypatch.setattr(fork_server, "start_server", start)
+    monkeypatch.setattr(launch, "start_server", start)
     with open_launchers({}, yielding=yielding) as launchers:
         launchers.shared.prepare({"OMP_WAIT_POLICY": users} if users else {}, Preload.MEASUREMENT)
     assert started == [policy]

@@ -16,12 +16,11 @@ import pytest
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import pool
-from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.parent.log import WorkerLog
+from pairbench.execute.parent.launch import ForkServers, Launchers
 from pairbench.execute.parent.pool import (
     WorkerContext,
     WorkerEndedError,
+    WorkerLog,
     WorkerProcess,
     Workers,
     _has_bytecode,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pairbench.execute.parent import rounds
-from pairbench.execute.parent.rounds import RoundWorkers
+from pairbench.execute.parent import session
+from pairbench.execute.parent.session import RoundWorkers
 
 
 class Fake:
@@ -50,7 +50,7 @@ def test_all_are_there_before_the_first_round_and_end_with_theirs() -> None:
 
 @pytest.mark.parametrize("rounds_wanted", [12, 3])
 def test_no_more_are_there_at_once_than_memory_is_for(monkeypatch: pytest.MonkeyPatch, rounds_wanted: int) -> None:
-    monkeypatch.setattr(rounds, "_AHEAD", 4)
+    monkeypatch.setattr(session, "_AHEAD", 4)
     make, names = Maker(), []
     with RoundWorkers(make, rounds_wanted) as ahead:  # type: ignore[arg-type]
         assert make.made == min(4, rounds_wanted)

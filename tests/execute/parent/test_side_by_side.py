@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.parent import side_by_side
+from pairbench.execute.parent import session
 from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.parent.pool import Workers
-from pairbench.execute.parent.side_by_side import SideBySide, count_workers
+from pairbench.execute.parent.session import SideBySide, count_workers
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
@@ -48,11 +48,11 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
     """Verify some cases by a step of ours; returns them, and those that were reported."""
 
     def run(step: Step, cases: int, several: int) -> tuple[list[CaseState], list[CaseState]]:
-        def verify_case(state: CaseState, workers: Any, *, impostors: bool, enough: Any) -> None:
+        def verify_case(state: CaseState, workers: Any, enough: Any, *, impostors: bool) -> None:
             step(state, workers)
-            assert enough is None or bool(enough(state)) == side_by_side._ran_short(state)
+            assert enough is None or bool(enough(state)) == session._ran_short(state)
 
-        monkeypatch.setattr(side_by_side, "verify_case", verify_case)
+        monkeypatch.setattr(session, "verify_case", verify_case)
         states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
         waiting, reported = iter(states), list[CaseState]()
         with SideBySide([Counting() for _ in range(several)]) as verifiers:
@@ -269,7 +269,7 @@ def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
             state.profiles[entry] = unprofiled(entry, why) if failed else counted(entry)
         at_work.remove(state)
 
-    monkeypatch.setattr(side_by_side, "profile_case", profile_case)
+    monkeypatch.setattr(session, "profile_case", profile_case)
     states = [CaseState(planned=planned(rows=index)) for index in range(4)]
     for state in states:
         verified(state)

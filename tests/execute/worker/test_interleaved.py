@@ -10,7 +10,7 @@ import pytest
 from pairbench import Operator
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeBlock, TakenBlock, WorkerConfig
-from pairbench.execute.worker.interleaved import InterleavedCases
+from pairbench.execute.worker.stages import InterleavedCases
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
 from pairbench.model.plan import Entry

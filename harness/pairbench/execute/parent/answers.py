@@ -140,9 +140,8 @@ def _why_no_round(answer: TimedRound) -> str | None:
         return "without a reason to stop"
     if not answer.entries or len(_entries(answer)) < len(answer.entries):
         return "that does not have each entry once"
-    if not all(_is_complete(samples, len(answer.throttled)) for samples in answer.entries):
-        return "with samples that do not belong together"
-    return None
+    complete = all(_is_complete(samples, len(answer.throttled)) for samples in answer.entries)
+    return None if complete else "with samples that do not belong together"
 
 
 def _is_told(answer: protocol.TimedCase, entries: int) -> bool:

@@ -34,7 +34,6 @@ class Budget:
     start_s: float = 5.0
     """Seconds until a batch's round workers are ready; a guess until the first batch."""
     verify_s: list[float] = field(default_factory=list)
-    """Seconds that verifying took, case by case."""
     guessed_s: float = 0.0
     """Seconds guessed for all batches after verifying, without the correction."""
     spent_s: float = 0.0
@@ -75,7 +74,12 @@ class BudgetedCases:
             pass
         for state in waiting:
             _give_up(state)
-        self._sharpen(session)
+        budget, number = self._budget, self._budget.rounds
+        start_s = budget.start_s
+        while states := self._widest(session, budget.left() - start_s):
+            with session.round_workers(1) as ahead, ahead.round() as (workers,):
+                session.time_round(states, workers, number, f"round {number + 1}")
+            number, start_s = number + 1, ahead.waited_s
 
     def _batch(self, session: DeviceSession, waiting: deque[CaseState]) -> bool:
         """Verify, time and profile the next cases that fit; return False if none fits."""
@@ -121,21 +125,12 @@ class BudgetedCases:
             else:
                 batch[state] = took_s
 
-        with session.verifiers() as verifiers:
-            session.verify_with(verifiers, take, verified)
+        session.verify(take, verified)
         return batch
 
     def _fits(self, until: float, coming_s: float, verify_s: float) -> bool:
         budget = self._budget
         return budget.clock() + coming_s + verify_s + budget.rest_s(verify_s) <= until
-
-    def _sharpen(self, session: DeviceSession) -> None:
-        budget, number = self._budget, self._budget.rounds
-        start_s = budget.start_s
-        while states := self._widest(session, budget.left() - start_s):
-            with session.round_workers(1) as ahead, ahead.round() as (workers,):
-                session.time_round(states, workers, number, f"round {number + 1}")
-            number, start_s = number + 1, ahead.waited_s
 
     def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
         """Return the cases of a further round: the widest imprecise ones that fit into some seconds."""

@@ -70,7 +70,7 @@ def _own_ticks(root: Path) -> int:
         except OSError:  # it has ended meanwhile
             continue
         parents[int(folder.name)] = int(fields[1])
-        used[int(folder.name)] = sum(int(value) for value in fields[11:15])
+        used[int(folder.name)] = sum(map(int, fields[11:15]))
     own, total = os.getpid(), 0
     for pid, ticks in used.items():
         ancestor = pid

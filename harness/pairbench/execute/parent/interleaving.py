@@ -1,4 +1,4 @@
-"""Two sessions on one device, of which only one is ever at work: two commits, measured in turns, block by block.
+"""Two sessions on one device, of which only one is ever at work: two commits, whose outputs are compared, measured in turns, block by block.
 
 A second process at work on a GPU makes latencies three times as long. So a side gets its turn only when the other has
 said that its device has nothing left to do, and sleeps until then; whatever drifts from one minute to the next is in
@@ -6,28 +6,102 @@ both sides alike.
 """
 
 import contextlib
+import itertools
 import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.exchange import Exchange, LostError, ask
+from pairbench.execute import protocol
+from pairbench.execute.parent.case_state import CaseState, about
 from pairbench.execute.parent.host_load import LoadMeter
-from pairbench.execute.parent.pool import WorkerContext, Workers
-from pairbench.execute.parent.rounds import RoundWorkers
-from pairbench.execute.parent.session import DeviceSession, Observer
-from pairbench.execute.parent.steps import about
-from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock
+from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
+from pairbench.execute.parent.session import DeviceSession, Observer, RoundWorkers
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Agreement, OutputsCompared, Status, TimedRound
 from pairbench.model.plan import Entry, Plan, PlannedCase
+
+_INPUTS = "the inputs of the two sides differ, so what `inputs` makes depends on more than its definition and the seed"
+
+
+class LostError(Exception):
+    """An entry ended, or with the worker the whole case did."""
+
+
+def ask(
+    workers: Workers,
+    state: CaseState,
+    opened: protocol.CaseJob,
+    job: protocol.TakeBlock | protocol.CloseCase | None = None,
+) -> list[Any]:
+    """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
+    worker = workers.get()
+    results: list[Any] = []
+    try:
+        for result in worker.request(job or opened):
+            if isinstance(result, protocol.Ended):
+                state.take(result, opened, worker.log_line)
+            else:
+                results.append(result)
+    except WorkerEndedError as error:
+        state.blame(error.index, error.status, error.reason, opened)
+        results = []
+    if not results:
+        raise LostError
+    return results
+
+
+def compare_outputs(
+    sides: Sequence[Workers], cases: Sequence[PlannedCase], entries: tuple[Entry, ...], file: Path
+) -> dict[Entry, OutputsCompared]:
+    """Return how the outputs of two workers compare, which pass through a file. A failure here is not the entries': they were verified, and will be timed."""
+    told = [_fingerprints(*side, entries) for side in zip(sides, cases, strict=True)]
+    compared = {}
+    for entry in entries:
+        before, now = (texts.get(entry) for texts in told)
+        if told[0].get(None) != told[1].get(None):
+            compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=_INPUTS)
+        elif before is not None and before == now:
+            compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
+        else:
+            compared[entry] = _element_by_element(sides, cases, entry, file)
+    return compared
+
+
+def _fingerprints(workers: Workers, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
+    state = CaseState(planned=case)
+    texts: dict[Entry | None, str] = {}
+    while remaining := tuple(entry for entry in entries if entry not in texts and entry not in state.ended):
+        with contextlib.suppress(LostError):
+            answers = ask(workers, state, protocol.FingerprintOutputs(**about(state, remaining)))
+            texts.update({answer.entry: answer.text for answer in answers if isinstance(answer, protocol.Fingerprint)})
+    return texts
+
+
+def _element_by_element(
+    sides: Sequence[Workers], cases: Sequence[PlannedCase], entry: Entry, file: Path
+) -> OutputsCompared:
+    compared = None
+    try:
+        for workers, case, kind in zip(sides, cases, (protocol.SaveOutputs, protocol.CompareOutputs), strict=True):
+            state = CaseState(planned=case)
+            known = len(state.ended)
+            with contextlib.suppress(LostError):
+                (compared,) = ask(workers, state, kind(**about(state, (entry,)), file=file))
+            for _, reason in itertools.islice(state.ended.values(), known, None):
+                return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {reason}")
+        assert isinstance(compared, OutputsCompared)
+        return compared
+    finally:
+        file.unlink(missing_ok=True)
+
 
 _SETTLE_S = 0.006
 """Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
@@ -37,15 +111,14 @@ NOT_BOTH = "not timed: the other side did not get that far, so there is nothing 
 
 @dataclass(kw_only=True)
 class SharedCase:
-    """A case that both sides have, with the same definition."""
+    """A case that both sides have, with the same definition: the reference's state first, and how the outputs compare."""
 
-    reference: CaseState
-    current: CaseState
+    states: tuple[CaseState, CaseState]
     outputs: dict[Entry, OutputsCompared] = field(default_factory=dict)
 
     @property
-    def states(self) -> tuple[CaseState, CaseState]:
-        return self.reference, self.current
+    def current(self) -> CaseState:
+        return self.states[1]
 
     @property
     def key(self) -> str:
@@ -53,7 +126,7 @@ class SharedCase:
 
     def both(self) -> tuple[Entry, ...]:
         """Return the entries that were verified on both sides and have not ended on either."""
-        theirs = set(self.reference.timed())
+        theirs = set(self.states[0].timed())
         return tuple(entry for entry in self.current.timed() if entry in theirs)
 
     def comparable(self) -> tuple[Entry, ...]:
@@ -91,7 +164,7 @@ class Interleaving:
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
         before = {_identity(state.planned): state for state in self.sessions[0].states}
         self.twins = [
-            SharedCase(reference=before[identity], current=state)
+            SharedCase(states=(before[identity], state))
             for state in self.sessions[1].states
             if (identity := _identity(state.planned)) in before
         ]
@@ -99,25 +172,23 @@ class Interleaving:
     def prepare(self) -> None:
         """Verify both sides, and compare their outputs with each other."""
         for session in self.sessions:
-            session.verify(impostors=False)
+            session.verify()
         interpret = self._device.kind == "cpu"
         with contextlib.ExitStack() as stack:
-            before, now = (
+            sides = [
                 stack.enter_context(Workers(context, self._device, interpret=interpret)) for context in self._sites
-            )
-            exchange = Exchange(sides=(before, now), scratch=self._scratch)
+            ]
             for twin in self.twins:
                 self._observer.step(self._device, "outputs", twin.key)
-                cases = (twin.reference.planned, twin.current.planned)
-                twin.outputs = exchange.outputs(cases, twin.both())
+                cases = [state.planned for state in twin.states]
+                twin.outputs = compare_outputs(sides, cases, twin.both(), self._scratch / "outputs.pt")
                 self._observer.stepped(self._device)
         for session in self.sessions:
             session.timed()
         for twin in self.twins:
-            self._leave_out(twin)
+            _leave_out(twin.states, twin.both())
         twinned = {state for twin in self.twins for state in twin.states}
-        for state in {state for session in self.sessions for state in session.states} - twinned:
-            self._end(state, state.timed())
+        _leave_out({state for session in self.sessions for state in session.states} - twinned)
 
     def profile(self) -> None:
         for session in self.sessions:
@@ -128,15 +199,6 @@ class Interleaving:
         return RoundWorkers(
             lambda: tuple(Workers(context, self._device, timed=True) for context in self._sites), rounds
         )
-
-    def _leave_out(self, twin: SharedCase) -> None:
-        both = twin.both()
-        for state in twin.states:
-            self._end(state, [entry for entry in state.timed() if entry not in both])
-
-    def _end(self, state: CaseState, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            state.end(entry, Status.VERIFIED, NOT_BOTH)
 
     def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
         """Time cases in rounds, from number `first` on, each in two fresh workers."""
@@ -157,7 +219,7 @@ class Interleaving:
             try:
                 self._take_turns(twin, entries, sides, index)
             except LostError:
-                self._leave_out(twin)
+                _leave_out(twin.states, twin.both())
                 if twin.comparable() == entries:
                     raise PairbenchError(
                         f"{twin.key}: a worker gave no result and named no reason; please report this"
@@ -169,17 +231,17 @@ class Interleaving:
         capturable = tuple(
             entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states)
         )
-        jobs = [OpenCase(**about(state, entries), round=index, capturable=capturable) for state in twin.states]
+        jobs = [protocol.OpenCase(**about(state, entries), round=index, capturable=capturable) for state in twin.states]
         parties = list(zip(sides, twin.states, jobs, strict=True))
         opened = [answer for side, state, job in parties for answer in ask(side, state, job)]
         # Sides whose calls take about as long as where lead-ins change would else have different ones.
-        leads = [answer.lead_in for answer in opened if isinstance(answer, Opened)]
-        turn = TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
+        leads = [answer.lead_in for answer in opened if isinstance(answer, protocol.Opened)]
+        turn = protocol.TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
         both_s = 2 * self._settings.case_seconds
         checks = Checks(replace(Stopping.of(self._settings), seconds=both_s, unsure_seconds=both_s))
         draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
         throttled: list[bool] = []
-        taken: tuple[list[TakenBlock], list[TakenBlock]] = ([], [])
+        taken: tuple[list[protocol.TakenBlock], list[protocol.TakenBlock]] = ([], [])
         began = time.monotonic()
         reason = None
 
@@ -192,7 +254,7 @@ class Interleaving:
             for place in draw.sample((0, 1), 2):
                 side, state, job = parties[place]
                 for answer in ask(side, state, job, turn):
-                    assert isinstance(answer, TakenBlock)
+                    assert isinstance(answer, protocol.TakenBlock)
                     taken[place].append(answer)
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
@@ -200,20 +262,26 @@ class Interleaving:
                     time.sleep(_SETTLE_S)
             rested_s = sum(blocks[-1].rested_s for blocks in taken)
             reason = checks.reason(throttled, time.monotonic() - began - rested_s, pairs)
-        found = [ask(side, state, job, CloseCase(stop_reason=reason)) for side, state, job in parties]
+        found = [ask(side, state, job, protocol.CloseCase(stop_reason=reason)) for side, state, job in parties]
         for state, answers in zip(twin.states, found, strict=True):
             for answer in answers:
                 assert isinstance(answer, TimedRound)
                 state.rounds.append(replace(answer, throttled=tuple(throttled), remeasured=remeasured(throttled)))
-        self._leave_out(twin)  # what recheck found wrong
+        _leave_out(twin.states, twin.both())  # what recheck found wrong
 
 
-def _latencies(blocks: Sequence[TakenBlock], entry: int) -> BlockLatencies:
+def _leave_out(states: Iterable[CaseState], kept: tuple[Entry, ...] = ()) -> None:
+    for state in states:
+        for entry in state.timed():
+            if entry not in kept:
+                state.end(entry, Status.VERIFIED, NOT_BOTH)
+
+
+def _latencies(blocks: Sequence[protocol.TakenBlock], entry: int) -> BlockLatencies:
     """Return the latencies of one entry, by its index, in all blocks of a side."""
     device_ns = [value for block in blocks if (value := block.device_ns[entry]) is not None]
-    return BlockLatencies(
-        [block.call_ns[entry] for block in blocks], device_ns if len(device_ns) == len(blocks) else None
-    )
+    call_ns = [block.call_ns[entry] for block in blocks]
+    return BlockLatencies(call_ns, device_ns if len(device_ns) == len(blocks) else None)
 
 
 def _identity(planned: PlannedCase) -> tuple[str, str, str]:

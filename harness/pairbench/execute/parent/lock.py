@@ -26,7 +26,6 @@ _POLL_S = 0.2
 _HOLDER = re.compile(r"process (?P<pid>\d{1,10})")
 _ADVICE = " (Ctrl-C gives up, --device takes another one; list, doctor, show and compare wait for none)"
 _LETTERS = 120
-"""Letters of a holder's command that are shown."""
 
 
 @contextlib.contextmanager
@@ -102,10 +101,9 @@ def _details(process: Path, since: float) -> str:
     with contextlib.suppress(OSError):  # another user's
         told.append(f"in {printable(str(process.joinpath('cwd').readlink()))}")
     if user != os.getuid():
-        name = str(user)
+        told.append(f"of user {user}")
         with contextlib.suppress(KeyError):
-            name = pwd.getpwuid(user).pw_name
-        told.append(f"of user {name}")
+            told[-1] = f"of user {pwd.getpwuid(user).pw_name}"
     seconds = max(0, round(time.time() - since))
     return f" ({' '.join(told)}, since {time.strftime('%H:%M:%S', time.localtime(since))}, {seconds // 60} min {seconds % 60} s ago)"
 

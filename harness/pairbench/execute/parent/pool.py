@@ -1,4 +1,8 @@
-"""The parent's side of one worker process: start it, ask it, and explain its end."""
+"""The parent's side of one worker process: start it, ask it, and explain its end.
+
+What a worker prints goes to a file without a name, of which no more than the end is ever read. On the line to it the parent never waits without looking after
+other things.
+"""
 
 import contextlib
 import functools
@@ -7,11 +11,15 @@ import importlib.util
 import math
 import mmap
 import os
+import pickle
+import re
+import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,13 +32,143 @@ from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.parent.line import Line
-from pairbench.execute.parent.log import WorkerLog
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
-from pairbench.execute.wire import NoMessageError
+from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
+
+_LOOK_S = 0.05
+_PIECE = 1 << 20
+
+Watch = Callable[[], bool]
+"""Looks after the process at the other end, some twenty times a second, and returns whether it has ended; it may raise."""
+
+
+class Line:
+    """Sends pickled values to a worker, and takes messages, which are data, from it."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        ours.settimeout(_LOOK_S)
+        self._socket = ours
+        self._begun = bytearray()  # of messages that were not taken yet
+        self._looked = 0.0
+        self.received_at = self._piece_at = time.monotonic()
+        """When the newest message was all there, unless others came with it."""
+
+    def send(self, value: Any, watch: Watch, file: int | None = None) -> None:
+        """Send a value, with an open file if given; a ConnectionError says that the worker has hung up or has ended."""
+        content = pickle.dumps(value)
+        rest = memoryview(LENGTH.pack(len(content)) + content)
+        while rest:
+            if self._look(watch):
+                raise ConnectionError
+            try:
+                if file is not None:
+                    rest, file = rest[socket.send_fds(self._socket, [rest], [file]) :], None
+                    continue
+                rest = rest[self._socket.send(rest) :]
+            except TimeoutError:  # it has not read what was sent before
+                continue
+
+    def receive(self, expected: Mapping[str, type], watch: Watch) -> Any:
+        """Return the next message, one of the expected dataclasses by name, or raise NoMessageError; EOFError once the worker has hung up or ended."""
+        while True:
+            frame = read_head(self._begun)
+            ended = self._look(watch)
+            if frame is not None and len(self._begun) >= frame.size:
+                message = self._begun[: frame.size]
+                del self._begun[: frame.size]
+                if not self._begun:
+                    self.received_at = self._piece_at
+                return decode(message, expected)
+            try:
+                piece = self._socket.recv(_PIECE)
+            except TimeoutError:
+                if ended:
+                    raise EOFError from None
+                continue
+            if not piece:
+                raise EOFError
+            self._piece_at = time.monotonic()
+            self._begun += piece
+
+    def _look(self, watch: Watch) -> bool:
+        """Call the watch if it is time to, and return whether the process is known to have ended."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_S:
+            return False
+        self._looked = now
+        return watch()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+KILLED = "its process was killed (SIGKILL)"
+"""Begins the reason of a worker's end by the signal that no process can handle."""
+_FATAL = "fatal: "
+"""Begins the line in which code that has to end a worker says why."""
+_TAIL, _MOST = 1 << 20, 64 << 20
+"""Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
+
+
+class WorkerLog:
+    """The standard output and standard error of one worker."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def keep_short(self) -> None:
+        if os.fstat(self.fileno()).st_size > _MOST:
+            os.lseek(self.fileno(), 0, os.SEEK_SET)
+            os.ftruncate(self.fileno(), 0)
+
+    def line(self, marker: str) -> str | None:
+        """Return the first of the last lines that contains the marker."""
+        return next((line for line in self._lines() if marker in line), None)
+
+    def _lines(self) -> list[str]:
+        return [] if self._file.closed else last_lines(self.fileno())
+
+    def explain(self, code: int) -> tuple[Status, str]:
+        """Return how a worker ended and why, given its exit code or the negative number of the signal that ended it."""
+        if code >= 0:
+            ended = f"ended its process with exit status {code}"
+            if words := self.line(_FATAL):
+                words = words.partition(_FATAL)[2].strip()
+                return Status.OOM if "out of memory" in words.lower() else Status.FAILED, f"{ended}: {words}"
+            lines = self._lines()
+            raised = code == 1 and "Traceback (most recent call last):" in lines and lines[-1][:500]
+            return Status.FAILED, f"{ended}{self._last_words()}{f': {raised}' if raised else ''}"
+        name = signal.Signals(-code).name
+        meaning = signal.strsignal(-code) or name
+        if -code == signal.SIGKILL:
+            return Status.OOM, f"{KILLED}, most likely by the kernel because memory ran out"
+        return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
+
+    def _last_words(self) -> str:
+        """Return where in the suite a crash happened, as Python's fault handler tells it; empty where it does not."""
+        frames = [match for line in self._lines() if (match := _FRAME.fullmatch(line))]
+        ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+        theirs = [frame for frame in frames if not frame["file"].startswith((*ours, "<"))]
+        return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
+
+
+def last_lines(descriptor: int) -> list[str]:
+    """Return the lines at the end of an open file, of which no more is read."""
+    # Not by a seek: a worker would write where its parent has sought, for both have one open file.
+    end = os.fstat(descriptor).st_size
+    tail = os.pread(descriptor, _TAIL, max(0, end - _TAIL))
+    return [line.strip() for line in tail.decode(errors="replace").splitlines()]
+
 
 INTERPRET = "TRITON_INTERPRET"
 _ROOT = Path(__file__).resolve().parents[3]
@@ -55,7 +193,6 @@ class WorkerContext:
     interrupted: threading.Event
     memory_bytes: int
     stand_in: StandIn | None = None
-    """Files of another commit instead of the checkout's."""
     launchers: Launchers = field(default_factory=Launchers)
     bytecode: Path | None = None
     """Folder for the bytecode of a torch that came without; None for one in the cache."""
@@ -94,7 +231,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             )
         self._line = Line(ours)
         self._outputs: int | None = None
-        self._alive = True
+        self.alive = True
         memory_bytes, stand_in = context.memory_bytes, context.stand_in
         config = WorkerConfig(device=device, settings=context.settings, memory_bytes=memory_bytes, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
@@ -102,10 +239,6 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def alive(self) -> bool:
-        return self._alive
 
     @property
     def outputs(self) -> int:
@@ -138,19 +271,18 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
                     self.close()
                     return
                 yield result
-        except NoMessageError as error:
+        except InterruptedRunError:
             self.close()
-            reason = f"wrote what is no message: {error}; ended"
-            raise WorkerEndedError(self._running(), Status.FAILED, reason) from None
-        except (EOFError, ConnectionError):
-            status, reason = self._end()
-            self.close()
-            raise WorkerEndedError(self._running(), status, reason) from None
-        except (WorkerEndedError, InterruptedRunError) as error:
-            self.close()
-            if isinstance(error, WorkerEndedError):
-                error.index = self._running()
             raise
+        except NoMessageError as error:
+            ended = WorkerEndedError(NOBODY, Status.FAILED, f"wrote what is no message: {error}; ended")
+        except (EOFError, ConnectionError):
+            ended = WorkerEndedError(NOBODY, *self._end())
+        except WorkerEndedError as error:
+            ended = error
+        self.close()
+        ended.index, _ = read_heartbeat(self._memory)
+        raise ended
 
     def _end(self) -> tuple[Status, str]:
         """Return the status and the reason for a worker that has hung up; one that goes on running cannot be waited for."""
@@ -162,18 +294,14 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         return self._log.explain(self._process.wait())
 
     def _check_rest(self) -> None:
-        """Make sure that the worker's heartbeat rests: it does before the worker says that it is done."""
-        if read_heartbeat(self._memory)[1] != math.inf:
+        if read_heartbeat(self._memory)[1] != math.inf:  # it rests before the worker says that it is done
             raise NoMessageError("it says that it is done, and is at work")
-
-    def _running(self) -> int:
-        return read_heartbeat(self._memory)[0]
 
     def log_line(self, marker: str) -> str | None:
         return self._log.line(marker)
 
     def close(self) -> None:
-        self._alive = False
+        self.alive = False
         self._line.close()
         self._process.kill()
         self._log.close()

@@ -1,19 +1,19 @@
-"""The parent's side of a quick look: one worker does everything for a case, where a run has a process for each stage.
+"""Cases taken one by one, in the order in which somebody asks: by pytest, with all stages of a run, or for a quick look in one process.
 
-What suffers is how far a latency may be believed: it is of one process, which has verified before. What stays is the order: what is
-wrong is never timed, and profiling comes last, so that no process that has profiled ever times.
+In a quick look one worker does everything for a case, where a run has a process for each stage. What suffers is how far a latency may be believed: it is of one
+process, which has verified before. What stays is the order: what is wrong is never timed, and profiling comes last, so that no process that has profiled ever times.
 """
 
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.case_state import CaseState, profile_case, time_case, verify_case
 from pairbench.execute.parent.host_load import LoadMeter
-from pairbench.execute.parent.pool import INTERPRET, WorkerContext, Workers
+from pairbench.execute.parent.pool import INTERPRET, WorkerContext, Workers, close_all, judge_of, wait_for
 from pairbench.execute.parent.scout import describe_suites, probe_in
-from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.plan import BrokenSuite, OperatorDescription
@@ -54,7 +54,7 @@ class QuickLook:
 
     def verify(self, state: CaseState) -> None:
         """Verify a case up to the first entry that is wrong; those behind it are skipped."""
-        verify_case(state, self._workers, impostors=False, enough=CaseState.wrong)
+        verify_case(state, self._workers, CaseState.wrong)
         for entry in state.unverified():
             state.end(entry, Status.SKIPPED, NOT_TRIED)
         state.leave_out_untimed()
@@ -77,3 +77,47 @@ class QuickLook:
     def profile(self, state: CaseState) -> None:
         if state.rounds:
             profile_case(state, self._workers)
+
+
+class CaseByCase(AbstractContextManager["CaseByCase"]):
+    """Workers that stay for the whole run: one verifies, one profiles and never times, and each round has its own.
+
+    A round is a process of its own, as in `Session`, only that the rounds of a case follow one another at once. Of all
+    the workers one is at work at any time; the others sleep, and have given back what they held of the device.
+    """
+
+    def __init__(self, context: WorkerContext, device: Device, *, times: bool) -> None:
+        """Start no worker yet, or, where cases are going to be timed, all of them: they get ready while the first case is verified."""
+        cpu = device.kind == "cpu"
+        judge = judge_of(context, device, interpret=cpu)
+        self._verifier = Workers(context, device, interpret=cpu, judge=judge, owns_judge=True)
+        self._profiler = Workers(context, device)
+        self._judge = judge_of(context, device)
+        self._rounds = tuple(
+            Workers(context, device, timed=True, judge=self._judge) for _ in range(context.settings.rounds)
+        )
+        self._awaited = False
+        if times:
+            for workers in self._timing():
+                workers.get()
+
+    def __exit__(self, *_: object) -> None:
+        close_all((self._verifier, *self._timing()))
+
+    def verify(self, state: CaseState) -> None:
+        verify_case(state, self._verifier)
+
+    def measure(self, state: CaseState) -> None:
+        """Time and profile the verified entries of a case."""
+        state.leave_out_untimed()
+        if not state.timed():
+            return
+        if not self._awaited:  # before anything is timed: starting a worker takes seconds and several cores
+            self._awaited = True
+            wait_for(self._timing())
+        for index, workers in enumerate(self._rounds):
+            time_case(state, workers, index)
+        profile_case(state, self._profiler)
+
+    def _timing(self) -> tuple[Workers, ...]:
+        return (self._profiler, *self._rounds, *([self._judge] if self._judge else []))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.log import KILLED
-from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
+from pairbench.execute.parent.pool import ANY, KILLED, WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.protocol import Describe, DescribedSuite, Diagnose, FindDevices, FoundDevices, Probe
 from pairbench.model.environment import Device, Environment, Finding
 from pairbench.model.plan import BrokenSuite, OperatorDescription
@@ -20,7 +19,6 @@ class Survey:
     """What there is to measure, and on what."""
 
     devices: tuple[Device, ...]
-    """GPUs first, the CPU last."""
     operators: tuple[OperatorDescription, ...]
     broken: tuple[BrokenSuite, ...]
 

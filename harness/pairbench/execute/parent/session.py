@@ -1,25 +1,195 @@
 """The parent's side of a run on one device: verify, time in rounds, then profile, and account for every entry.
 
-Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more.
+Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more. Several workers verify and profile side by side, so that
+kernels compile, or are interpreted, on all of the host's cores: only timing needs a device for itself. What ends for want of memory or of time while others were at
+work is done again beside fewer, and at last with nobody beside it; only that counts.
 """
 
+import contextlib
 import functools
+import itertools
+import os
 import random
+import re
+import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.case_state import CaseState, Enough, profile_case, time_case, verify_case
 from pairbench.execute.parent.host_load import LoadMeter
-from pairbench.execute.parent.pool import WorkerContext, Workers, judge_of
-from pairbench.execute.parent.rounds import RoundWorkers
-from pairbench.execute.parent.side_by_side import SideBySide, count_workers
-from pairbench.execute.parent.steps import time_case
+from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, judge_of, wait_for
 from pairbench.model.environment import Device
-from pairbench.model.outcome import ImpostorResult, Outcome
+from pairbench.model.outcome import ImpostorResult, Outcome, Status
 from pairbench.model.plan import Entry, Plan, PlannedCase
+
+_MOST = {"cuda": 8, "cpu": 4}
+"""Workers at once, by device kind: each takes half a gigabyte of a GPU before it has done anything; on a CPU each has its own copy of the
+inputs, and all use the same cores."""
+_CASES = 4
+"""Cases for each worker on a CPU: fewer are done before another worker is there."""
+_FEWER = 4
+"""Cases that ran short are done again by the number of workers divided by this."""
+_SCARCE = re.compile(
+    r"out of ?memory|MemoryError|MemoryAllocation|alloc\w*[ _]fail|fail\w* to alloc|(can't|cannot|could not|unable to) alloc|(not enough|insufficient) memory",
+    re.IGNORECASE,
+)
+"""What libraries say when memory is short. The word alone will not do: what cannot be captured as a graph asks for pinned memory."""
+_SLOW = "still running after"
+"""What is said of a worker that ran over its time."""
+
+Take = Callable[[], CaseState | None]
+"""Gives the next case, or None when there is no more."""
+Begins = Callable[[CaseState], None]
+Done = Callable[[CaseState, float], None]
+
+
+def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
+    """Return how many workers take some cases side by side, on a host with so many cores."""
+    cores = cores or os.cpu_count() or 1
+    useful = min(cores, cases // _CASES) if device.kind == "cpu" else min(cases, cores // 2)
+    return max(1, min(_MOST[device.kind], useful))
+
+
+class SideBySide(AbstractContextManager["SideBySide"]):
+    """Does one thing with many cases, one after the other in each of several workers. A context manager: the workers end with it."""
+
+    def __init__(self, several: Sequence[Workers]) -> None:
+        """Start nothing yet: each worker starts with its first case."""
+        self._several = several
+        self._turn = threading.Lock()
+
+    def __exit__(self, *_: object) -> None:
+        close_all(self._several)
+
+    def verify(self, take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
+        """Verify cases until there are no more. Of the three functions one runs at a time; `done` gets the seconds of a case."""
+        step = functools.partial(verify_case, impostors=impostors)
+        self._each(step, _ran_short, CaseState.start_over, take, begins, done)
+
+    def profile(self, take: Take, begins: Begins, done: Done) -> None:
+        """Count launches, operators and memory of cases until there are no more; see `verify`."""
+
+        def step(state: CaseState, workers: Workers, _: Enough | None) -> None:
+            profile_case(state, workers)
+
+        self._each(step, _unprofiled, lambda state: state.profiles.clear(), take, begins, done)
+
+    def _each(
+        self,
+        step: Callable[[CaseState, Workers, Enough | None], None],
+        ran_short: Callable[[CaseState], bool],
+        start_over: Callable[[CaseState], None],
+        take: Take,
+        begins: Begins,
+        done: Done,
+    ) -> None:
+        """Take a step with each case; cases that ran short beside others start over beside fewer workers."""
+        spent_s = defaultdict[CaseState, float](float)
+        width, again = len(self._several), list[CaseState]()
+        stopped = threading.Event()
+
+        def following() -> CaseState | None:
+            with self._turn:
+                if (state := take()) is not None:
+                    begins(state)
+                return state
+
+        def work(workers: Workers) -> None:
+            try:
+                while not stopped.is_set() and (state := following()) is not None:
+                    began = time.monotonic()
+                    step(state, workers, ran_short if width > 1 else None)
+                    with self._turn:
+                        spent_s[state] += time.monotonic() - began
+                        if width > 1 and ran_short(state):
+                            start_over(state)
+                            again.append(state)
+                        else:
+                            done(state, spent_s[state])
+            except BaseException:
+                stopped.set()  # the others end with the case that they are at
+                raise
+
+        while True:
+            with ThreadPoolExecutor(width) as threads:
+                for finished in [threads.submit(work, workers) for workers in self._several[:width]]:
+                    finished.result()
+            if not again:
+                return
+            close_all(self._several)
+            width = max(1, width // _FEWER)
+            take, again = functools.partial(next, iter(again), None), []
+
+
+def _ran_short(state: CaseState) -> bool:
+    """Return whether anything of a case ended, or was judged without an oracle, for want of memory or of time."""
+    missed = [why for found in state.verified.values() for why in (found.reason, found.uncapturable) if why]
+    whys = [*missed, *(reason for _, reason in state.ended.values())]
+    short = any(status in (Status.OOM, Status.TIMEOUT) for status, _ in state.ended.values())
+    return short or any(map(_SCARCE.search, whys))
+
+
+def _unprofiled(state: CaseState) -> bool:
+    """Return whether profiling lacked memory or time: a driver that forbids it is no such case."""
+    whys = [found.launches.reason or "" for found in state.profiles.values() if found.launches.status == "unavailable"]
+    return any(_SCARCE.search(why) or _SLOW in why for why in whys)
+
+
+_AHEAD = 8
+"""Most processes that are started at once: each holds some 200 MB."""
+
+Party = tuple[Workers, ...]
+"""The workers of one round: one, or one for each of two commits."""
+
+
+class RoundWorkers(AbstractContextManager["RoundWorkers"]):
+    """Gives each round workers of its own. No process starts while something is timed, but for one that ended too early."""
+
+    def __init__(self, make: Callable[[], Party], rounds: int, judge: Workers | None = None) -> None:
+        """Start as many parties as may be at once; `judge` judges in all rounds, and rounds beyond `rounds` wait for their workers."""
+        self._make = make
+        self._judge = judge
+        self._ready: deque[Party] = deque()
+        self._left = rounds
+        self.waited_s = 0.0
+        """Seconds for which rounds had to wait for their workers so far."""
+        self._fill()
+        if judge is not None:
+            judge.get()
+
+    def __exit__(self, *_: object) -> None:
+        close_all(self._all())
+
+    def _all(self) -> list[Workers]:
+        return [*itertools.chain(*self._ready), *([self._judge] if self._judge else [])]
+
+    def _fill(self) -> None:
+        while self._left and sum(map(len, self._ready)) < _AHEAD:
+            party = self._make()
+            self._ready.append(party)
+            self._left -= 1
+            for workers in party:
+                workers.get()
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[Party]:
+        """Give the workers of the next round, when all that were started have loaded torch; they end with the round."""
+        self._left = max(self._left, 0 if self._ready else 1)
+        began = time.monotonic()
+        self._fill()
+        wait_for(self._all())
+        self.waited_s += time.monotonic() - began
+        party = self._ready.popleft()
+        try:
+            yield party
+        finally:
+            close_all(party)
+
 
 _LONG_S = 1.0
 """Seconds from which on making an operator's inputs is remarked on."""
@@ -47,29 +217,17 @@ class DeviceSession:
         self.round_s: dict[CaseState, float] = {}  # of the latest round
         self._began = time.monotonic()
 
-    def verify(self, *, impostors: bool) -> None:
-        waiting = iter(self.states)
-        with self.verifiers() as verifiers:
-            self.verify_with(verifiers, lambda: next(waiting, None), impostors=impostors)
-
-    def verifiers(self) -> SideBySide:
-        """Return workers that verify side by side; on a CPU they interpret Triton's kernels."""
-        cpu = self._device.kind == "cpu"
-        count = count_workers(self._device, len(self.states))
-        judges = [judge_of(self._context, self._device, interpret=cpu) for _ in range(count)]
-        return SideBySide(
-            [Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges]
-        )
-
-    def verify_with(
+    def verify(
         self,
-        verifiers: SideBySide,
-        take: Callable[[], CaseState | None],
+        take: Callable[[], CaseState | None] | None = None,
         verified: Callable[[CaseState, float], None] = lambda *_: None,
         *,
         impostors: bool = False,
     ) -> None:
-        """Verify the cases that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
+        """Verify all cases, or those that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
+        cpu = self._device.kind == "cpu"  # there Triton's kernels are interpreted
+        count = count_workers(self._device, len(self.states))
+        judges = [judge_of(self._context, self._device, interpret=cpu) for _ in range(count)]
 
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
@@ -77,7 +235,11 @@ class DeviceSession:
             state.spent_s += took_s
             verified(state, took_s)
 
-        verifiers.verify(take, functools.partial(self._begin, "verify"), done, impostors=impostors)
+        with SideBySide(
+            [Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges]
+        ) as verifiers:
+            take = take or functools.partial(next, iter(self.states), None)
+            verifiers.verify(take, functools.partial(self._begin, "verify"), done, impostors=impostors)
 
     def _begin(self, stage: str, state: CaseState) -> None:
         self._observer.step(self._device, stage, state.planned.case.key)
@@ -127,8 +289,6 @@ class DeviceSession:
     def profile(self, among: Iterable[CaseState] | None = None, *, final: bool = True) -> None:
         """Profile all timed cases, or those given, in workers that never time; `final` says that nothing more is done with them."""
         states = self.timed(among)
-        waiting = iter(states)
-        count = count_workers(self._device, len(states))
 
         def done(state: CaseState, took_s: float) -> None:
             self._observer.stepped(self._device)
@@ -138,8 +298,10 @@ class DeviceSession:
             else:
                 self.hold(state)
 
+        count = count_workers(self._device, len(states))
         with SideBySide([Workers(self._context, self._device) for _ in range(count)]) as profilers:
-            profilers.profile(lambda: next(waiting, None), functools.partial(self._begin, "profile"), done)
+            take = functools.partial(next, iter(states), None)
+            profilers.profile(take, functools.partial(self._begin, "profile"), done)
 
     def interrupt(self, rounds: int) -> None:
         """Account for all that is not final: measured in the finished rounds, or skipped; without rounds, what was verified stays so."""
@@ -152,7 +314,7 @@ class DeviceSession:
         try:
             if within is None:
                 with self.round_workers(rounds) as ahead:
-                    self.verify(impostors=False)
+                    self.verify()
                     self.time(rounds, ahead)
                 self.profile()  # last, so that a run which does not come to its end has latencies
             else:

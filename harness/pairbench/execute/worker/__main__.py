@@ -12,10 +12,11 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pairbench.errors import SuiteError
 from pairbench.execute import protocol
+from pairbench.execute.forking import read_bytes
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.isolation import enter_domain
@@ -26,10 +27,6 @@ from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import BrokenSuite
 from pairbench.suite.load import load_suite
 from pairbench.suite.modules import search
-
-if TYPE_CHECKING:
-    from pairbench.execute.worker.interleaved import InterleavedCases
-    from pairbench.execute.worker.judge.process import Judge
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
@@ -45,7 +42,11 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     signal.signal(signal.SIGINT, lambda *_: None)
     heartbeat.rest()
     hello: protocol.WorkerConfig = line.receive()
-    _limit_memory(hello)
+    # An allocation without end raises, and the kernel kills this process first.
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if hello.device.kind == "cpu":  # CUDA reserves far more addresses than memory
+        resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
     current = [os.getcwd()]  # noqa: PTH109 (an entry of a search path)
     if hello.stand_in:
         redirect(hello.stand_in, sys.path)
@@ -91,8 +92,8 @@ class _Line:
                 os.close(self.outputs)
             os.set_inheritable(file, False)
             self.outputs = file
-        (length,) = LENGTH.unpack(head + self._read(LENGTH.size - len(head)))
-        return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
+        (length,) = LENGTH.unpack(head + read_bytes(self._socket, LENGTH.size - len(head)))
+        return pickle.loads(read_bytes(self._socket, length))  # noqa: S301 (the parent's own)
 
     def ask(self, message: Any) -> Any:
         """Send a dataclass and return the parent's answer; the entries' time stands still meanwhile."""
@@ -102,16 +103,6 @@ class _Line:
         with self._heartbeat.waiting():
             self.send(message)
             return self.receive()
-
-    def _read(self, count: int) -> bytearray:
-        content = bytearray(count)
-        view = memoryview(content)
-        while view:
-            got = self._socket.recv_into(view)
-            if not got:
-                raise EOFError
-            view = view[got:]
-        return content
 
     def send(self, message: Any) -> None:
         self._socket.sendall(encode(message))
@@ -166,7 +157,7 @@ class _Server:
                 pin_flags(tf32=self._hello.settings.tf32)  # suites and cases that came before have set their own
                 yield probe(self._hello.device, ceilings=job.ceilings)
             case protocol.Diagnose():
-                from pairbench.execute.worker.describe.diagnose import diagnose
+                from pairbench.execute.worker.describe.probe import diagnose
 
                 yield from diagnose(self._hello.device)
             case protocol.Describe():
@@ -192,14 +183,14 @@ class _Server:
             yield from run_stage(job, operator, self._hello, self._heartbeat, self._line)
 
     @functools.cached_property
-    def _judge(self) -> "Judge":
+    def _judge(self) -> Any:
         from pairbench.execute.worker.judge.process import Judge
 
         return Judge(self._hello, self._heartbeat, self._line)
 
     @functools.cached_property
-    def _turns(self) -> "InterleavedCases":
-        from pairbench.execute.worker.interleaved import InterleavedCases
+    def _turns(self) -> Any:
+        from pairbench.execute.worker.stages import InterleavedCases
 
         return InterleavedCases(self._hello, self._heartbeat)
 
@@ -256,28 +247,19 @@ class _Server:
             with collector_at_rest():
                 operators = self._load(job.path).values()
                 found = tuple(describe(job.suite, job.path, operator, deep=job.deep) for operator in operators)
-                told = protocol.DescribedSuite(operators=found)
-                encode(told)
+                described = protocol.DescribedSuite(operators=found)
+                encode(described)
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
         except (TypeError, ValueError) as error:  # a value that no message can hold
-            yield BrokenSuite(
-                suite=job.suite, reason=f"suite {job.path.name}: what it declares is no plain data: {error}"
-            )
+            reason = f"suite {job.path.name}: what it declares is no plain data: {error}"
+            yield BrokenSuite(suite=job.suite, reason=reason)
         else:
-            yield told
+            yield described
 
 
 def _own_modules() -> set[str]:
     return {name for name in sys.modules if name.startswith("pairbench.execute.")}
-
-
-def _limit_memory(hello: protocol.WorkerConfig) -> None:
-    """Limit memory, so that an allocation without end raises, and let the kernel kill this process first."""
-    with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    if hello.device.kind == "cpu":  # CUDA reserves far more addresses than memory
-        resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
 
 
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -295,7 +277,10 @@ def redirect(stand_in: protocol.StandIn, search_path: list[str]) -> None:
 
 def refuse_strays(stand_in: protocol.StandIn, suite: Path) -> None:
     """Raise a SuiteError if a module came from the checkout: the other commit's code would not run."""
-    strays = {name: file for name, module in list(sys.modules.items()) if (file := _stray(module, stand_in))}
+    found = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    # torch.ops says that it is `_ops.py`.
+    files = {name: Path(file) for name, file in found.items() if isinstance(file, str) and Path(file).is_absolute()}
+    strays = {name: file.resolve() for name, file in files.items() if _belongs(file.resolve(), stand_in)}
     for name in strays:
         del sys.modules[name]  # so that the next suite which imports it is found out too
     for name, file in strays.items():
@@ -303,14 +288,6 @@ def refuse_strays(stand_in: protocol.StandIn, suite: Path) -> None:
             f"suite {suite.name}: imports {name!r} from {file}, which is the checkout's and not the other commit's, so both "
             "sides would run the same code; have it found by its folder (in PYTHONPATH, or a `.pth` editable install)"
         )
-
-
-def _stray(module: object, stand_in: protocol.StandIn) -> Path | None:
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or not Path(file).is_absolute():  # torch.ops says that it is `_ops.py`
-        return None
-    path = Path(file).resolve()
-    return path if _belongs(path, stand_in) else None
 
 
 def _belongs(path: Path, stand_in: protocol.StandIn) -> bool:

@@ -9,17 +9,9 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker import input_trees
 from pairbench.execute.worker.faults import charged
 from pairbench.execute.worker.graphs import Replay, capture
-from pairbench.execute.worker.input_trees import (
-    as_outputs,
-    changed_inputs,
-    copy_inputs,
-    named_tensors,
-    refill,
-    restore,
-    together_with,
-)
 from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.training import Training, arguments
 from pairbench.execute.worker.trees import copy_tree
@@ -48,17 +40,17 @@ class Call:
     def refill(self, fresh: dict[str, Any]) -> bool:
         """Put fresh values into the tensors that only this call uses, at the same addresses; False where shapes differ. The caller refills the shared inputs."""
         state = {name: fresh[name] for name in self.operator.state}
-        restore(self.initial, state if self.initial else {})
+        input_trees.restore(self.initial, state if self.initial else {})
         replacement = dict[str, Any]()
-        if named_tensors({name: fresh[name] for name in self.operator.constants}):
+        if input_trees.named_tensors({name: fresh[name] for name in self.operator.constants}):
             replacement = _prepared(self.operator, self.variant, fresh)
-        fits = refill({name: self.kwargs[name] for name in replacement}, replacement)
-        return fits and restore(self.kwargs, state)
+        fits = input_trees.refill({name: self.kwargs[name] for name in replacement}, replacement)
+        return fits and input_trees.restore(self.kwargs, state)
 
     def overwritten(self) -> set[str]:
         """Return the consumed inputs that the last run has overwritten."""
-        names = [name for name in self.consumed if name in self.variant.consumes]
-        return {name for name in names if changed_inputs(self.shared[name], self.consumed[name])}
+        names = self.consumed.keys() & {*self.variant.consumes}
+        return {name for name in names if input_trees.changed_inputs(self.shared[name], self.consumed[name])}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -86,7 +78,7 @@ class Call:
         if self.training is not None:
             self.training.check(outputs)
         if self.operator.state:
-            state = {name: as_outputs(self.kwargs[name]) for name in self.operator.state}
+            state = {name: input_trees.as_outputs(self.kwargs[name]) for name in self.operator.state}
             outputs = {"output": outputs, "state": state}
         return readable(outputs)
 
@@ -107,16 +99,18 @@ def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], 
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     """Return why an implementation does not apply to these inputs, or None."""
-    if variant.valid is None or (valid := bound(variant.valid, copy_inputs(arguments(inputs)))()) is True:
+    if variant.valid is None or (valid := bound(variant.valid, input_trees.copy_inputs(arguments(inputs)))()) is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
 
 def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
     """Prepare an implementation; compiling happens at the first call, capturing here."""
-    own = copy_inputs({name: inputs[name] for name in together_with(inputs, (*operator.state, *variant.consumes))})
+    own = input_trees.copy_inputs(
+        {name: inputs[name] for name in input_trees.together_with(inputs, (*operator.state, *variant.consumes))}
+    )
     state = {name: own[name] for name in operator.state}
-    initial = copy_inputs(state) if operator.reset is True else {}
+    initial = input_trees.copy_inputs(state) if operator.reset is True else {}
     consumed = {name: value for name, value in own.items() if name not in state}
     given = {**inputs, **consumed}
     reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs)
@@ -125,16 +119,15 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     if operator.direction and any(map(str.isdecimal, kwargs)):
         by_name = function
         function = lambda **given: bound(by_name, given)()  # noqa: E731 (as long as what it replaces)
-    training = (
-        Training.of(operator, function, kwargs, given, reset, once=bool(set(variant.consumes) - {OUTPUT_GRADIENTS}))
-        if operator.direction
-        else None
-    )
-    run: Callable[[], Any] = training.run if training else bound(function, kwargs)
+    training, run = None, bound(function, kwargs)
+    if operator.direction:
+        once = bool(set(variant.consumes) - {OUTPUT_GRADIENTS})
+        training = Training.of(operator, function, kwargs, given, reset, once=once)
+        run = training.run
     if mode == "graph":
         with charged():
             run = training.capture() if training else capture(run, before=reset)
-        restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
+        input_trees.restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
     if training:
         reset = run.before if isinstance(run, Replay) else training.ready
     return Call(
@@ -157,8 +150,8 @@ def _reset(
     if callable(operator.reset):
         bound(operator.reset, state)()
     elif operator.reset:
-        restore(state, initial)
-    if consumed and not refill(consumed, {name: inputs[name] for name in consumed}):
+        input_trees.restore(state, initial)
+    if consumed and not input_trees.refill(consumed, {name: inputs[name] for name in consumed}):
         raise DeclarationError(
             f"changes the shape or the structure of an input that it consumes ({', '.join(consumed)}); consumes= lets it overwrite values alone"
         )

@@ -16,19 +16,18 @@ def torch_device(device: Device) -> torch.device:
 
 def find_devices() -> tuple[Device, ...]:
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
-    return (*(_gpu(index) for index in gpus), Device(selector="cpu", kind="cpu", name=cpu_name()))
-
-
-def _gpu(index: int) -> Device:
-    properties = torch.cuda.get_device_properties(index)
-    return Device(
-        selector=f"cuda:{index}",
-        kind="cuda",
-        name=properties.name,
-        uuid=f"GPU-{properties.uuid}",
-        capability=(properties.major, properties.minor),
-        memory_bytes=properties.total_memory,
-    )
+    found = [
+        Device(
+            selector=f"cuda:{index}",
+            kind="cuda",
+            name=properties.name,
+            uuid=f"GPU-{properties.uuid}",
+            capability=(properties.major, properties.minor),
+            memory_bytes=properties.total_memory,
+        )
+        for index, properties in zip(gpus, map(torch.cuda.get_device_properties, gpus), strict=True)
+    ]
+    return (*found, Device(selector="cpu", kind="cpu", name=cpu_name()))
 
 
 def cpu_name() -> str:
@@ -59,3 +58,9 @@ def synchronize(device: torch.device) -> None:
     """Wait for the device, so that its errors surface where they were made."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def release_memory() -> None:
+    """Give unused memory of the GPU back: another worker may need it."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -30,15 +30,11 @@ def explain(error: BaseException) -> tuple[Status, str]:
 def message_of(error: BaseException) -> str:
     """Return the first line of an exception's message, or a remark where the exception's own `__str__` raises."""
     try:
-        return _opening(str(error)) or "no message"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     except BaseException as another:
         return f"its message cannot be printed ({type(another).__name__})"
-
-
-def _opening(text: str) -> str:
-    """Return the first line, and the next one too where the first announces it, as a compiler's errors do."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
+    # The next line too where the first announces it, as a compiler's errors do.
+    return " ".join(lines[: 1 + lines[0].endswith(":")])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -45,19 +45,9 @@ def _attribute(owner: Any, name: str) -> Flag:
     return Flag(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name))
 
 
-def _flushes_denormals() -> bool:
-    """Return whether this thread flushes denormals to zero, which torch can set but not read."""
-    return _SMALLEST / 2.0 == 0.0
-
-
 _SMALLEST = sys.float_info.min
-_matmul, _cudnn, _cuda, _mkldnn = (
-    torch.backends.cuda.matmul,
-    torch.backends.cudnn,
-    torch.backends.cuda,
-    torch.backends.mkldnn,
-)
-
+_cuda, _cudnn, _mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+_matmul = _cuda.matmul
 
 _RECORDED: dict[str, Flag] = {
     "matmul.allow_tf32": _attribute(_matmul, "allow_tf32"),
@@ -68,7 +58,10 @@ _RECORDED: dict[str, Flag] = {
     "fp16_reduced_precision_reduction": _attribute(_matmul, "allow_fp16_reduced_precision_reduction"),
     "bf16_reduced_precision_reduction": _attribute(_matmul, "allow_bf16_reduced_precision_reduction"),
     "deterministic_algorithms": Flag(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "default_dtype": Flag(lambda: str(torch.get_default_dtype()), lambda name: torch.set_default_dtype(_dtype(name))),
+    "default_dtype": Flag(
+        lambda: str(torch.get_default_dtype()),
+        lambda name: torch.set_default_dtype(getattr(torch, name.removeprefix("torch."))),
+    ),
     "grad_enabled": Flag(torch.is_grad_enabled, torch.set_grad_enabled),
     "threads": Flag(torch.get_num_threads, torch.set_num_threads),
 }
@@ -83,7 +76,8 @@ _WATCHED: dict[str, Callable[[], Flag]] = {
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
     ),
     "fill_uninitialized_memory": lambda: _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
-    "flush_denormal": lambda: Flag(_flushes_denormals, torch.set_flush_denormal),
+    # Torch can set but not read whether this thread flushes denormals to zero.
+    "flush_denormal": lambda: Flag(lambda: _SMALLEST / 2.0 == 0.0, torch.set_flush_denormal),
     "mkldnn.enabled": lambda: Flag(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
     "mkldnn.deterministic": lambda: _attribute(_mkldnn, "deterministic"),
     "fp32_precision": lambda: _attribute(torch.backends, "fp32_precision"),
@@ -120,10 +114,6 @@ _NEWER = tuple(name for name in _WATCHED if name.endswith("fp32_precision"))
 """Switches of precision beside those of TF32: `none` lets the processor compute in IEEE float32."""
 _UNREADABLE = "unreadable"
 """The value of a flag that torch refuses to read, as when its old and its new names for TF32 were both used."""
-
-
-def _dtype(name: str) -> torch.dtype:
-    return getattr(torch, name.removeprefix("torch."))
 
 
 def _autocast(kind: str) -> Flag:

@@ -4,7 +4,6 @@ It has never touched a GPU and has run no parallel region, so its forks are as g
 """
 
 import contextlib
-import gc
 import importlib
 import os
 import selectors
@@ -14,20 +13,16 @@ import sys
 import warnings
 
 from pairbench.execute.forking import ForkRequest, Preload, receive_request, send_number
+from pairbench.execute.garbage import keep_what_is_there
 from pairbench.execute.orphans import VARIABLE, adopt, be_server, kill_children, kill_orphans, wait_for_end
 
 _FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.execute.worker.devices")
 """Modules of a worker that describes devices and operators."""
 _THEN = (
-    "pairbench.execute.worker.describe.probe",
-    "pairbench.execute.worker.interleaved",
-    "pairbench.execute.worker.judge.process",
-    "pairbench.execute.worker.stages",
-    "triton",
+    *("pairbench.execute.worker.describe.probe", "pairbench.execute.worker.judge.process"),
+    *("pairbench.execute.worker.stages", "triton"),
 )
 """Modules that the other workers need most."""
-
-_COMPILER = "torch._dynamo"
 
 
 def load(*modules: str) -> None:
@@ -35,20 +30,12 @@ def load(*modules: str) -> None:
     for module in modules:
         with contextlib.suppress(Exception):  # the worker tries once more, and has somebody to tell
             importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
+    keep_what_is_there()
 
 
-def serve(control: socket.socket, *then: str, at_once: bool = False) -> ForkRequest | None:
-    """Fork at each request until the parent hangs up, and return None; in a forked process return its request, set up in a session of its own.
-
-    `then` names modules to load before anything but the first request: at once beside the first worker, or when a second one is asked for.
-    """
-    return _Server(control, then, at_once=at_once).serve()
-
-
-class _Server:
-    def __init__(self, control: socket.socket, then: tuple[str, ...], *, at_once: bool) -> None:
+class Server:
+    def __init__(self, control: socket.socket, *then: str, at_once: bool = False) -> None:
+        """Load the modules `then` before anything but the first request: at once beside the first worker, or when a second one is asked for."""
         self._control = control
         self._then = then
         self._at_once = at_once
@@ -64,6 +51,7 @@ class _Server:
         self._selector.register(self._wakes, selectors.EVENT_READ)
 
     def serve(self) -> ForkRequest | None:
+        """Fork at each request until the parent hangs up, and return None; in a forked process return its request, set up in a session of its own."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
@@ -114,7 +102,7 @@ class _Server:
             os.close(file)
         self._lines[pid] = line
         self._selector.register(line, selectors.EVENT_READ, pid)
-        _tell(line, pid)
+        send_number(line, pid)
         return False
 
     def _reap(self) -> None:
@@ -127,13 +115,8 @@ class _Server:
             kill_children(but=self._lines)  # in whatever session they are
             with contextlib.suppress(KeyError):  # somebody wanted it killed
                 self._selector.unregister(line)
-            _tell(line, code)
+            send_number(line, code)
             line.close()
-
-
-def _tell(line: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):
-        send_number(line, number)
 
 
 def _ended() -> list[tuple[int, int]]:
@@ -186,10 +169,10 @@ if __name__ == "__main__":
     be_server()
     adopt()
     load(*_FIRST)
-    then = (*_THEN, _COMPILER) if preload is Preload.COMPILER else _THEN
+    then = (*_THEN, "torch._dynamo") if preload is Preload.COMPILER else _THEN
     # The first worker finds devices and suites, and measures nothing that would be slower for it.
-    forked = serve(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
-    if forked is not None:
+    server = Server(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
+    if (forked := server.serve()) is not None:
         work(forked)
     else:
         os._exit(0)  # the parent waits for it, and nothing is left that Python's own end would do

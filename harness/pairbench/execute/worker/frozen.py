@@ -82,9 +82,7 @@ _MAY_CHANGE = frozenset(
 _MEASURING = ("pairbench.execute.", "pairbench.stats")
 _LARGE = ("torch", "numpy", "ctypes", "sys")
 """Modules with many classes that nothing here uses, or whose state changes."""
-_code = operator.attrgetter("__code__")
-_defaults = operator.attrgetter("__defaults__")
-_contents = operator.attrgetter("cell_contents")
+_code, _defaults, _contents = map(operator.attrgetter, ("__code__", "__defaults__", "cell_contents"))
 _missing = object()
 _MANY = 16
 """Size from which a namespace is compared in its own order."""
@@ -319,21 +317,18 @@ class Frozen:
         if isinstance(value, FunctionType):
             self._hold_function(label, value)
         elif isinstance(value, list | set | dict):
-            self._hold_container(label, value)
+            self._elements.append(_Elements(label, value, tuple(value)))
+            if isinstance(value, dict):
+                self._hold_names(label, value, dict(value), value.__setitem__)
+                for name, element in value.items():
+                    self.hold_value(f"{label}.{name}", element)
+            else:
+                for element in value:
+                    self.hold_value(label, element)
         elif type(value).__module__.startswith(f"{_OWN}model.") and hasattr(value, "__dict__"):
             self._hold_fields(label, value)
         for inner in _within(value):
             self.hold_value(label, inner)
-
-    def _hold_container(self, label: str, value: list[Any] | set[Any] | dict[Any, Any]) -> None:
-        self._elements.append(_Elements(label, value, tuple(value)))
-        if isinstance(value, dict):
-            self._hold_names(label, value, dict(value), value.__setitem__)
-            for name, element in value.items():
-                self.hold_value(f"{label}.{name}", element)
-        else:
-            for element in value:
-                self.hold_value(label, element)
 
     def _hold_fields(self, label: str, instance: Any) -> None:
         self._hold(_fields(label, instance))

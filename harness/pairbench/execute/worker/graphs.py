@@ -72,15 +72,15 @@ def capture(
     torch.cuda.current_stream().wait_stream(stream)
     before()
     torch.cuda.synchronize()
-    captured = _capture_once(call, shared_pool, before)
-    if isinstance(captured, str) and _INVALIDATED in captured:
+    try:
+        return _capture_once(call, shared_pool, before)
+    except CaptureError as error:
         # 3 of some 400 captures on an H200 that 15 processes shared, of calls that were captured well before and after.
-        before()
-        torch.cuda.synchronize()
-        captured = _capture_once(call, shared_pool, before)
-    if isinstance(captured, str):
-        raise CaptureError(captured)
-    return captured
+        if _INVALIDATED not in str(error):
+            raise
+    before()
+    torch.cuda.synchronize()
+    return _capture_once(call, shared_pool, before)
 
 
 def capture_behind(
@@ -103,16 +103,11 @@ def capture_behind(
     torch.cuda.current_stream().wait_stream(stream)
     written = capture(first, pool, before=reset)
     captured = _capture_once(call, pool, nothing)
-    if isinstance(captured, str):
-        raise CaptureError(captured)
     written()
     return Replay(call, captured.graph, captured.outputs, functools.partial(ready, written), again)
 
 
-def _capture_once(
-    call: Callable[[], Any], shared_pool: tuple[int, int] | None, before: Callable[[], None]
-) -> Replay | str:
-    """Return the captured call, or why it cannot be captured."""
+def _capture_once(call: Callable[[], Any], shared_pool: tuple[int, int] | None, before: Callable[[], None]) -> Replay:
     graph, pool = torch.cuda.CUDAGraph(), shared_pool or torch.cuda.graph_pool_handle()
     try:
         # No collection, for what it frees on the device would end the capture. The outer stream, because torch does not come
@@ -124,13 +119,16 @@ def _capture_once(
         ):
             outputs = call()
     except BaseException as error:
-        reason = _first_line(error)
+        # The error at the end of a capture is only that it was invalidated; the one before it names the forbidden call.
+        while error.__context__ is not None:
+            error = error.__context__
+        reason = f"{where(error)}{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     else:
         return Replay(call, graph, outputs, before)
     # Without the exception, whose frames hold the call's tensors.
     graph.reset()
     _give_back(pool, release=shared_pool is None)
-    return reason
+    raise CaptureError(reason)
 
 
 @dataclass(frozen=True)
@@ -196,11 +194,3 @@ def _give_back(pool: tuple[int, int], *, release: bool) -> None:
     if kept and not any(segment["active_size"] for segment in kept):
         torch._C._cuda_releasePool(device, pool)
         torch.cuda.empty_cache()
-
-
-def _first_line(error: BaseException) -> str:
-    # The error at the end of a capture is only that it was invalidated; the one before it names the forbidden call.
-    root = error
-    while root.__context__ is not None:
-        root = root.__context__
-    return f"{where(root)}{type(root).__name__}: {str(root).strip().partition(chr(10))[0]}"

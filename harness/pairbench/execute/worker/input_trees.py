@@ -67,15 +67,12 @@ def _attributes(node: Any) -> dict[str, Any]:
     kind = type(node)
     if kind.__module__.startswith(_OPAQUE_PACKAGES):
         return {}
-    slots = [name for base in kind.__mro__ for name in _names(vars(base).get("__slots__", ()))]
-    found = {name: getattr(node, name) for name in slots if not name.startswith("__") and hasattr(node, name)}
+    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    names = [name for given in slots for name in ((given,) if isinstance(given, str) else given)]
+    found = {name: getattr(node, name) for name in names if not name.startswith("__") and hasattr(node, name)}
     found |= getattr(node, "__dict__", {})
     left_out = _OF_MODULE if isinstance(node, torch.nn.Module) else frozenset()
     return {name: value for name, value in found.items() if name not in left_out}
-
-
-def _names(slots: str | Iterable[str]) -> Iterable[str]:
-    return (slots,) if isinstance(slots, str) else slots
 
 
 def parts(tree: Any) -> Iterator[tuple[str, Any]]:
@@ -133,29 +130,22 @@ def check_supported(tree: Any) -> None:
             raise DeclarationError(f"inputs() returned {path!r} as {why}")
 
 
-def copy_inputs(tree: Any) -> Any:
-    """Return a copy that shares no memory with a tree, and shares within itself all that the tree shares; strides and classes stay, and so do objects without tensors that cannot be copied, as a lock."""
-    return _with_copies(tree)
-
-
-def copy_to(tree: Any, device: Callable[[torch.Tensor], torch.device]) -> Any:
-    """Return such a copy with each tensor on a device; copies from a GPU to the host are pinned, so that they go back quickly."""
-    return _with_copies(tree, device=device)
-
-
 def upcast_inputs(tree: Any) -> Any:
-    return _with_copies(tree, _widest)
+    def widest(dtype: torch.dtype) -> torch.dtype:
+        return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+
+    return copy_inputs(tree, widest)
 
 
-def _widest(dtype: torch.dtype) -> torch.dtype:
-    return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
-
-
-def _with_copies(
+def copy_inputs(
     tree: Any,
     wanted: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype,
     device: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
 ) -> Any:
+    """Return a copy that shares no memory with a tree, and shares within itself all that the tree shares; strides and classes stay, and so do objects without tensors that cannot be copied, as a lock.
+
+    Each tensor has the `wanted` dtype and is on a `device`; copies from a GPU to the host are pinned, so that they go back quickly.
+    """
     found = {id(value): tensor for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None}
     arrays = {id(value) for _, value, _ in nodes(tree) if isinstance(value, np.ndarray)}
     copies = _copied(found, wanted, device)
@@ -220,9 +210,18 @@ def _copied(
         alone = len(group) == 1 or (len(dtypes) > 1 and any(wanted(dtype) != dtype for dtype in dtypes))
         stays = alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None)
         made = (
-            [_alone(one, wanted(one.dtype)) for one in group] if stays else _together(group, wanted, device(group[0]))
+            [
+                copy_tensor(one.detach()) if one.dtype == wanted(one.dtype) else one.detach().to(wanted(one.dtype))
+                for one in group
+            ]
+            if stays
+            else _together(group, wanted, device(group[0]))
         )
-        copies.update(zip(keys, map(_as, made, group), strict=True))
+        for key, copied, one in zip(keys, made, group, strict=True):
+            parameter = isinstance(one, torch.nn.Parameter)
+            copies[key] = (
+                torch.nn.Parameter(copied, one.requires_grad) if parameter else copied.requires_grad_(one.requires_grad)
+            )
     return copies
 
 
@@ -233,10 +232,6 @@ def storage_of(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
     if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
         return None
     return tensor.device, tensor.untyped_storage().data_ptr()
-
-
-def _alone(tensor: torch.Tensor, wanted: torch.dtype) -> torch.Tensor:
-    return copy_tensor(tensor.detach()) if tensor.dtype == wanted else tensor.detach().to(wanted)
 
 
 def _together(
@@ -259,12 +254,6 @@ def _together(
         )
         for one in group
     ]
-
-
-def _as(copied: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(copied, requires_grad=tensor.requires_grad)
-    return copied.requires_grad_(tensor.requires_grad)
 
 
 def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
@@ -328,14 +317,12 @@ def changed_inputs(before: Any, after: Any) -> list[str]:
     ]
     modules = tuple(path for path, value, _ in nodes(before) if isinstance(value, torch.nn.Module))
     for path, old, in_object in nodes(before):
-        of_module = in_object and any(path.startswith(f"{module}.") for module in modules)
-        if isinstance(old, _PLAIN) and not of_module and not _is_same_plain(old, now.get(path)):
+        if not isinstance(old, _PLAIN) or (in_object and any(path.startswith(f"{module}.") for module in modules)):
+            continue
+        new = now.get(path)
+        if new is not old and not (type(new) is type(old) and (old == new or old != old)):  # noqa: PLR0124 (NaN)
             changed.append(path)
     return changed
-
-
-def _is_same_plain(old: Any, new: Any) -> bool:
-    return old is new or (type(new) is type(old) and (old == new or old != old))  # noqa: PLR0124 (NaN)
 
 
 def restore(tree: dict[str, Any], initial: dict[str, Any]) -> bool:

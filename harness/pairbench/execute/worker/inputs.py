@@ -17,13 +17,8 @@ from pairbench.execute.worker.trees import leaves
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
 
-
-@dataclass
-class Making:
-    seconds: float = 0.0
-
-
-making = Making()
+made_s = [0.0]
+"""Seconds that making inputs took in this process so far."""
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
@@ -116,7 +111,7 @@ def build_inputs(
     try:
         return _built(operator, case, device, seed, like or {})
     finally:
-        making.seconds += time.perf_counter() - began
+        made_s[0] += time.perf_counter() - began
 
 
 def _built(operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any]) -> dict[str, Any]:
@@ -149,9 +144,8 @@ def _built(operator: Operator, case: Case, device: torch.device, seed: int, like
             )
     check_supported(inputs)
     if any(tensor.is_inference() for tensor in named_tensors(inputs).values()):
-        inputs = copy_inputs(
-            inputs
-        )  # those of inference mode are never written to outside of it, as other values are put in place
+        # Those of inference mode are never written to outside of it, as other values are put in place.
+        inputs = copy_inputs(inputs)
     return _for_training(operator, inputs, make, like) if operator.direction else inputs
 
 
@@ -175,11 +169,7 @@ def _differentiable_outputs(operator: Operator, inputs: dict[str, Any]) -> dict[
 
 
 def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
-    """Set `requires_grad` of the inputs that the operator's `gradients` names.
-
-    Raises:
-        DeclarationError: a name is none of an input, or not of one that can have a gradient.
-    """
+    """Set `requires_grad` of the inputs that `gradients` names; a DeclarationError where a name is none of an input, or not of one that can have a gradient."""
     found = named_tensors(inputs)
     for name in operator.gradients:
         if name not in found:

@@ -51,7 +51,9 @@ class _Processes:
         self._at_work = found
         if not found:
             return None
-        self.compile_pool = found.keys() <= set(_compile_pool())
+        pools = getattr(sys.modules.get("torch._inductor.async_compile"), "_pool_set", ())
+        roots = [pool.process.pid for pool in pools if isinstance(getattr(pool, "process", None), subprocess.Popen)]
+        self.compile_pool = bool(roots) and found.keys() <= {*roots, *_descendants(roots)}
         pid, state = next(iter((again or found).items()))
         return f"a process {'stopped' if state[0] in 'Tt' else 'running'} (pid {pid}: {state[2:]!r})"
 
@@ -83,12 +85,6 @@ def _descendants(of: Iterable[int] = ()) -> list[int]:
                 at += (children := [int(word) for word in file.read_text().split()])
                 found += children
     return found
-
-
-def _compile_pool() -> list[int]:
-    pools = getattr(sys.modules.get("torch._inductor.async_compile"), "_pool_set", ())
-    roots = [pool.process.pid for pool in pools if isinstance(getattr(pool, "process", None), subprocess.Popen)]
-    return [*roots, *_descendants(roots)] if roots else []
 
 
 def _state(pid: int) -> str:
@@ -134,7 +130,12 @@ class _NativeThreads:
         watched_ns = _perf_counter_ns() - began
         at_work = [tid for tid in suspected if now[tid] - self._ran_ns[tid] > _BUSY * watched_ns]
         self._ran_ns |= now
-        return f"a thread running (native, {_name(at_work[0])!r})" if at_work else None
+        if not at_work:
+            return None
+        name = str(at_work[0])
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/self/task/{name}/comm").read_text().strip()
+        return f"a thread running (native, {name!r})"
 
 
 def _ran_ns(tid: int) -> int:
@@ -144,13 +145,6 @@ def _ran_ns(tid: int) -> int:
             return sum(map(int, file.read().split()[:2]))
     except (OSError, ValueError, IndexError):  # it has ended, or the kernel does not tell
         return 0
-
-
-def _name(tid: int) -> str:
-    try:
-        return Path(f"/proc/self/task/{tid}/comm").read_text().strip()
-    except OSError:
-        return str(tid)
 
 
 processes = _Processes()

@@ -1,23 +1,18 @@
-"""The modules among a call's arguments: their names, a watch on their calls, and whether a call changes their form."""
+"""The modules among a call's arguments (their names, a watch on their calls, whether a call changes their form), and modes that see each operator as it is dispatched."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, Protocol
+from typing import Any, Self
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pairbench.execute.worker.input_trees import nodes
 
-
-class Watcher(Protocol):
-    """Receives every call of a named module, in the thread that makes it."""
-
-    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
-        """Receive the arguments and keyword arguments of a module that is about to run."""
-
-    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:
-        """Receive the outputs of a module that has returned; None where it raised."""
+Around = Callable[[str, torch.nn.Module, Any, Callable[[], Any]], Any]
+"""Makes a call of a named module and returns its outputs, in the thread of the caller, given also the arguments and keyword arguments."""
 
 
 def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
@@ -43,31 +38,21 @@ def names_of(by_path: dict[str, torch.nn.Module]) -> dict[torch.nn.Module, str]:
     names: dict[torch.nn.Module, str] = {}
     for path, root in by_path.items():
         for name, module in root.named_modules():
-            names.setdefault(module, _joined(path, name))
+            # torch.compile(module) wraps it; the wrapper and what it wraps are one module to a reader.
+            parts = [part for part in (*path.split("."), *name.split(".")) if part not in ("", "_orig_mod")]
+            names.setdefault(module, ".".join(parts))
     return names
 
 
-def _joined(path: str, name: str) -> str:
-    # torch.compile(module) wraps it; the wrapper and what it wraps are one module to a reader.
-    parts = [part for part in (*path.split("."), *name.split(".")) if part and part != "_orig_mod"]
-    return ".".join(parts)
-
-
 @contextlib.contextmanager
-def watching(names: dict[torch.nn.Module, str], watcher: Watcher) -> Iterator[None]:
-    """Pass every call of these modules to a watcher; `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled region."""
+def watching(names: dict[torch.nn.Module, str], around: Around) -> Iterator[None]:
+    """Have every call of these modules made by `around`; `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled region."""
     plain: Callable[..., Any] = torch.nn.Module.__call__
 
     def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or (name := names.get(module)) is None:
             return plain(module, *args, **kwargs)
-        watcher.enter(name, module, (args, kwargs))
-        outputs = None
-        try:
-            outputs = plain(module, *args, **kwargs)
-        finally:
-            watcher.leave(name, module, outputs)
-        return outputs
+        return around(name, module, (args, kwargs), lambda: plain(module, *args, **kwargs))
 
     torch.nn.Module.__call__ = watched
     try:
@@ -112,3 +97,30 @@ def _form(module: torch.nn.Module) -> tuple[bool, dict[str, dict[Any, Any]]]:
     return module.training, {
         kind: dict(vars(module)[kind]) for kind in _REGISTERED if isinstance(vars(module).get(kind), dict)
     }
+
+
+class TransparentMode(TorchDispatchMode):
+    """A dispatch mode in which flex attention and compiled code run as outside of it; torch's compiler, whose import takes seconds, is not loaded only to be kept off `__torch_dispatch__`."""
+
+    supports_higher_order_operators = True
+    """Flex attention is such an operator, and fails inside of a mode without this."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        cls._plain = cls.__torch_dispatch__
+        super().__init_subclass__(**kwargs)
+
+    def __enter__(self) -> Self:
+        if "torch._dynamo" not in sys.modules:
+            # Of this instance alone: the class is among what no suite may replace.
+            self.__dict__["__torch_dispatch__"] = self._plain
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.__dict__.pop("__torch_dispatch__", None)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
+        return True

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
@@ -77,10 +77,6 @@ def _moved(before: dict[int, Any], now: dict[int, Any]) -> str:
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-def _timers() -> tuple[bool, ...]:
-    return tuple(any(signal.getitimer(timer)) for timer in _TIMERS)
-
-
 def _stop_timers(armed: tuple[bool, ...]) -> None:
     for timer, was in zip(_TIMERS, armed, strict=True):
         if not was:
@@ -93,10 +89,6 @@ _getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
 _SIGNALS = tuple(sorted(signal.valid_signals()))
 
 
-def _handlers() -> tuple[Any, ...]:
-    return tuple(map(_getsignal, _SIGNALS))
-
-
 def _set_handlers(handlers: tuple[Any, ...]) -> None:
     for number, handler in zip(_SIGNALS, handlers, strict=True):
         if handler is not None and _getsignal(number) is not handler:
@@ -106,19 +98,10 @@ def _set_handlers(handlers: tuple[Any, ...]) -> None:
 _LIMITS = {value: name for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
 
 
-def _limits() -> tuple[tuple[int, int], ...]:
-    return tuple(map(resource.getrlimit, _LIMITS))
-
-
 def _set_limits(limits: tuple[tuple[int, int], ...]) -> None:
     for number, limit in zip(_LIMITS, limits, strict=True):
         if resource.getrlimit(number) != limit:
             resource.setrlimit(number, limit)
-
-
-def _of_limits(before: tuple[tuple[int, int], ...], now: tuple[tuple[int, int], ...]) -> str:
-    changed = [name for name, was, found in zip(_LIMITS.values(), before, now, strict=True) if was != found]
-    return f"limits of resources ({', '.join(changed)})"
 
 
 def _umask() -> int:
@@ -205,10 +188,6 @@ _IMPORTS = ("path", "meta_path", "path_hooks")
 """Where modules are looked for. Entries that libraries append behind all others hide nothing."""
 
 
-def _imports() -> tuple[tuple[Any, ...], ...]:
-    return tuple(tuple(getattr(sys, name)) for name in _IMPORTS)
-
-
 def _set_imports(before: tuple[tuple[Any, ...], ...]) -> None:
     for name, was in zip(_IMPORTS, before, strict=True):
         entries = getattr(sys, name)
@@ -220,18 +199,10 @@ def _of_imports(before: tuple[tuple[Any, ...], ...], now: tuple[tuple[Any, ...],
     return ", ".join(f"sys.{name}" for name, was, found in pairs if found[: len(was)] != was)
 
 
-def _tracing() -> tuple[Any, ...]:
-    return sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()
-
-
 def _set_tracing(functions: tuple[Any, ...]) -> None:
     setters = (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile)
     for put, function in zip(setters, functions, strict=True):
         put(function)
-
-
-def _collector() -> tuple[Any, ...]:
-    return gc.get_threshold(), tuple(gc.callbacks), gc.get_debug()
 
 
 def _set_collector(state: tuple[Any, ...]) -> None:
@@ -244,10 +215,6 @@ def _global_hooks() -> dict[str, Any]:
     """Return torch's hooks that run in the call of each module, by the name of the dict that holds them."""
     found = vars(torch.nn.modules.module)
     return {name: value for name, value in found.items() if name.startswith("_global_") and isinstance(value, dict)}
-
-
-def _module_hooks() -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(hooks.items()) for name, hooks in _global_hooks().items() if hooks}
 
 
 def _set_module_hooks(before: dict[str, tuple[Any, ...]]) -> None:
@@ -274,6 +241,7 @@ def _stop_profiling(was: bool) -> None:
         torch._C._autograd._disable_profiler()
 
 
+_UNSET = object()
 _COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
 """Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case, all implementations and shapes together."""
@@ -290,11 +258,8 @@ def _compiler_settings() -> dict[tuple[str, str], Any]:
     }
 
 
-_UNSET = object()
-
-
 def _made(entry: Any) -> Any:
-    """Return the value given to a setting; a plain object where none was given. Torch itself gives a list or a set its default as it is read."""
+    """Return the value given to a setting; a plain object, ours or torch's, where none was given. Torch itself gives a list or a set its default as it is read."""
     value = entry.user_override
     value = value.get() if type(value) is ContextVar else value
     return _UNSET if value == entry.default else value
@@ -327,13 +292,9 @@ def _triton_settings() -> dict[tuple[str, str], Any]:
     return {
         (name, key): (value, tuple(getattr(value, "calls", ())))
         for name, group in _knobs()
-        for key, value in {**_hooks(type(group)), **vars(group)}.items()
-        if getattr(value, "calls", True)
+        for key, value in {**vars(type(group)), **vars(group)}.items()
+        if (key in vars(group) or isinstance(getattr(value, "calls", None), list)) and getattr(value, "calls", True)
     }
-
-
-def _hooks(kind: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(kind).items() if isinstance(getattr(value, "calls", None), list)}
 
 
 def _set_triton_settings(before: dict[tuple[str, str], Any]) -> None:
@@ -408,9 +369,9 @@ def _take_back_registrations(count: int) -> None:
     del registered[count:]
 
 
-def _of_signals(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-    changed = [number for number, was, found in zip(_SIGNALS, before, now, strict=True) if was is not found]
-    return f"handlers of signals ({', '.join(getattr(number, 'name', str(number)) for number in changed)})"
+def _changed_ones(of: str, names: Iterable[Any], before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    changed = [name for name, was, found in zip(names, before, now, strict=True) if was != found]
+    return f"{of} ({', '.join(getattr(name, 'name', str(name)) for name in changed)})"
 
 
 STATE: dict[str, Flag] = {
@@ -422,22 +383,42 @@ STATE: dict[str, Flag] = {
     "threads' affinity and priority": Flag(_of_threads, _set_threads, _moved),
     "nice": Flag(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda value: os.setpriority(os.PRIO_PROCESS, 0, value)),
     "scheduler": Flag(lambda: os.sched_getscheduler(0), leave),
-    "timers": Flag(_timers, _stop_timers),
-    "signal handlers": Flag(_handlers, _set_handlers, _of_signals),
-    "resource limits": Flag(_limits, _set_limits, _of_limits),
+    "timers": Flag(lambda: tuple(any(signal.getitimer(timer)) for timer in _TIMERS), _stop_timers),
+    "signal handlers": Flag(
+        lambda: tuple(map(_getsignal, _SIGNALS)),
+        _set_handlers,
+        functools.partial(_changed_ones, "handlers of signals", _SIGNALS),
+    ),
+    "resource limits": Flag(
+        lambda: tuple(map(resource.getrlimit, _LIMITS)),
+        _set_limits,
+        functools.partial(_changed_ones, "limits of resources", _LIMITS.values()),
+    ),
     "umask": Flag(_umask, os.umask, lambda before, now: f"umask {before:03o} -> {now:03o}"),
     "environment": Flag(lambda: dict(os.environ), _set_environment, _changed_variables),
     "folder": Flag(os.getcwd, os.chdir),
     "open files": Flag(
         files.read, files.write, lambda *_: "open files of the worker, which it closes or puts others in the place of"
     ),
-    "imports": Flag(_imports, _set_imports, _of_imports),
-    "tracing": Flag(_tracing, _set_tracing, lambda *_: "a trace or profile function"),
+    "imports": Flag(lambda: tuple(tuple(getattr(sys, name)) for name in _IMPORTS), _set_imports, _of_imports),
+    "tracing": Flag(
+        lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
+        _set_tracing,
+        lambda *_: "a trace or profile function",
+    ),
     "switch_interval": Flag(sys.getswitchinterval, sys.setswitchinterval),
     # torch's compiler raises it, which harms nobody.
     "recursion_limit": Flag(lambda: min(sys.getrecursionlimit(), _RECURSION_LIMIT), sys.setrecursionlimit),
-    "collector": Flag(_collector, _set_collector, lambda *_: "settings of the garbage collector"),
-    "module_hooks": Flag(_module_hooks, _set_module_hooks, lambda *_: "hooks of all modules"),
+    "collector": Flag(
+        lambda: (gc.get_threshold(), tuple(gc.callbacks), gc.get_debug()),
+        _set_collector,
+        lambda *_: "settings of the garbage collector",
+    ),
+    "module_hooks": Flag(
+        lambda: {name: tuple(hooks.items()) for name, hooks in _global_hooks().items() if hooks},
+        _set_module_hooks,
+        lambda *_: "hooks of all modules",
+    ),
     "saved_tensor_hooks": Flag(_saved_tensor_hooks, _set_saved_tensor_hooks, lambda *_: "hooks of all saved tensors"),
     "profiler": Flag(_profiling, _stop_profiling),
     "forward_mode_level": Flag(lambda: torch.autograd.forward_ad._current_level, leave),

@@ -1,10 +1,16 @@
-"""The stages of a case inside a worker: verify, time, profile. Every entry comes back exactly once."""
+"""The stages of a case inside a worker: verify, time, profile; every entry comes back exactly once.
 
+To time is to prepare the calls, time them, and verify the very calls that were timed once more. In interleaved timing one case stays open, timed a block at a time.
+"""
+
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -12,19 +18,22 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
-from pairbench.execute.garbage import keep_what_is_there
+from pairbench.execute.garbage import keep_what_is_there, no_collection
 from pairbench.execute.heartbeat import NOBODY, Heartbeat
-from pairbench.execute.worker.calls import make_call, why_invalid
-from pairbench.execute.worker.devices import SEEDS, torch_device
+from pairbench.execute.stopping import Stopping
+from pairbench.execute.worker.calls import why_invalid
+from pairbench.execute.worker.devices import SEEDS, release_memory, synchronize, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
-from pairbench.execute.worker.guard import each_entry, guarded, of_case
-from pairbench.execute.worker.inputs import build_inputs, making
-from pairbench.execute.worker.judge.sent import outside_references
+from pairbench.execute.worker.guard import guarded, of_case
+from pairbench.execute.worker.inputs import build_inputs, made_s
+from pairbench.execute.worker.judge.sent import answer_judge, outside_references
 from pairbench.execute.worker.process_state import compiler_limits
-from pairbench.execute.worker.profile import launches, memory
-from pairbench.execute.worker.profile.memory import profiled_otherwise
-from pairbench.execute.worker.timing.case import time_case
+from pairbench.execute.worker.profile import profile_entries
+from pairbench.execute.worker.timing.measure import Blocks, EntryEndedError, Timed, of_entry, time_entries
+from pairbench.execute.worker.timing.new_values import draw_seed, renew
+from pairbench.execute.worker.timing.ready import Ready, make_ready, on_one_core
+from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import (
@@ -35,11 +44,11 @@ from pairbench.execute.worker.verify.case import (
     why_anything_passes,
     why_random,
 )
-from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
+from pairbench.execute.worker.verify.outputs import exchange_outputs
 from pairbench.execute.worker.verify.sparing import Held, is_short, less_held
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import Launches, Profile, Status, Verification
+from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound, Verification
 from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05
@@ -56,35 +65,31 @@ def run_stage(
     line: protocol.ParentLine | None = None,
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
-    device, made_s = begin_case(config, job, operator), making.seconds
+    device, (before_s,) = begin_case(config, job, operator), made_s
+    given = operator, heartbeat, device
     match job:
         case protocol.VerifyCase():
-            yield from of_case(_verify(job, operator, heartbeat, device, line))
+            stage = _verify(job, *given, line)
         case protocol.TimeCase():
-            yield from of_case(time_case(job, operator, config, heartbeat, device, line))
+            stage = time_case(job, operator, config, heartbeat, device, line)
         case protocol.ProfileCase():
-            yield from of_case(_profile(job, operator, heartbeat, device))
-        case protocol.FingerprintOutputs():
-            yield from of_case(fingerprint_outputs(job, operator, heartbeat, device))
-        case protocol.SaveOutputs():
-            yield from of_case(save_outputs(job, operator, heartbeat, device))
-        case protocol.CompareOutputs():
-            yield from of_case(compare_outputs(job, operator, heartbeat, device))
+            stage = profile_entries(job, *given)
+        case protocol.FingerprintOutputs() | protocol.SaveOutputs() | protocol.CompareOutputs():
+            stage = exchange_outputs(job, *given)
         case protocol.BreakDownCase():
             from pairbench.execute.worker.breakdown.passes import break_down
 
-            yield from of_case(break_down(job, operator, heartbeat, device))
+            stage = break_down(job, *given)
         case protocol.DivergeCase():
-            from pairbench.execute.worker.diverge.lockstep import diverge
+            from pairbench.execute.worker.diverge import diverge
 
-            yield from of_case(diverge(job, operator, config, heartbeat, device))
-    if (
-        isinstance(job, protocol.VerifyCase | protocol.TimeCase | protocol.ProfileCase)
-        and (took_s := making.seconds - made_s) >= _TOLD_S
-    ):
+            stage = diverge(job, operator, config, heartbeat, device)
+    yield from of_case(stage)
+    measures = isinstance(job, protocol.VerifyCase | protocol.TimeCase | protocol.ProfileCase)
+    if measures and (took_s := made_s[0] - before_s) >= _TOLD_S:
         yield protocol.InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
-    release(device)
+    release_memory()
 
 
 def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: Operator) -> torch.device:
@@ -100,14 +105,8 @@ def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: O
     device = torch_device(config.device)
     order_attention(device)
     keep_what_is_there()  # nothing of this case is
-    release(device)
+    release_memory()
     return device
-
-
-def release(device: torch.device) -> None:
-    """Give unused memory of the device back: another worker may need it."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def expected_of(
@@ -214,11 +213,7 @@ def _references(
 def _held_or_sparing(
     operator: Operator, case: Case, device: torch.device, *, beside: bool
 ) -> tuple[tuple[Expected, ...], str | None]:
-    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None.
-
-    Raises:
-        SuiteFaultError: memory is short, and other workers run beside this one.
-    """
+    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a SuiteFaultError where memory is short beside other workers."""
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]
     short = is_short(first[0], device)
@@ -236,63 +231,8 @@ def _held_or_sparing(
                 raise
         references = ()
     first.clear()
-    release(device)
+    release_memory()
     return less_held(operator, case, make, bare=False)
-
-
-def _profile(
-    job: protocol.ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Iterator[Any]:
-    inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    unavailable = launches.unusable() if device.type == "cuda" else None
-
-    def step(entry: Entry) -> Profile:
-        return _profile_entry(operator, entry, inputs, device, unavailable)
-
-    yield from each_entry(job, heartbeat, step)
-
-
-def _profile_entry(
-    operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device, unavailable: str | None
-) -> Profile:
-    variant = operator.implementations[entry.implementation]
-    if device.type != "cuda":
-        call = make_call(operator, variant, entry.mode, inputs)
-        call.reset()
-        call.run()
-        call.reset()
-        peak, allocations = memory.host_memory(call.run)
-        counted = Launches(status="not_applicable")
-    else:
-        warm = make_call(operator, variant, "eager" if entry.mode == "graph" else entry.mode, inputs)
-        warm.reset()
-        warm.run()
-        warm.reset()
-        # What a graph needs is allocated once, while it is captured, and held from then on.
-        peak, allocations = memory.cuda_memory(warm.run)
-        call = make_call(operator, variant, entry.mode, inputs) if entry.mode == "graph" else warm
-        if entry.mode == "graph":
-            call.reset()
-            _, allocations = memory.cuda_memory(call.run)
-        counted = (
-            Launches(status="unavailable", reason=unavailable)
-            if unavailable
-            else launches.count_launches(call.run, call.reset if operator.reset or variant.consumes else None)
-        )
-    if why := profiled_otherwise(call, inputs, device):
-        raise DeclarationError(why)
-    call.reset()
-    ops, float32_products = memory.count_ops(call.run)
-    return Profile(
-        entry=entry,
-        launches=counted,
-        ops=ops,
-        float32_precision=("tf32" if operator.tf32 else "ieee") if float32_products else None,
-        peak_bytes=peak,
-        saved_bytes=call.training.saved_bytes() if call.training else None,
-        allocations=allocations,
-        reason=counted.reason,
-    )
 
 
 _CONFIG = "torch._dynamo.config"
@@ -301,17 +241,13 @@ _CONFIG = "torch._dynamo.config"
 def reset_compiler(*, needed: bool) -> None:
     """Forget compilations of earlier cases, and fail instead of falling back to eager after too many; if `needed`, load the compiler now."""
     if needed or _CONFIG in sys.modules:
-        if _has_compiled():
+        # An idle reset takes seconds the first time, and a GPU's driver: only where anything was compiled since the last one.
+        frames = sys.modules.get("torch._dynamo.convert_frame")
+        if frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0:
             torch._dynamo.reset()
         _limit(torch._dynamo.config)
     elif _LIMITS not in sys.meta_path:
         sys.meta_path.insert(0, _LIMITS)
-
-
-def _has_compiled() -> bool:
-    """Return whether anything was compiled since the last reset: an idle reset takes seconds the first time, and a GPU's driver."""
-    frames = sys.modules.get("torch._dynamo.convert_frame")
-    return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 
 
 def _limit(config: ModuleType) -> None:
@@ -330,13 +266,184 @@ class _LimitsOnLoad(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = functools.partial(_load, spec.loader.exec_module)  # type: ignore[method-assign]
+            load = spec.loader.exec_module
+
+            def load_and_limit(module: ModuleType) -> None:
+                load(module)
+                _limit(module)
+
+            spec.loader.exec_module = load_and_limit  # type: ignore[method-assign]
         return spec
 
 
-def _load(load: Callable[[ModuleType], None], module: ModuleType) -> None:
-    load(module)
-    _limit(module)
-
-
 _LIMITS = _LimitsOnLoad()
+
+
+class InterleavedCases:
+    def __init__(self, config: protocol.WorkerConfig, heartbeat: Heartbeat) -> None:
+        self._config = config
+        self._heartbeat = heartbeat
+        self._open: tuple[Ready, Blocks] | None = None
+        self._held = contextlib.ExitStack()
+
+    def open(self, job: protocol.OpenCase, operator: Operator) -> Iterator[Any]:
+        """Yield the ends of entries, or `Opened` if there are none; the case before is dropped."""
+        self._drop()
+        yield from of_case(self._get_ready(job, operator))
+
+    def _get_ready(self, job: protocol.OpenCase, operator: Operator) -> Iterator[Any]:
+        device = begin_case(self._config, job, operator)
+        ready = yield from make_ready(job, operator, self._config, self._heartbeat, device)
+        if len(ready.timed) < len(job.entries):
+            return
+        self._held.enter_context(no_collection())
+        self._held.enter_context(on_one_core(device))
+        try:
+            self._open = ready, Blocks(ready, self._heartbeat)
+        except EntryEndedError as error:
+            yield end_of(job, self._config, error)
+            return
+        synchronize(device)
+        yield protocol.Opened(lead_in=tuple(timed.lead_in for timed in ready.timed))
+
+    def take(self, job: protocol.TakeBlock) -> Iterator[Any]:
+        yield from of_case(self._take(job, *self._case()))
+
+    def _take(self, job: protocol.TakeBlock, ready: Ready, blocks: Blocks) -> Iterator[Any]:
+        for timed, lead_in in zip(ready.timed, job.lead_in, strict=True):
+            timed.lead_in = lead_in
+        try:
+            throttled = blocks.take()
+        except EntryEndedError as error:
+            yield end_of(ready.job, self._config, error)
+            return
+        synchronize(ready.device)
+        device_ns = (timed.complete_device_ns() for timed in ready.timed)
+        yield protocol.TakenBlock(
+            call_ns=tuple(timed.call_ns[-1] for timed in ready.timed),
+            device_ns=tuple(values[-1] if values else None for values in device_ns),
+            throttled=throttled,
+            rested_s=blocks.rested_s,
+        )
+
+    def close(self, job: protocol.CloseCase) -> Iterator[Any]:
+        """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""
+        ready, blocks = self._case()
+        result = blocks.result(ready.job.round, job.stop_reason)
+        yield from of_case(judge_timed(ready, result.measuring_s, self._heartbeat))
+        del ready, blocks
+        self._drop()
+        release_memory()
+        yield result
+
+    def _case(self) -> tuple[Ready, Blocks]:
+        if self._open is None:
+            raise RuntimeError("no case is open")
+        return self._open
+
+    def _drop(self) -> None:
+        self._open = None
+        self._held.close()
+
+
+def time_case(
+    job: protocol.TimeCase,
+    operator: Operator,
+    config: protocol.WorkerConfig,
+    heartbeat: Heartbeat,
+    device: torch.device,
+    line: protocol.ParentLine | None = None,
+) -> Iterator[Any]:
+    """Yield the ends of entries, and the `TimedRound` of the others; `line` leads to the parent, for jobs that are judged outside."""
+    outside = line if job.outside else None
+    ready = yield from make_ready(job, operator, config, heartbeat, device)
+    draw = draw_seed if outside is None else functools.partial(outside.ask, protocol.DrawSeed())
+    do_bench = config.settings.timer == "do_bench"
+    cannot = "do_bench cannot {} between its calls, which {}= asks for; leave out --timer do_bench"
+    if do_bench:
+        for timed in [one for one in ready.timed if ready.calls[one.entry].variant.consumes]:
+            reason = cannot.format("restore inputs", "consumes")
+            yield protocol.Ended(entry=timed.entry, status=Status.SKIPPED, reason=reason)
+            ready.timed.remove(timed)
+    if not ready.timed:
+        return
+    try:
+        if do_bench and operator.reset:
+            raise SuiteFaultError(Status.SKIPPED, cannot.format("put state back", "reset"))
+        if do_bench:
+            result = time_with_do_bench(ready, heartbeat)
+        else:
+            with on_one_core(device):
+                result = ready.watch.named(
+                    lambda: time_entries(
+                        _anew(ready),
+                        heartbeat,
+                        round_index=job.round,
+                        stopping=Stopping.of(config.settings),
+                        renew=functools.partial(renew, ready, heartbeat, draw),
+                        parent=outside,
+                    )
+                )
+    except EntryEndedError as error:
+        yield end_of(job, config, error)
+        return
+    with no_collection(collect=False):  # a collection takes 60 ms, as long as judging several cases
+        if outside is not None:
+            judging_s = answer_judge(ready, result.measuring_s, heartbeat, outside)
+        else:
+            judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
+    yield replace(result, judging_s=judging_s)
+
+
+def _anew(ready: Ready) -> Ready:
+    """Replace entries by copies without samples, in place."""
+    callables = ("run", "reset", "observed", "copied", "device_clock", "stream_clock")
+    names = ("index", "entry", *callables, "first_call_ns", "autotuned")
+    ready.timed[:] = [Timed(**{name: getattr(timed, name) for name in names}) for timed in ready.timed]
+    return ready
+
+
+def end_of(job: protocol.TimeCase, config: protocol.WorkerConfig, error: EntryEndedError) -> protocol.Ended:
+    status, reason = (
+        explain(error.__cause__)
+        if error.__cause__ is not None
+        else (Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage")
+    )
+    return protocol.Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
+
+
+def time_with_do_bench(ready: Ready, heartbeat: Heartbeat) -> TimedRound:
+    """Time each entry with `do_bench`'s defaults and keep its single times; nothing is interleaved."""
+    import triton.testing  # here, because a machine without Triton can use every other timer
+
+    began = time.perf_counter_ns()
+    taken = []
+    for timed in ready.timed:
+        with of_entry(timed, heartbeat), ready.watch.turn(0):
+            at = time.perf_counter_ns() - began
+            timed.reset()
+            call_ns = tuple(ms * 1e6 for ms in triton.testing.do_bench(timed.run, return_mode="all"))
+            timed.call_ns = list(call_ns)
+            ready.recorder.throttling()
+            samples = EntrySamples(
+                entry=timed.entry,
+                position=(0,) * len(call_ns),
+                at_ns=(at,) * len(call_ns),
+                call_ns=call_ns,
+                host_ns=None,
+                device_ns=None,
+                device_timer=None,
+                first_call_ns=timed.first_call_ns,
+                autotuned=timed.autotuned,
+            )
+            taken.append(samples)
+    return TimedRound(
+        round=ready.job.round,
+        timer="do_bench",
+        entries=tuple(taken),
+        throttled=(False,) * max(len(samples.call_ns) for samples in taken),
+        remeasured=0,
+        stop_reason=TIME_CAP,
+        telemetry=ready.recorder.summary(),
+        measuring_s=(time.perf_counter_ns() - began) / 1e9,
+    )

@@ -20,10 +20,8 @@ from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, gradient_path
 from pairbench.model.operator import Operator
 
 _NO_BACKWARD = (
-    "must implement either the backward",
-    "no autograd formula was registered",
-    "is not implemented",
-    "not differentiable",
+    *("must implement either the backward", "no autograd formula was registered"),
+    *("is not implemented", "not differentiable"),
 )
 """Torch's messages for an operator without a backward."""
 _IN_PLACE_ON_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
@@ -156,14 +154,11 @@ class Training:
         if outputs is None:
             return None
         found = dict(leaves(outputs))
-        if missing := [path for path in self.output_gradients if path not in found]:
-            return (
-                f"returns {', '.join(path or 'one value' for path in found)}, the baseline {missing[0] or 'one value'}"
-            )
-        if not self.output_gradients:
-            return self._detached("")
+        for path in self.output_gradients:
+            if path not in found:
+                return f"returns {', '.join(path or 'one value' for path in found)}, the baseline {path or 'one value'}"
         detached = [path for path in self.output_gradients if not getattr(found[path], "requires_grad", False)]
-        return self._detached(detached[0]) if detached else None
+        return self._detached(detached[0] if detached else "") if detached or not self.output_gradients else None
 
     def _detached(self, path: str) -> str:
         names = " or ".join(repr(name) for name in self.targets)
@@ -173,13 +168,11 @@ class Training:
         )
 
     def _own_backward(self) -> str | None:
-        for name, target in self.targets.items():
-            if target.grad is not None:
-                return (
-                    f"calls backward() itself, which adds to {name}.grad from call to call; return the outputs alone: "
-                    "gradients= has them differentiated"
-                )
-        return None
+        name = next((name for name, target in self.targets.items() if target.grad is not None), None)
+        return name and (
+            f"calls backward() itself, which adds to {name}.grad from call to call; return the outputs alone: "
+            "gradients= has them differentiated"
+        )
 
     def check(self, outputs: Any) -> None:
         """Raise a DeclarationError if a call differentiates itself, returns nothing that could be differentiated, or has no gradient of an input."""
@@ -245,7 +238,5 @@ def _own_leaves(tree: dict[str, Any], targets: list[torch.Tensor]) -> dict[str, 
         else target.detach().requires_grad_()
         for target in targets
     }
-    learn = {
-        name: value for name, value in tree.items() if any(id(one) in own for one in named_tensors(value).values())
-    }
-    return {**tree, **with_replaced(learn, own)}
+    held = {name: value for name, value in tree.items() if own.keys() & map(id, named_tensors(value).values())}
+    return {**tree, **with_replaced(held, own)}

@@ -9,6 +9,7 @@ import _thread
 import builtins
 import contextlib
 import functools
+import operator
 import re
 import subprocess
 import sys
@@ -39,13 +40,7 @@ wait = torch.cuda.Event.synchronize
 query = torch.cuda.Event.query
 elapsed_ms = torch.cuda.Event.elapsed_time
 
-_CLASSES: tuple[tuple[str, type], ...] = (
-    ("torch.cuda.Event", torch.cuda.Event),
-    ("torch.cuda.Stream", torch.cuda.Stream),
-    ("torch.cuda.CUDAGraph", torch.cuda.CUDAGraph),
-    ("torch.nn.Module", torch.nn.Module),
-    ("torch.Tensor", torch.Tensor),
-)
+_CLASSES = ("cuda.Event", "cuda.Stream", "cuda.CUDAGraph", "nn.Module", "Tensor")
 """Classes of torch that all implementations share, by the names under which users know them."""
 _MODULES = (builtins, np.random, torch, torch.cuda, torch.nn.functional, torch.testing)
 
@@ -61,16 +56,13 @@ def _refuse_changes_of_gpus() -> None:
         import pynvml
 
         for name in [name for name in vars(pynvml) if _CHANGES_A_GPU.match(name)]:
-            setattr(pynvml, name, _refusal(name))
+            setattr(pynvml, name, functools.partial(_refuse, name))
 
 
-def _refusal(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise PermissionError(
-            f"{name} would change the GPU for everything that is timed on it; pairbench measures a GPU as it finds it, so set it up before the run"
-        )
-
-    return refuse
+def _refuse(name: str, *_: object, **__: object) -> NoReturn:
+    raise PermissionError(
+        f"{name} would change the GPU for everything that is timed on it; pairbench measures a GPU as it finds it, so set it up before the run"
+    )
 
 
 _STARTERS = tuple(
@@ -155,11 +147,6 @@ def _origin(file: str) -> str | None:
     return "python" if file.startswith((*_PYTHON, "<frozen ")) else None
 
 
-def _notice_threads() -> None:
-    for module, name in _STARTERS:
-        setattr(module, name, _noticed(getattr(module, name)))
-
-
 def _registers_for_suite(frame: FrameType | None) -> str | None:
     """Return the line of a suite that registers a kernel, given the frame of the dispatcher's caller, or None where a library does."""
     while frame is not None and frame.f_code.co_filename.startswith(_TO_REGISTER):
@@ -173,7 +160,8 @@ _TO_REGISTER = tuple(
 """Code of torch that registers kernels for others."""
 
 
-_notice_threads()
+for _module, _starter in _STARTERS:
+    setattr(_module, _starter, _noticed(getattr(_module, _starter)))
 notice_registrations(_registers_for_suite)
 _refuse_changes_of_gpus()
 watch = Frozen()
@@ -187,8 +175,8 @@ _tampered = list[str]()
 def _hold() -> None:
     for module in _MODULES:
         watch.hold_module(module)
-    for name, kind in _CLASSES:
-        watch.hold_class(name, kind)
+    for name in _CLASSES:
+        watch.hold_class(f"torch.{name}", operator.attrgetter(name)(torch))
     if nvml := sys.modules.get("pynvml"):
         # Not the hundreds of its structures: all of this is compared again and again.
         watch.hold_module(nvml, beginning="nvmlDevice")
@@ -210,8 +198,8 @@ _hold()
 def freeze_suite(path: Path, operators: Iterable[Operator]) -> None:
     """Freeze a suite's declarations, before any of its variants is called."""
     _declared[path] = Frozen()
-    for operator in operators:
-        _declared[path].hold_operator(operator)
+    for declared in operators:
+        _declared[path].hold_operator(declared)
 
 
 def begin_case(job: CaseJob, operator: Operator) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
+from pairbench.execute.parent.case_state import inspect
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
-from pairbench.execute.parent.steps import inspect
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.features.breakdown.summary import (
     Node,

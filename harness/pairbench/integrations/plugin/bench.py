@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pairbench.analyze.records import Run, believed
 from pairbench.config import Config
 from pairbench.errors import PairbenchError, StoreFailedError
-from pairbench.execute.parent.case_by_case import CaseByCase
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.quick_look import CaseByCase
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.integrations.plugin.items import PairEntry, SuiteLoader
 from pairbench.model.environment import Device, Environment

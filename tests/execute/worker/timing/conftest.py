@@ -12,11 +12,9 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker import flags, trusted
 from pairbench.execute.worker.frozen import Frozen
-from pairbench.execute.worker.timing.measure import Timed, time_entries
-from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
-from pairbench.execute.worker.timing.timers import Sample
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.timing.measure import Setup, Timed, time_entries
+from pairbench.execute.worker.timing.timers import HostTimer, Sample, TelemetryRecorder
+from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.model.outcome import TimedRound
 from pairbench.model.plan import Entry
 
@@ -28,7 +26,7 @@ def _nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(flags._FLAGS, "environment")
 
 
-class FakeTimer:
+class FakeTimer(HostTimer):
     """Says that a call took as long as the call itself returns."""
 
     name = "fake"
@@ -47,9 +45,6 @@ class FakeTimer:
 
     def lead_in(self, call_ns: float) -> int:
         return 1
-
-    def sample_host(self, run: Callable[[], Any], reset: Callable[[], None]) -> float | None:
-        return None
 
 
 class FakeClock:
@@ -86,6 +81,17 @@ def timed(**runs: Any) -> list[Timed]:
     return [Timed(index=index, entry=entry(name), run=run) for index, (name, run) in enumerate(runs.items())]
 
 
+def setup(entries: list[Timed], values: Values, throttles: Iterator[bool] | None = None) -> Setup:
+    return Setup(
+        timed=entries,
+        timer=FakeTimer(),
+        recorder=FakeRecorder(throttles or itertools.repeat(False)),
+        rng=np.random.default_rng(0),
+        values=values,
+        watch=Watch(values),
+    )
+
+
 @pytest.fixture
 def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
     def run(
@@ -99,17 +105,6 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
         stopping = Stopping(
             **{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes}
         )
-        return time_entries(
-            entries,
-            round_index=3,
-            timer=FakeTimer(),
-            stopping=stopping,
-            recorder=FakeRecorder(throttles or itertools.repeat(False)),
-            heartbeat=heartbeat,
-            rng=np.random.default_rng(0),
-            values=values,
-            watch=Watch(values),
-            renew=renew,
-        )
+        return time_entries(setup(entries, values, throttles), heartbeat, round_index=3, stopping=stopping, renew=renew)
 
     return run

@@ -11,8 +11,8 @@ import torch
 from pairbench import Operator, Variant
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.worker.stages import time_case
 from pairbench.execute.worker.timing import measure, new_values, recheck, values
-from pairbench.execute.worker.timing.case import time_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
 from pairbench.model.plan import Entry

@@ -10,12 +10,11 @@ import pytest
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.timing import measure, telemetry
-from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed
+from pairbench.execute.worker.timing import measure, timers
+from pairbench.execute.worker.timing.measure import EntryEndedError, Timed
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
-from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, entry, timed
+from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, entry, setup, timed
 
 
 def noisy(scale: float, seed: int) -> Callable[[], float]:
@@ -121,7 +120,7 @@ def test_a_baseline_alone_is_timed_too(take: Callable[..., TimedRound]) -> None:
 def test_a_throttled_block_is_measured_again_and_labelled(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
+    monkeypatch.setattr(timers, "_READING_S", 0.0)
     # The first reading is before the first block; of the blocks, the 3rd and 4th throttle.
     throttles = itertools.chain([False, False, False, True, True], itertools.repeat(False))
     found = take(timed(baseline=lambda: 100, a=lambda: 50), throttles)
@@ -133,7 +132,7 @@ def test_a_throttled_block_is_measured_again_and_labelled(
 def test_all_blocks_since_the_last_reading_are_labelled(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "_READING_S", 0.01)
+    monkeypatch.setattr(timers, "_READING_S", 0.01)
     clock = {"now_ns": 0}
     monkeypatch.setattr(trusted, "perf_counter_ns", lambda: clock["now_ns"])
 
@@ -151,7 +150,7 @@ def test_a_device_that_throttles_throughout_is_measured_once(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To leave everything out would leave nothing."""
-    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
+    monkeypatch.setattr(timers, "_READING_S", 0.0)
 
     def slow() -> float:
         time.sleep(0.001)
@@ -164,7 +163,7 @@ def test_a_device_that_throttles_throughout_is_measured_once(
 def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
+    monkeypatch.setattr(timers, "_READING_S", 0.0)
 
     def slow() -> float:
         time.sleep(0.003)
@@ -181,7 +180,7 @@ def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], 
         time.sleep(0.01)
         return 1.0
 
-    with pytest.raises(EntryTimeoutError) as caught:
+    with pytest.raises(EntryEndedError) as caught:
         take(timed(baseline=lambda: 1.0, a=slow), target=1e-9, least=100, most=10**6)
     assert caught.value.index == 1
 
@@ -196,7 +195,7 @@ def test_an_error_is_of_its_entry_and_garbage_is_collected_again(take: Callable[
     def fails() -> float:
         raise ValueError("boom")
 
-    with pytest.raises(EntryFailedError) as raised:
+    with pytest.raises(EntryEndedError) as raised:
         take(timed(baseline=lambda: 1.0, a=fails))
     assert raised.value.index == 1 and isinstance(raised.value.__cause__, ValueError)
     assert gc.isenabled()
@@ -226,7 +225,7 @@ def test_a_long_call_is_warm_after_one(
 
     monkeypatch.setattr(trusted, "perf_counter", lambda: now)
     values = Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
-    measure._warm_up(timed(slow=call), FakeTimer(), heartbeat, Watch(values))
+    measure._warm_up(setup(timed(slow=call), values), heartbeat)
     assert made == calls
 
 

@@ -15,7 +15,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import TimeCase, WorkerConfig
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import new_values
-from pairbench.execute.worker.timing.measure import EntryFailedError
+from pairbench.execute.worker.timing.measure import EntryEndedError
 from pairbench.execute.worker.timing.new_values import (
     Again,
     has_become_quick,
@@ -127,7 +127,7 @@ def test_who_cannot_prepare_new_values_is_named(ready: Ready, heartbeat: Heartbe
 
     ahead = ready.job.entries[1]
     ready.calls[ahead] = replace(ready.calls[ahead], variant=Variant(scaled, prepare=fails))
-    with pytest.raises(EntryFailedError) as raised:
+    with pytest.raises(EntryEndedError) as raised:
         renew(ready, heartbeat)
     assert raised.value.index == 1 and str(raised.value.__cause__) == "8 are too many"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.worker.timing.telemetry import Nvml, TelemetryRecorder, open_nvml, throttle_names
+from pairbench.execute.worker.timing.timers import Nvml, TelemetryRecorder, open_nvml, throttle_names
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.timing import telemetry
-from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, Throttling
+from pairbench.execute.worker.timing import timers
+from pairbench.execute.worker.timing.timers import TelemetryRecorder, Throttling
 from pairbench.model.outcome import TimedRound
 from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, timed
 
@@ -16,13 +16,8 @@ class Nvml(TelemetryRecorder):
     """Says of each reading whether the GPU throttles, and whether there are others beside it."""
 
     def __init__(self, *throttles: bool, several: bool = False) -> None:
-        super().__init__(None)
+        super().__init__(None, [object()] * several)  # type: ignore[list-item]
         self._throttles = iter(throttles)
-        self._several = several
-
-    @property
-    def reads_several(self) -> bool:
-        return self._several
 
     def throttling(self) -> bool:
         return next(self._throttles, False)
@@ -30,7 +25,7 @@ class Nvml(TelemetryRecorder):
 
 @pytest.fixture(autouse=True)
 def always_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "_READING_S", 0.0)
+    monkeypatch.setattr(timers, "_READING_S", 0.0)
 
 
 @pytest.fixture
@@ -83,7 +78,7 @@ def test_the_gpu_rests_as_long_as_the_turn_before_took_once_it_has_throttled(sle
     found = Throttling(Nvml(False, False, True), ())
     for took_ns in (1_000_000, 2_000_000, 3_000_000, 4_000_000):
         found.rest()
-        found.end_turn(took_ns)
+        found.turn_ns = took_ns
         found.end_block()
     assert found.blocks == [False, True, False, False]
     assert slept == [0.002, 0.003] and found.rested_ns == 5_000_000

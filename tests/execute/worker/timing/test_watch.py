@@ -11,8 +11,7 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError
 from pairbench.execute.worker.flags import restore_flags, watched_flags
 from pairbench.execute.worker.input_trees import refill
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import FirstCalls, Watch
+from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
 from pairbench.execute.worker.trees import copy_tree
 
 

@@ -12,7 +12,7 @@ from pairbench import Operator, Tolerance
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
 from pairbench.execute.worker.verify import outputs as module
-from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint, fingerprint_outputs, save_outputs
+from pairbench.execute.worker.verify.outputs import exchange_outputs, fingerprint
 from pairbench.model.case import Case
 from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
@@ -97,8 +97,8 @@ def test_empty_and_other_leaves() -> None:
 def exchanged(old: Operator, new: Operator, folder: Path, heartbeat: Heartbeat) -> OutputsCompared:
     file = folder / "outputs.pt"
     about = {"path": Path("ops.py"), "operator": "op", "case": CASE, "entries": (VARIANT,), "file": file}
-    assert list(save_outputs(SaveOutputs(**about), old, heartbeat, CPU)) == [VARIANT]  # type: ignore[arg-type]
-    (found,) = compare_outputs(CompareOutputs(**about), new, heartbeat, CPU)  # type: ignore[arg-type]
+    assert list(exchange_outputs(SaveOutputs(**about), old, heartbeat, CPU)) == [VARIANT]  # type: ignore[arg-type]
+    (found,) = exchange_outputs(CompareOutputs(**about), new, heartbeat, CPU)  # type: ignore[arg-type]
     assert isinstance(found, OutputsCompared)
     return found
 
@@ -132,8 +132,8 @@ def test_inputs_and_outputs_are_told_and_state_counts(heartbeat: Heartbeat) -> N
         return x.add_(1)
 
     job = FingerprintOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT,))
-    plain = list(fingerprint_outputs(job, operator(lambda x: x + 1), heartbeat, CPU))
-    moved = list(fingerprint_outputs(job, operator(moves, state=["x"]), heartbeat, CPU))
+    plain = list(exchange_outputs(job, operator(lambda x: x + 1), heartbeat, CPU))
+    moved = list(exchange_outputs(job, operator(moves, state=["x"]), heartbeat, CPU))
     assert all(isinstance(item, Fingerprint) for item in plain + moved)
     assert [item.entry for item in plain] == [None, VARIANT]
     assert plain[0].text == moved[0].text and plain[1].text != moved[1].text
@@ -145,5 +145,5 @@ def test_what_raises_ends_only_itself(heartbeat: Heartbeat) -> None:
 
     baseline = Entry(implementation="baseline", mode="eager")
     job = FingerprintOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT, baseline))
-    found = list(fingerprint_outputs(job, operator(fails), heartbeat, CPU))
+    found = list(exchange_outputs(job, operator(fails), heartbeat, CPU))
     assert "ValueError: no" in found[1].reason and found[2].entry == baseline

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from pairbench.execute.worker.profile.memory import count_ops
+from pairbench.execute.worker.profile import count_ops
 from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
 
 

@@ -12,7 +12,7 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker import stages
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.input_trees import upcast_inputs
-from pairbench.execute.worker.profile.memory import host_memory
+from pairbench.execute.worker.profile import host_memory
 from pairbench.execute.worker.verify import case as verify_case
 from pairbench.execute.worker.verify import distance, judge, sparing
 from pairbench.execute.worker.verify.audit import audit_automatic

@@ -1,48 +1,213 @@
 """Where one call spends its time: the profiler's trace of it, its modules, and the lines that copy, cast and wait.
 
 Three passes, since each would disturb the others: one whose trace shows which module and operator launched each kernel; on a GPU one that records the call
-alone, for times and gaps; one that sees every dispatched operator with its line. The n-th kernel of a name in one trace is the n-th of that name in the other.
+alone, for times and gaps; one that sees every operator as it is dispatched, with the frame that called it. The n-th kernel of a name in one trace is the n-th of that
+name in the other.
 """
 
+import contextlib
+import linecache
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import BreakDownCase, Ended
-from pairbench.execute.worker.breakdown.lines import gather, see
-from pairbench.execute.worker.breakdown.trace import (
-    MODULE,
-    WINDOW,
-    Activity,
-    Window,
-    graph_launches,
-    host_work,
-    labelled,
-    pieces,
-    read_windows,
-    spots_by_span,
-    waits,
-)
+from pairbench.execute.worker.breakdown import trace
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.graphs import CaptureError, Replay
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.input_trees import restore
+from pairbench.execute.worker.input_trees import named_tensors, restore
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.modules import names_of, roots, watching
-from pairbench.execute.worker.profile import launches
-from pairbench.execute.worker.profile.trace import TraceError, raw_trace, run_sentinel
-from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls
+from pairbench.execute.worker.modules import TransparentMode, names_of, roots, watching
+from pairbench.execute.worker.profile import TraceError, raw_trace, run_sentinel, unusable
+from pairbench.execute.worker.verify.judge import dtype_name
+from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls, SourceLine
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
+
+_MASKS = ("aten::index", "aten::index_put_")
+"""Operators that wait if an index is a mask, whose true elements have to be counted."""
+
+
+_CALLERS = 16
+"""Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
+
+
+CodeLine = tuple[CodeType, int]
+"""Code, and the number of one of its lines."""
+
+
+class Sighting(NamedTuple):
+    op: str
+    what: str
+    detail: str
+    at: CodeLine | None
+    caller: CodeLine | None
+    """The line that called this line's function; None where a module's call did."""
+    module: str
+    bytes: int
+
+
+@dataclass(kw_only=True, eq=False)
+class Sightings(TransparentMode):
+    """Records copies, casts and waits that are dispatched while it is active, each with its module."""
+
+    state: frozenset[int]
+    """Storage addresses of the operator's state: writes into them are cache writes."""
+    skipped: tuple[str, ...]
+    """Prefixes of file names whose lines are never reported: ours, torch's, a compiler's."""
+    sightings: list[Sighting] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def around(self, name: str, _module: torch.nn.Module, _inputs: Any, call: Callable[[], Any]) -> Any:
+        self.stack.append(name)
+        try:
+            return call()
+        finally:
+            self.stack.pop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().partition(".")[0] if isinstance(func, torch._ops.OpOverload) else ""
+        outputs = func(*args, **(kwargs or {}))
+        if name in trace.COPIES and isinstance(outputs, torch.Tensor):
+            self._note_copy(name, args, outputs)
+        indices = args[1] if name in _MASKS and len(args) > 1 and isinstance(args[1], list | tuple) else ()
+        masks = (index for index in indices if isinstance(index, torch.Tensor))
+        if name in trace.WAITS or any(index.dtype in (torch.bool, torch.uint8) for index in masks):
+            self.note(name, "sync", "")
+        return outputs
+
+    def note(self, op: str, what: str, detail: str, n_bytes: int = 0) -> None:
+        module = self.stack[-1] if self.stack else ""
+        self.sightings.append(Sighting(op, what, detail, *_calling_lines(self.skipped), module, n_bytes))
+
+    def _note_copy(self, name: str, args: Any, written: torch.Tensor) -> None:
+        # In place: the source comes second, and only so many elements are written as it has.
+        source = _source(name, args)
+        size = source.numel() if name == "aten::index_copy_" and source is not None else written.numel()
+        n_bytes = size * written.element_size()
+        if source is not None and source.device != written.device:
+            self.note(name, "transfer", f"{source.device.type} -> {written.device.type}", n_bytes)
+        elif source is not None and source.dtype != written.dtype:
+            self.note(name, "cast", f"{dtype_name(source)} -> {dtype_name(written)}", n_bytes)
+        elif name.endswith("_") and written.untyped_storage().data_ptr() in self.state:
+            self.note(name, "cache", "", n_bytes)
+        else:
+            self.note(name, "copy", "", n_bytes)
+
+
+def _source(name: str, args: Any) -> torch.Tensor | None:
+    position = {"aten::copy_": 1, "aten::index_copy_": 3, "aten::index_put_": 2, "aten::scatter_": 3}.get(name, 0)
+    source = args[position] if len(args) > position else None
+    return source if isinstance(source, torch.Tensor) else None
+
+
+def see(
+    run: Callable[[], Any], names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()
+) -> list[Sighting]:
+    """Run once and return every copy, cast and wait, in order."""
+    storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in named_tensors(state).values())
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), contextlib.__file__, "<", *skipped)
+    mode = Sightings(state=storages, skipped=ours)
+    with _explicit_waits(mode), watching(names, mode.around), mode:
+        run()
+    return mode.sightings
+
+
+@contextlib.contextmanager
+def _explicit_waits(mode: Sightings) -> Iterator[None]:
+    """Note calls of `synchronize`, which are no operators."""
+    if not torch.cuda.is_initialized():
+        yield
+        return
+
+    def noting(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            mode.note(name, "sync", "")
+            return plain(*args, **kwargs)
+
+        return noted
+
+    with contextlib.ExitStack() as stack:
+        for owner, label in ((torch.cuda, "torch.cuda"), (torch.cuda.Stream, "Stream"), (torch.cuda.Event, "Event")):
+            stack.enter_context(patch.object(owner, "synchronize", noting(owner.synchronize, f"{label}.synchronize")))
+        yield
+
+
+def _calling_lines(skipped: tuple[str, ...]) -> tuple[CodeLine | None, CodeLine | None]:
+    """Return the innermost line that belongs to neither pairbench, torch nor a compiler, and the line that called its function."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(skipped):
+        frame = frame.f_back
+    if frame is None:
+        return None, None
+    outer = frame.f_back
+    direct = outer is not None and not outer.f_code.co_filename.startswith(skipped)
+    at = frame.f_code, frame.f_lineno
+    return at, (outer.f_code, outer.f_lineno) if outer is not None and direct else None
+
+
+def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[SourceLine, ...], list[int]]:
+    """Add sightings up by line, and by caller where several lines call one function; return the lines, and for each sighting the index of its line."""
+    lines = [(seen.what, seen.op, seen.detail, seen.at) for seen in sightings]
+    callers: dict[Any, set[CodeLine | None]] = {}
+    for line, seen in zip(lines, sightings, strict=True):
+        callers.setdefault(line, set()).add(seen.caller)
+    groups: dict[Any, list[Sighting]] = {}
+    keys = [
+        (line, seen.caller if 1 < len(callers[line]) <= _CALLERS else None)
+        for line, seen in zip(lines, sightings, strict=True)
+    ]
+    for key, seen in zip(keys, sightings, strict=True):
+        groups.setdefault(key, []).append(seen)
+    order = {key: index for index, key in enumerate(groups)}
+    spots = tuple(_spot(group, caller, folder) for (_, caller), group in groups.items())
+    return spots, [order[key] for key in keys]
+
+
+def _spot(group: list[Sighting], caller: CodeLine | None, folder: Path) -> SourceLine:
+    first = group[0]
+    code, line = first.at or (None, 0)
+    file = Path(code.co_filename) if code else Path()
+    return SourceLine(
+        what=first.what,
+        op=first.op,
+        detail=first.detail,
+        file=_shown(file, folder) if code else "",
+        line=line,
+        function=code.co_qualname if code else "",
+        code=linecache.getline(str(file), line).strip() if code else "",
+        called_from=f"{_shown(Path(caller[0].co_filename), folder)}:{caller[1]}" if caller else "",
+        modules=tuple(dict.fromkeys(seen.module for seen in group)),
+        count=len(group),
+        bytes=sum(seen.bytes for seen in group),
+    )
+
+
+def _shown(file: Path, folder: Path) -> str:
+    """Return a file's name without the folder of the checkout or the environment."""
+    if file.is_relative_to(folder):
+        return str(file.relative_to(folder))
+    parts = file.parts
+    libraries = [index for index, part in enumerate(parts) if part in ("site-packages", "dist-packages")]
+    return str(Path(*parts[libraries[-1] + 1 :])) if libraries else file.name
+
 
 _SHORT_S = 0.1
 _CALLS = 5
@@ -51,32 +216,29 @@ _CALLS = 5
 
 def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    unusable = launches.unusable() if device.type == "cuda" else None
+    reason = unusable() if device.type == "cuda" else None
 
     def step(entry: Entry) -> Breakdown | Ended:
-        if unusable:
-            return Ended(entry=entry, status=Status.FAILED, reason=unusable)
+        if reason:
+            return Ended(entry=entry, status=Status.FAILED, reason=reason)
         variant = operator.implementations[entry.implementation]
         if why := why_invalid(variant, inputs):
             return Ended(entry=entry, status=Status.SKIPPED, reason=why)
         try:
             call = make_call(operator, variant, entry.mode, inputs)
         except CaptureError as error:
-            reason = f"cannot be captured as a CUDA graph: {error}"
-            return Ended(entry=entry, status=Status.SKIPPED, reason=reason)
+            return Ended(entry=entry, status=Status.SKIPPED, reason=f"cannot be captured as a CUDA graph: {error}")
         return _Subject(job, call, device).breakdown(entry)
 
     yield from each_entry(job, heartbeat, step)
 
 
-_Recorded = tuple[Window, float]
+_Recorded = tuple[trace.Window, float]
 
 
 class _Subject:
     def __init__(self, job: BreakDownCase, call: Call, device: torch.device) -> None:
-        self._job = job
-        self._call = call
-        self._device = device
+        self._job, self._call, self._device = job, call, device
         self._eager: Callable[[], Any] = call.run.call if isinstance(call.run, Replay) else call.run
         self._names = names_of(roots(call.given))
         self._marks = _Marks()
@@ -98,13 +260,13 @@ class _Subject:
         sightings = see(self._eager, self._names, self._state(), skipped=compiled)
         spots, spot_indices = gather(sightings, self._job.path.parent)
         marked, whole_ns = quickest = min(recorded, key=_length)
-        spot_of = spots_by_span(marked, [seen.op for seen in sightings], spot_indices)
-        work_items = list(host_work(marked, spot_of))
+        spot_of = trace.spots_by_span(marked, [seen.op for seen in sightings], spot_indices)
+        work_items = list(trace.host_work(marked, spot_of))
         notes = []
         if on_gpu:
             recorded = self._record(self._call.run, calls, self._job.trace if replayed else None)
             quickest = min(recorded, key=_length)
-            work_items = list(labelled(quickest[0], marked, spot_of))
+            work_items = list(trace.labelled(quickest[0], marked, spot_of))
             whole_ns = busy_ns(quickest[0].activities)
             if (clean := len(quickest[0].activities)) != (seen := len(marked.activities)):
                 notes.append(
@@ -116,10 +278,10 @@ class _Subject:
             entry=entry,
             calls=calls,
             modules=modules,
-            pieces=pieces(work_items),
+            pieces=trace.pieces(work_items),
             spots=spots,
-            graph_launches=graph_launches(quickest[0]),
-            waits=waits(marked, spot_of) if entry.mode != "graph" else (),
+            graph_launches=len(trace.graph_launches(quickest[0])),
+            waits=trace.waits(marked, spot_of) if entry.mode != "graph" else (),
             idle=idle_of(quickest[0]),
             whole_ns=whole_ns,
             notes=tuple(notes),
@@ -151,7 +313,7 @@ class _Subject:
                 if on_gpu:
                     run_sentinel()
                 started = time.perf_counter_ns()
-                with record_function(WINDOW):
+                with record_function(trace.WINDOW):
                     run()
                 clocks_ns.append(time.perf_counter_ns() - started)
                 synchronize(self._device)
@@ -160,7 +322,7 @@ class _Subject:
 
         events = raw_trace(marked, activities, keep=keep)
         try:
-            windows = read_windows(events, calls, sentinels=calls + 1 if on_gpu else 0)
+            windows = trace.read_windows(events, calls, sentinels=calls + 1 if on_gpu else 0)
         except TraceError as error:
             raise RuntimeError(f"the profiler's trace is not complete: {error}; run it again") from error
         return list(zip(windows, clocks_ns, strict=True))
@@ -170,17 +332,12 @@ class _Marks:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.classes: dict[str, str] = {}
-        self._open: list[Any] = []
 
-    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+    def __call__(self, name: str, module: torch.nn.Module, _: Any, call: Callable[[], Any]) -> Any:
         self.calls[name] += 1
         self.classes[name] = type(module).__name__
-        mark = record_function(f"{MODULE}{name}")
-        mark.__enter__()
-        self._open.append(mark)
-
-    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        self._open.pop().__exit__(None, None, None)
+        with record_function(f"{trace.MODULE}{name}"):
+            return call()
 
 
 def _length(recorded: _Recorded) -> float:
@@ -194,7 +351,7 @@ _CLOCKS_NS = 5_000.0
 """How far the clocks of host and device in a trace may differ, in ns."""
 
 
-def busy_ns(activities: list[Activity]) -> float:
+def busy_ns(activities: list[trace.Activity]) -> float:
     """Return for how long at least one of some activities was running, in ns."""
     total = end = 0.0
     for activity in sorted(activities, key=lambda item: item.start):
@@ -203,7 +360,7 @@ def busy_ns(activities: list[Activity]) -> float:
     return total
 
 
-def idle_of(window: Window) -> Idle | None:
+def idle_of(window: trace.Window) -> Idle | None:
     """Return how long the device idled between the first and last activity of a call; None without activities."""
     activities = sorted(window.activities, key=lambda item: item.start)
     if not activities:

@@ -5,27 +5,31 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from pairbench.execute.worker.breakdown.lines import COPIES, WAITS
+from pairbench.execute.worker import profile
 from pairbench.execute.worker.process_state import has_kernel
-from pairbench.execute.worker.profile.launches import GRAPH_LAUNCHES
-from pairbench.execute.worker.profile.trace import (
-    DEVICE_ACTIVITIES,
-    HOST_CALLS,
-    SENTINEL_KERNEL,
-    SYNCHRONISATION,
-    TraceError,
-)
 from pairbench.model.breakdown import DeviceWait, WorkTotal
+
+COPIES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_to_copy", "copy_", "clone", "cat", "stack", "roll", "constant_pad_nd", "repeat", "slice_scatter"),
+        *("index_copy_", "index_put_", "scatter_", "select_scatter", "masked_scatter_"),
+    )
+)
+
+WAITS = frozenset(
+    f"aten::{name}"
+    for name in ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
+)
+"""Operators whose result the host has to see before it can go on."""
 
 WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"
 """Prefix of the mark around one call of a module, before the module's name."""
-
-_MARKS = ("user_annotation",)
 
 
 @dataclass(kw_only=True)
@@ -36,7 +40,6 @@ class Span:
     name: str
     start: float
     end: float
-    correlation: Any = None
     parent: "Span | None" = None
     inside_ns: float = 0.0
     """Time in ns of the spans directly inside."""
@@ -60,8 +63,7 @@ class Span:
         return spans[::-1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Activity:
+class Activity(NamedTuple):
     """A kernel, copy or fill on the device, from `start` to `end` in ns of the trace's clock."""
 
     category: str
@@ -84,7 +86,11 @@ class Window:
     """The activities that the call launched, in the order of their launches."""
 
     def waits(self) -> list[Span]:
-        return [span for span in self.spans if span.category in HOST_CALLS and span.name.endswith(SYNCHRONISATION)]
+        return [
+            span
+            for span in self.spans
+            if span.category in profile.HOST_CALLS and span.name.endswith(profile.SYNCHRONISATION)
+        ]
 
 
 def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int = 0) -> list[Window]:
@@ -92,42 +98,35 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
     complete = [event for event in events if event.get("ph") == "X"]
     threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for event in complete:
-        if event.get("cat") in ("cpu_op", *_MARKS, *HOST_CALLS):
+        if event.get("cat") in ("cpu_op", "user_annotation", *profile.HOST_CALLS):
             threads[event.get("pid"), event.get("tid")].append(event)
+    # CUDA records its calls of the calling thread under another thread number than torch: they belong to that thread.
+    calling = next((thread for thread in threads.values() if any(event["name"] == WINDOW for event in thread)), None)
     windows: list[Window] = []
-    launches: dict[Any, tuple[Span, Window | None]] = {}
-    by_operator: dict[Any, tuple[Span, Window | None]] = {}
-    for thread in _whole_threads(list(threads.values())):
-        _nest(thread, windows, launches, by_operator)
-    if len(windows) != calls:
-        raise TraceError(f"{len(windows)} of {calls} calls are in the profiler's trace")
-    windows.sort(key=lambda window: window.span.start)
-    device = [event for event in complete if event.get("cat") in DEVICE_ACTIVITIES]
-    seen = sum(SENTINEL_KERNEL in event["name"] for event in device)
-    if seen < sentinels:
-        raise TraceError(f"{seen} of {sentinels} sentinel kernels are in the profiler's trace")
-    _assign(device, windows, launches, by_operator)
-    return windows
-
-
-def _whole_threads(threads: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-    """Join the CUDA calls of the calling thread, which CUDA records under another thread number than torch, to that thread."""
-    calling = next((thread for thread in threads if any(event["name"] == WINDOW for event in thread)), None)
+    launched_by: dict[Any, tuple[Span, Window | None]] = {}
     whole = []
-    for thread in threads:
-        if calling is not None and all(event["cat"] in HOST_CALLS for event in thread):
+    for thread in threads.values():
+        if calling is not None and all(event["cat"] in profile.HOST_CALLS for event in thread):
             calling.extend(thread)
         else:
             whole.append(thread)
-    return whole
+    for thread in whole:
+        _nest(thread, windows, launched_by)
+    if len(windows) != calls:
+        raise profile.TraceError(f"{len(windows)} of {calls} calls are in the profiler's trace")
+    windows.sort(key=lambda window: window.span.start)
+    device = [event for event in complete if event.get("cat") in profile.DEVICE_ACTIVITIES]
+    seen = sum(profile.SENTINEL_KERNEL in event["name"] for event in device)
+    if seen < sentinels:
+        raise profile.TraceError(f"{seen} of {sentinels} sentinel kernels are in the profiler's trace")
+    _assign(device, windows, launched_by)
+    return windows
 
 
 def _nest(
-    events: list[dict[str, Any]],
-    windows: list[Window],
-    launches: dict[Any, tuple[Span, Window | None]],
-    by_operator: dict[Any, tuple[Span, Window | None]],
+    events: list[dict[str, Any]], windows: list[Window], launched_by: dict[Any, tuple[Span, Window | None]]
 ) -> None:
+    """Append the calls of a thread, and note the spans that may have launched something with their window, by correlation or by number of the operator."""
     stack: list[Span] = []
     window: Window | None = None
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
@@ -142,7 +141,6 @@ def _nest(
             name=event["name"],
             start=start,
             end=start + event["dur"] * 1e3,
-            correlation=arguments.get("correlation"),
             parent=stack[-1] if stack else None,
         )
         if span.parent is not None:
@@ -155,41 +153,30 @@ def _nest(
             windows.append(window)
         if window is not None:
             window.spans.append(span)
-        if span.category in HOST_CALLS:
-            launches[span.correlation] = (span, window)
+        if span.category in profile.HOST_CALLS:
+            launched_by["correlation", arguments.get("correlation")] = span, window
         elif "External id" in arguments:
-            by_operator[arguments["External id"]] = (span, window)
+            launched_by["External id", arguments["External id"]] = span, window
 
 
 def _assign(
-    device: list[dict[str, Any]],
-    windows: list[Window],
-    launches: dict[Any, tuple[Span, Window | None]],
-    by_operator: dict[Any, tuple[Span, Window | None]],
+    device: list[dict[str, Any]], windows: list[Window], launched_by: dict[Any, tuple[Span, Window | None]]
 ) -> None:
     starts = [window.span.start for window in windows]
     for event in device:
-        if SENTINEL_KERNEL in event["name"]:
+        if profile.SENTINEL_KERNEL in event["name"]:
             continue
         arguments, start = event.get("args", {}), event["ts"] * 1e3
-        launch, window = (
-            launches.get(arguments.get("correlation")) or by_operator.get(arguments.get("External id")) or (None, None)
-        )
+        known = (launched_by.get((key, arguments.get(key))) for key in ("correlation", "External id"))
+        launch, window = next(filter(None, known), (None, None))
         if launch is None:
             # The profiler does not know every way to launch. The device is waited for behind each call, so what begins
             # behind the beginning of one is that call's.
             index = bisect.bisect_right(starts, start) - 1
             window = windows[index] if index >= 0 else None
         if window is not None:
-            window.activities.append(
-                Activity(
-                    category=event["cat"],
-                    name=event["name"],
-                    start=start,
-                    end=start + event["dur"] * 1e3,
-                    launch=launch,
-                )
-            )
+            end = start + event["dur"] * 1e3
+            window.activities.append(Activity(event["cat"], event["name"], start, end, launch))
     for window in windows:
         window.activities.sort(key=lambda item: (item.launch.start if item.launch else item.start, item.start))
 
@@ -246,8 +233,7 @@ def _is_composite(name: str) -> bool:
 
 def host_work(window: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
     for span in window.spans:
-        path = span.path()
-        yield _key(path, None, spot_of), span.own_ns, False
+        yield _key(span.path(), None, spot_of), span.own_ns, False
 
 
 def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
@@ -256,7 +242,7 @@ def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterato
     for activity in marked.activities:
         labels[activity.name].append(activity)
     turns: Counter[str] = Counter()
-    graphs = _graphs(window)
+    graphs = graph_launches(window)
     for activity in window.activities:
         same, turn = labels[activity.name], turns[activity.name]
         turns[activity.name] += 1
@@ -268,13 +254,10 @@ def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterato
             yield _key(same_activity.launch.path(), activity.name, spot_of), activity.ns, launched
 
 
-def _graphs(window: Window) -> set[int]:
+def graph_launches(window: Window) -> set[int]:
+    """Return the launches of graphs, by `id`."""
     launches = [activity.launch for activity in window.activities if activity.launch is not None]
-    return {id(launch) for launch in launches if launch.name.startswith(GRAPH_LAUNCHES)}
-
-
-def graph_launches(window: Window) -> int:
-    return len(_graphs(window))
+    return {id(launch) for launch in launches if launch.name.startswith(profile.GRAPH_LAUNCHES)}
 
 
 def _key(path: list[Span], kernel: str | None, spot_of: dict[int, int]) -> _Key:
@@ -298,9 +281,7 @@ def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
 
 
 def waits(window: Window, spot_of: dict[int, int]) -> tuple[DeviceWait, ...]:
-    counts: Counter[tuple[str, _Key]] = Counter()
-    for span in window.waits():
-        counts[span.name, _key(span.path(), None, spot_of)] += 1
+    counts = Counter((span.name, _key(span.path(), None, spot_of)) for span in window.waits())
     return tuple(
         DeviceWait(name=name, module=key[0], ops=key[1], spot=key[3], count=count)
         for (name, key), count in counts.items()

@@ -1,6 +1,7 @@
 """The declarations of a suite as values that can leave the worker: names, cases, hashes, costs."""
 
 import ast
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -26,10 +27,9 @@ from pairbench.suite.modules import NAMESPACE, STATEMENTS, file_of
 @functools.cache  # a helper is reached from every variant that uses it
 def code_text(value: Any) -> str:
     """Return the source of a function or class as a syntax tree without positions and docstrings; its bytecode where there is no source."""
-    try:
+    node = None
+    with contextlib.suppress(SyntaxError, ValueError):
         node = _found(value)
-    except (SyntaxError, ValueError):
-        node = None
     if node is None:  # defined in a shell, or by exec
         code = getattr(value, "__code__", None)
         return f"{value.__qualname__} {code.co_code.hex() if code else ''}"
@@ -51,20 +51,12 @@ def _found(value: Any) -> ast.stmt | ast.Lambda | None:
         return _definitions(source).functions.get((code.co_firstlineno, code.co_name))
     # Several may begin on a line; which it is, its end tells.
     end = max((line, column) for _, line, _, column in code.co_positions() if line and column)
-    several = [node for node in _lambdas(source) if node.lineno == code.co_firstlineno]
+    several = [node for node in _definitions(source).lambdas if node.lineno == code.co_firstlineno]
     return min(several, key=lambda node: (node.body.end_lineno, node.body.end_col_offset) != end, default=None)
 
 
 def _read(file: str, namespace: dict[str, Any]) -> str:
     return "".join(linecache.getlines(file, namespace))
-
-
-_parsed = functools.cache(ast.parse)
-
-
-@functools.cache
-def _lambdas(source: str) -> list[ast.Lambda]:
-    return [node for node in ast.walk(_parsed(source)) if isinstance(node, ast.Lambda)]
 
 
 class _Definitions(ast.NodeVisitor):
@@ -75,7 +67,12 @@ class _Definitions(ast.NodeVisitor):
         """By the line of the definition or its first decorator, and the name."""
         self.classes: dict[str, ast.stmt] = {}
         self._scope: list[str] = []
-        self.visit(_parsed(source))
+        self._tree = ast.parse(source)
+        self.visit(self._tree)
+
+    @functools.cached_property
+    def lambdas(self) -> list[ast.Lambda]:
+        return [node for node in ast.walk(self._tree) if isinstance(node, ast.Lambda)]
 
     def generic_visit(self, node: ast.AST) -> None:
         for field in STATEMENTS:  # expressions define nothing

@@ -42,6 +42,8 @@ _NAMES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _OF_NUMPY = (np.ndarray, *{np.dtype(code).type for code in np.typecodes["All"]})
 _FIELD = dataclasses._FIELD  # type: ignore[attr-defined]
 _MOST_LEAVES, _LONGEST = 100_000, 400
+_NO_PLAIN_TENSOR = "a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
+_NO_PLAIN_VALUE = "tensors, numbers, texts or None, or dicts, lists, tuples or dataclasses of them"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,13 @@ def export(outputs: Any, *, copy: bool = True) -> Exported:
             if len(leaves) == _MOST_LEAVES:
                 leaves[:] = [("", ["refused", f"one of more than {_MOST_LEAVES:,} parts"])]
                 break
-            leaves.append((path, _described(leaf, pieces, held, copy=copy)))
+            if isinstance(leaf, _TENSOR):
+                described = _described_tensor(leaf, pieces, held, copy=copy)
+            elif isinstance(leaf, Refused):
+                described = ["refused", leaf.why]
+            else:
+                described = ["complex", leaf.real, leaf.imag] if isinstance(leaf, complex) else ["value", leaf]
+            leaves.append((path, described))
     except RecursionError:
         leaves[:] = [("", ["refused", "nested too deeply"])]
     return Exported(leaves, pieces, held)
@@ -110,7 +118,8 @@ def readable(outputs: Any) -> Any:
         return {"jagged": {name: readable(dict.get(held, f"_{name}")) for name in ("values", "offsets", "lengths")}}
     if type(kind) is type and (fields := _fields_of(kind)):
         return _readable_fields(kind, fields, outputs)
-    return Refused(_about_kind(kind))
+    why = _NO_PLAIN_TENSOR if issubclass(kind, _TENSOR) else _NO_PLAIN_VALUE
+    return Refused(f"a {_name_of(kind)}, expected {why}")
 
 
 def refused(outputs: Any) -> str | None:
@@ -153,7 +162,8 @@ def _readable_fields(kind: type, names: list[str], outputs: Any) -> Any:
 
 def _readable_tensor(tensor: torch.Tensor) -> Any:
     # Properties of torch's are not to be shadowed by an attribute of the tensor itself; methods are, and so are called by their class.
-    if shadowed := _shadowed(tensor):
+    own = _own(tensor, "__dict__")
+    if own and (shadowed := next((str(name) for name in dict.keys(own) if name in _OF_TENSORS), None)):
         return Refused(
             f"a tensor with an attribute {shadowed!r} of its own in the place of torch's, which may compute when it is read: return tensors as torch makes them"
         )
@@ -168,13 +178,6 @@ def _readable_tensor(tensor: torch.Tensor) -> Any:
     return tensor
 
 
-def _about_kind(kind: type) -> str:
-    name = _name_of(kind)
-    if issubclass(kind, _TENSOR):
-        return f"a {name}, expected a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
-    return f"a {name}, expected tensors, numbers, texts or None, or dicts, lists, tuples or dataclasses of them"
-
-
 def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a module's `state_dict` without a call of the module's own code."""
     fields = _own(module, "__dict__")
@@ -186,14 +189,6 @@ def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, part in dict.items(fields.get("_modules", {})):
         if part is not None:
             yield from _of_module(part, f"{prefix}{name}.")
-
-
-def _described(leaf: Any, pieces: list[Any], held: list[torch.Tensor], *, copy: bool) -> list[Any]:
-    if isinstance(leaf, Refused):
-        return ["refused", leaf.why]
-    if isinstance(leaf, _TENSOR):
-        return _described_tensor(leaf, pieces, held, copy=copy)
-    return ["complex", leaf.real, leaf.imag] if isinstance(leaf, complex) else ["value", leaf]
 
 
 def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.Tensor], *, copy: bool) -> list[Any]:
@@ -220,12 +215,6 @@ def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.
 
 
 _WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
-
-
-def _shadowed(tensor: torch.Tensor) -> str | None:
-    """Return an attribute of the tensor itself that has the name of one of torch's, or None."""
-    own = _own(tensor, "__dict__")
-    return next((str(name) for name in dict.keys(own) if name in _OF_TENSORS), None) if own else None
 
 
 def _dtype_of(tensor: torch.Tensor) -> str:

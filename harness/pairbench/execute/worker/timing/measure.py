@@ -19,10 +19,8 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
 from pairbench.execute.worker.judge.plain import readable
-from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, Throttling
-from pairbench.execute.worker.timing.timers import DeviceClock, Timer
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.timing.timers import DeviceClock, TelemetryRecorder, Throttling, Timer
+from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry
@@ -128,17 +126,24 @@ def baseline_last(entries: Iterable[Timed]) -> list[Timed]:
     return sorted(entries, key=lambda timed: timed.is_eager_baseline)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The entries of a case, and what they are timed with."""
+
+    timed: list[Timed]
+    timer: Timer
+    recorder: TelemetryRecorder
+    rng: np.random.Generator
+    values: Values
+    watch: Watch
+
+
 def time_entries(
-    entries: list[Timed],
+    setup: Setup,
+    heartbeat: Heartbeat,
     *,
     round_index: int,
-    timer: Timer,
     stopping: Stopping,
-    recorder: TelemetryRecorder,
-    heartbeat: Heartbeat,
-    rng: np.random.Generator,
-    values: Values,
-    watch: Watch,
     renew: Callable[[], bool] | None = None,
     parent: ParentLine | None = None,
 ) -> TimedRound:
@@ -146,64 +151,43 @@ def time_entries(
     checks = Checks(stopping)
     reason: str | None = None
     with no_collection():
-        blocks = Blocks(
-            entries,
-            timer=timer,
-            recorder=recorder,
-            heartbeat=heartbeat,
-            rng=rng,
-            values=values,
-            watch=watch,
-            renew=renew,
-            parent=parent,
-            longest_s=stopping.longest_s,
-        )
+        blocks = Blocks(setup, heartbeat, renew=renew, parent=parent, longest_s=stopping.longest_s)
         while reason is None:
             blocks.take()
             if blocks.may_end:
-                reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _paired_blocks(entries, good))
+                reason = checks.reason(
+                    blocks.throttled, blocks.elapsed_s, lambda good: _paired_blocks(setup.timed, good)
+                )
     return blocks.result(round_index, reason)
 
 
 class Blocks:
     def __init__(
         self,
-        entries: list[Timed],
-        *,
-        timer: Timer,
-        recorder: TelemetryRecorder,
+        setup: Setup,
         heartbeat: Heartbeat,
-        rng: np.random.Generator,
-        values: Values,
-        watch: Watch,
+        *,
         renew: Callable[[], bool] | None = None,
         parent: ParentLine | None = None,
         longest_s: float = 0.0,
     ) -> None:
-        """Warm the entries up.
-
-        The first sample of entries without a lead-in is taken on values that no call has seen, put in place by `renew`, if there is time for a second sample: no further
-        call on new values is needed then. `parent` receives samples soon after they are taken. After `longest_s` seconds no block begins.
-        """
-        self._entries = entries
-        self._timer = timer
-        self._recorder = recorder
-        self._heartbeat = heartbeat
-        self._rng = rng
-        self._values = values
-        self._watch = watch
+        """Warm the entries up; `parent` receives samples soon after they are taken, and after `longest_s` seconds no block begins."""
+        self._setup, self._heartbeat = setup, heartbeat
+        self._entries, self._values = setup.timed, setup.values
         self._changed_ns = trusted.perf_counter_ns()
         self._renewed = False
         """Whether the first block has values that no call has seen."""
         self._began = trusted.perf_counter_ns()
-        _warm_up(entries, timer, heartbeat, watch)
+        entries = setup.timed
+        _warm_up(setup, heartbeat)
         clocks = [timed.device_clock for timed in entries if timed.device_clock is not None]
-        self._throttling = Throttling(recorder, clocks)
+        self._throttling = Throttling(setup.recorder, clocks)
         block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in entries), 1.0)
-        for _ in range(min(timer.settling, int(_SETTLING_NS / block_ns))):
+        for _ in range(min(setup.timer.settling, int(_SETTLING_NS / block_ns))):
             self._take_block()
             for timed in entries:
                 timed.forget_last()
+        # The first sample of entries without a lead-in is taken on values that no call has seen, if there is time for a second: no further call on new values is needed.
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
@@ -232,7 +216,7 @@ class Blocks:
         return not self._renewed or len(self.throttled) >= _SAME_BLOCKS + int(needs_third)
 
     def take(self) -> int:
-        """Take one sample of each entry, and return the number of newest blocks in which the GPU is now known to have throttled."""
+        """Take a block: one sample of each entry, and return the number of newest blocks in which the GPU is now known to have throttled."""
         began_s = self.elapsed_s
         self._take_block()
         self._busy_s += self.elapsed_s - began_s
@@ -247,11 +231,12 @@ class Blocks:
             return
         until = len(self._entries[0].call_ns)
         blocks = range(self._told, until)
+        columns: dict[str, Any] = {
+            name: tuple(getattr(timed, name)[block] for block in blocks for timed in self._entries)
+            for name in ("call_ns", "position", "at_ns", "turn_ns")
+        }
         taken = Taken(
-            call_ns=tuple(timed.call_ns[block] for block in blocks for timed in self._entries),
-            position=tuple(timed.position[block] for block in blocks for timed in self._entries),
-            at_ns=tuple(timed.at_ns[block] for block in blocks for timed in self._entries),
-            turn_ns=tuple(timed.turn_ns[block] for block in blocks for timed in self._entries),
+            **columns,
             now_ns=trusted.perf_counter_ns() - self._began,
             since_ns=self._since_ns,
             asks=asks,
@@ -265,25 +250,25 @@ class Blocks:
         self._told_ns = trusted.perf_counter_ns() - self._began
 
     def _take_block(self) -> None:
-        entries = [self._entries[place] for place in self._rng.permutation(len(self._entries))]
+        entries = [self._entries[place] for place in self._setup.rng.permutation(len(self._entries))]
         unseen = self._renewed and not self.throttled
         for position, timed in enumerate(baseline_last(entries) if unseen else entries):
             if timed.lead_in:
                 self._throttling.rest()
-            with of_entry(timed, self._heartbeat), self._watch.turn(len(self.throttled)):
+            with of_entry(timed, self._heartbeat), self._setup.watch.turn(len(self.throttled)):
                 at = trusted.perf_counter_ns() - self._began
                 for _ in range(timed.lead_in):
                     timed.reset()
-                    self._timer.flush()
+                    self._setup.timer.flush()
                     timed.run()
                 # After the lead-in, so that what was remembered of it is of other values.
                 # Of each call with a lead-in an output is to be judged, also where values change seldom.
                 changed = self._change_values(due=self._values.judged and timed.lead_in > 0 and not timed.keepable)
                 timed.reset()
-                self._timer.flush()
+                self._setup.timer.flush()
                 on_new = unseen and not timed.lead_in
                 keep = functools.partial(_keep_all, timed) if on_new else functools.partial(self._keep, timed, changed)
-                sample = self._timer.sample(timed.run, keep=keep)
+                sample = self._setup.timer.sample(timed.run, keep=keep)
                 if on_new:
                     timed.first_observed = sample.kept
                 elif sample.kept is not None:
@@ -299,12 +284,12 @@ class Blocks:
                 # A call without a lead-in is so long that what is queued before it does not matter, nor can it be made twice more.
                 host_ns = None
                 if timed.lead_in:
-                    host_ns = self._timer.sample_host(timed.run, timed.reset)
+                    host_ns = self._setup.timer.sample_host(timed.run, timed.reset)
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
                 timed.turn_ns.append(trusted.perf_counter_ns() - self._began - at)
-            self._throttling.end_turn(trusted.perf_counter_ns() - self._began - at)
+            self._throttling.turn_ns = trusted.perf_counter_ns() - self._began - at
             if self._heartbeat.exhausted(timed.index):
-                raise EntryTimeoutError(timed.index)
+                raise EntryEndedError(timed.index)
 
     def _stream_sample(self, timed: Timed) -> float | None:
         if timed.stream_clock is None:
@@ -336,12 +321,12 @@ class Blocks:
         self._tell(asks=False)  # how long the answer took
         return TimedRound(
             round=round_index,
-            timer=self._timer.name,
+            timer=self._setup.timer.name,
             entries=tuple(entry.samples() for entry in self._entries),
             throttled=tuple(self.throttled),
             remeasured=remeasured(self.throttled),
             stop_reason=stop_reason,
-            telemetry=self._recorder.summary(),
+            telemetry=self._setup.recorder.summary(),
             measuring_s=self._busy_s,
         )
 
@@ -351,11 +336,12 @@ def _keep_all(timed: Timed, outputs: Any) -> Any | None:
     return timed.copied(timed.observed(outputs))
 
 
-def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> None:
+def _warm_up(setup: Setup, heartbeat: Heartbeat) -> None:
     """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
-    for timed in entries:
-        with of_entry(timed, heartbeat), watch.turn(0):
-            began, spent, share, call_ns = trusted.perf_counter(), 0.0, timer.warm_up_s / len(entries), list[float]()
+    timer, share = setup.timer, setup.timer.warm_up_s / len(setup.timed)
+    for timed in setup.timed:
+        with of_entry(timed, heartbeat), setup.watch.turn(0):
+            began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
             while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timed.reset()
                 timer.flush()
@@ -370,25 +356,19 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Wa
 
 @contextlib.contextmanager
 def of_entry(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
-    """Attribute time inside to an entry's heartbeat, and an exception to an `EntryFailedError`."""
+    """Attribute time inside to an entry's heartbeat, and an exception to an `EntryEndedError`."""
     with heartbeat.entry(timed.index):
         try:
             yield
         except SuiteFaultError:
             raise
         except BaseException as error:
-            raise EntryFailedError(timed.index) from error
+            raise EntryEndedError(timed.index) from error
 
 
-class EntryFailedError(Exception):
-    """An entry raised while it was timed, although it had not before; the cause is the exception."""
+class EntryEndedError(Exception):
+    """An entry raised while it was timed, although it had not before: the cause is the exception. Without a cause, its time is over."""
 
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
-
-
-class EntryTimeoutError(Exception):
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self.index = index

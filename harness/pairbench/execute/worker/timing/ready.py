@@ -25,11 +25,9 @@ from pairbench.execute.worker.input_trees import named_tensors, refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import export
 from pairbench.execute.worker.process_state import pinned
-from pairbench.execute.worker.timing.measure import Timed, copy_where_room
-from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
-from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
-from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import FirstCalls, Watch
+from pairbench.execute.worker.timing import timers
+from pairbench.execute.worker.timing.measure import Setup, Timed, copy_where_room
+from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
 from pairbench.execute.worker.trees import tensors
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
@@ -82,7 +80,8 @@ def on_one_core(device: torch.device) -> Iterator[None]:
     On an H200 the median host time of a call spread between processes by 1.5 to 2.8 % with its thread pinned, and by 2.7 to 6.2 % without.
     """
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else frozenset[int]()
-    core = _core()
+    library = ctypes.CDLL(None)
+    core = int(library.sched_getcpu()) if hasattr(library, "sched_getcpu") else -1  # the platform may not say
     if device.type != "cuda" or len(allowed) < _FEWEST_CORES or core not in allowed:
         yield
         return
@@ -99,18 +98,12 @@ def on_one_core(device: torch.device) -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def _core() -> int:
-    """Return the core that this thread runs on; -1 where the platform does not say."""
-    library = ctypes.CDLL(None)
-    return int(library.sched_getcpu()) if hasattr(library, "sched_getcpu") else -1
-
-
 _ROOM = 1.2
 """Free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready:
+class Ready(Setup):
     job: TimeCase
     operator: Operator
     device: torch.device
@@ -119,12 +112,6 @@ class Ready:
     calls: dict[Entry, Call]
     replays: dict[Entry, Replay | Rotation]
     """The captures whose replays are timed, by entry; their outputs are judged at the end of the round."""
-    timed: list[Timed]
-    timer: Timer
-    recorder: TelemetryRecorder
-    rng: np.random.Generator
-    values: Values
-    watch: Watch
 
 
 def make_ready(
@@ -139,7 +126,7 @@ def make_ready(
         {name: value for name, value in inputs.items() if name not in operator.state},
         lambda: refill(inputs, build_inputs(operator, job.case, device, SEEDS[0], like=inputs)),
     )
-    timer: Timer = CudaTimer(device) if device.type == "cuda" else HostTimer()
+    timer: timers.Timer = timers.CudaTimer(device) if device.type == "cuda" else timers.HostTimer()
     calls: dict[Entry, Call] = {}
     first_call_ns: dict[Entry, float] = {}
     autotuned: dict[Entry, tuple[str, ...]] = {}
@@ -188,8 +175,8 @@ def make_ready(
         for index, entry in enumerate(job.entries)
         if entry in calls
     ]
-    nvml, _ = open_nvml(config.device.uuid)
-    beside = [found for item in config.device.beside if (found := open_nvml(item.uuid)[0])]
+    nvml, _ = timers.open_nvml(config.device.uuid)
+    beside = [found for item in config.device.beside if (found := timers.open_nvml(item.uuid)[0])]
     seed = zlib.crc32(f"{job.case.key}:{config.settings.seed}:{job.round}".encode())
     values = Values.of(operator, job.case, device, inputs, inputs_s)
     constants = {name: inputs[name] for name in operator.constants}
@@ -203,7 +190,7 @@ def make_ready(
         replays=replays | {entry: call.run for entry, call in calls.items() if isinstance(call.run, Replay | Rotation)},
         timed=timed,
         timer=timer,
-        recorder=TelemetryRecorder(nvml, beside),
+        recorder=timers.TelemetryRecorder(nvml, beside),
         rng=np.random.default_rng(seed),
         values=values,
         watch=Watch(values, constants),
@@ -243,15 +230,15 @@ def _capture(
 
 
 def _clocks(
-    timer: Timer, entry: Entry, call: Call, replay: Replay | Rotation | None
-) -> tuple[DeviceClock | None, DeviceClock | None]:
+    timer: timers.Timer, entry: Entry, call: Call, replay: Replay | Rotation | None
+) -> tuple[timers.DeviceClock | None, timers.DeviceClock | None]:
     """Return the clock of a call's device latency and, where that is another one, of its own launches. Those of a graph are the timer's own."""
-    if not isinstance(timer, CudaTimer) or entry.mode == "graph":
+    if not isinstance(timer, timers.CudaTimer) or entry.mode == "graph":
         return None, None
-    of_launches = DeviceClock(timer, call.run, call.reset)
+    of_launches = timers.DeviceClock(timer, call.run, call.reset)
     if replay is None:
         return of_launches, None
-    return DeviceClock(timer, replay, replay.before, "graph_replay"), of_launches
+    return timers.DeviceClock(timer, replay, replay.before, "graph_replay"), of_launches
 
 
 def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:

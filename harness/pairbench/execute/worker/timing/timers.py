@@ -1,4 +1,4 @@
-"""Clocks: how one sample of one call is taken on a GPU and on a CPU.
+"""Clocks: how one sample of one call is taken on a GPU and on a CPU; and the GPU's own readings through NVML, and its rests once it has throttled.
 
 Four latencies are kept apart. `device` is the GPU's time with the host's work hidden: a replay of the captured call. `stream` is the same for the call's own launches,
 which leave the GPU 0.7 to 1.2 us of pause each. `host` is the CPU's time to issue the call, with an empty queue. `call` is what the caller of a single call sees:
@@ -8,14 +8,18 @@ the device, or the host's work as far as a flush does not hide it.
 import ctypes
 import functools
 import math
-from collections.abc import Callable
+import operator
+import os
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from pairbench.execute.worker import trusted
+from pairbench.model.outcome import Telemetry
 from pairbench.model.settings import OWN_TIMERS
 
 _LIMIT = 0x06
@@ -27,7 +31,7 @@ def reset_persisting() -> bool:
 
     Without such a limit only asking is paid for. Neither cost has been measured on a GPU yet. The runtime is the one that torch has loaded.
     """
-    runtime, _ = _runtime()
+    runtime, _ = open_runtime()
     if runtime is None:
         return False
     limit = ctypes.c_size_t(0)
@@ -37,16 +41,8 @@ def reset_persisting() -> bool:
     return True
 
 
-def persisting_missing() -> str | None:
-    return _runtime()[1]
-
-
 @functools.cache
-def _runtime() -> tuple[ctypes.CDLL | None, str | None]:
-    return open_runtime(_MAPS)
-
-
-def open_runtime(maps: Path) -> tuple[ctypes.CDLL | None, str | None]:
+def open_runtime(maps: Path = _MAPS) -> tuple[ctypes.CDLL | None, str | None]:
     """Return the CUDA runtime among the files in a process's memory map, as Linux writes it, or None and why there is none."""
     try:
         files = {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "libcudart" in line}
@@ -87,26 +83,6 @@ class Sample:
     """The result of `keep`; the outputs themselves are freed, for the next call's use."""
 
 
-class Timer(Protocol):
-    name: str
-    settling: int
-    """Unrecorded blocks before the first one."""
-    warm_up_s: float
-    """Seconds in which a case's calls run before the first sample, shared among its entries."""
-
-    def flush(self) -> None:
-        """Flush the data caches before the next sample, where the timer measures cold calls."""
-
-    def sample(self, run: Run, keep: Keep | None = None) -> Sample:
-        """Time one call; its outputs are given to `keep` at once, before any wait."""
-
-    def lead_in(self, call_ns: float) -> int:
-        """Return the number of untimed calls before each sample of a call of about this latency."""
-
-    def sample_host(self, run: Run, reset: Callable[[], None]) -> float | None:
-        """Return the host's time of one more call in ns; None where that of `sample` is it. `reset` comes before each call."""
-
-
 class HostTimer:
     """`perf_counter_ns` around the call: for CPUs, warm.
 
@@ -116,23 +92,26 @@ class HostTimer:
 
     name = OWN_TIMERS["cpu"]
     settling = 25
+    """Unrecorded blocks before the first one."""
     warm_up_s = 0.02
+    """Seconds in which a case's calls run before the first sample, shared among its entries."""
 
     def flush(self) -> None:
         """Do nothing: a CPU is timed with the caches as they are."""
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
+        """Time one call; its outputs are given to `keep` at once, before any wait."""
         start = trusted.perf_counter_ns()
         outputs = run()
         elapsed = float(trusted.perf_counter_ns() - start)
         return Sample(call_ns=elapsed, host_ns=elapsed, kept=keep(outputs) if keep else None)
 
     def lead_in(self, call_ns: float) -> int:
-        """Return one: it fills the caches with the call's own code and data after another implementation's."""
+        """Return the number of untimed calls before each sample of a call of about this latency: one fills the caches with the call's own code and data."""
         return 1 if call_ns < _LONG_NS else 0
 
     def sample_host(self, run: Run, reset: Callable[[], None]) -> None:
-        """Return None: the call is the host's work."""
+        """Return the host's time of one more call in ns, with a `reset` before each; None, for it is that of `sample`."""
 
 
 class CudaTimer:
@@ -227,6 +206,9 @@ class SpinSample:
     """Whether the end of the spin took longer than before, because the GPU has lowered its clock."""
 
 
+Timer = HostTimer | CudaTimer
+
+
 def flush_bytes(device: torch.device) -> int:
     """Return the size of a flush: twice the L2 cache, and no less than Triton's 256 MiB, whose time is the host's head start as in `do_bench`."""
     cache = int(torch.cuda.get_device_properties(device).L2_cache_size)
@@ -288,3 +270,170 @@ class DeviceClock:
                     return sample.device_ns
                 self.name = None  # a call of seconds is not made eleven times to learn what the first one showed
         return None
+
+
+_THROTTLES = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""Bits of NVML's clock event reasons that mean throttling, with their names; idling and clocks set on purpose do not."""
+
+
+class Nvml:
+    """A GPU as NVML sees it. Readings that the driver refuses are None."""
+
+    def __init__(self, uuid: str) -> None:
+        import pynvml
+
+        self._nvml: Any = pynvml
+        pynvml.nvmlInit()
+        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+    def _read(self, name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._nvml, name)(self._handle, *arguments)
+        except self._nvml.NVMLError:
+            return None
+
+    def reading(self) -> tuple[float | None, float | None, float | None, int | None]:
+        """Return SM clock in MHz, temperature in Celsius, power in W, and the bits of the clock event reasons."""
+        power = self._read("nvmlDeviceGetPowerUsage")
+        return (
+            self._read("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
+            self._read("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
+            None if power is None else power / 1000,
+            self._read("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        )
+
+    def performance_state(self) -> int | None:
+        """Return the performance state: 0 is the highest; None where it is not known."""
+        state = self._read("nvmlDeviceGetPerformanceState")
+        return None if state is None or not 0 <= state <= 15 else int(state)
+
+    def facts(self) -> dict[str, Any]:
+        ecc = self._read("nvmlDeviceGetEccMode")
+        mig = self._read("nvmlDeviceGetMigMode")
+        limit = self._read("nvmlDeviceGetEnforcedPowerLimit")
+        return {
+            "power_limit_w": None if limit is None else limit / 1000,
+            "max_sm_clock_mhz": self._read("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
+            "max_memory_clock_mhz": self._read("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_MEM),
+            "persistence_mode": self._read("nvmlDeviceGetPersistenceMode"),
+            "ecc": None if ecc is None else bool(ecc[0]),
+            "mig": None if mig is None else bool(mig[0]),
+            "pcie_generation": self._read("nvmlDeviceGetMaxPcieLinkGeneration"),
+        }
+
+    def foreign_processes(self) -> list[int] | None:
+        """Return the ids of other processes that compute on the GPU, or None where NVML does not give them."""
+        processes = self._read("nvmlDeviceGetComputeRunningProcesses")
+        return None if processes is None else [int(process.pid) for process in processes if process.pid != os.getpid()]
+
+
+def throttle_names(bits: int) -> tuple[str, ...]:
+    return tuple(name for bit, name in _THROTTLES.items() if bits & bit)
+
+
+class TelemetryRecorder:
+    """Reads the GPU between blocks, in the timing thread: another thread would disturb the host latency. Of GPUs beside it only throttling is read."""
+
+    def __init__(self, nvml: Nvml | None, beside: Sequence[Nvml] = ()) -> None:
+        self._nvml = nvml
+        self.beside = beside
+        self._readings: list[tuple[float | None, float | None, float | None]] = []
+        self._reasons: dict[str, None] = {}
+        self._states: dict[int, None] = {}
+
+    def throttling(self) -> bool:
+        """Take a reading and return whether the GPU throttles, or one beside it."""
+        if self._nvml is None:
+            return False
+        clock, temperature, power, bits = self._nvml.reading()
+        self._readings.append((clock, temperature, power))
+        reasons = throttle_names(
+            functools.reduce(operator.or_, [gpu.reading()[3] or 0 for gpu in self.beside], bits or 0)
+        )
+        self._reasons.update(dict.fromkeys(reasons))
+        if (state := self._nvml.performance_state()) is not None:
+            self._states[state] = None
+        return bool(reasons)
+
+    def summary(self) -> Telemetry:
+        """Return the readings since the start as one value: medians, and the highest temperature."""
+        if self._nvml is None:
+            return Telemetry()
+
+        def known(index: int) -> list[float]:
+            return [value for reading in self._readings if (value := reading[index]) is not None]
+
+        clocks, temperatures, powers = known(0), known(1), known(2)
+        return Telemetry(
+            sm_clock_mhz=statistics.median(clocks) if clocks else None,
+            temperature_c=max(temperatures, default=None),
+            power_w=statistics.median(powers) if powers else None,
+            throttle_reasons=tuple(self._reasons),
+            performance_states=tuple(self._states),
+            foreign_processes=tuple(self._nvml.foreign_processes() or ()),
+        )
+
+
+def open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:
+    if uuid is None:
+        return None, "not a GPU"
+    try:
+        return Nvml(uuid), None
+    except ImportError:
+        return None, "nvidia-ml-py is not installed"
+    except Exception as error:  # NVML has its own exception tree, which exists only once it was imported
+        return None, f"NVML: {error}"
+
+
+_READING_S = 0.02
+"""Seconds between two readings of the GPU, about as often as NVML renews them."""
+_REST = 1.0
+"""Rest before a turn once the GPU has throttled, as a multiple of the last turn's time. On an H200 rounds of a 1.5 ms product spread by 2.1 % without rests, by 0.06 % with 1 and with 2."""
+
+
+class Throttling:
+    """Labels the blocks of one case in one round.
+
+    NVML reports throttling up to 0.1 s late. Where the clocks of the entries time a spin before each sample, they see at once that it is slower, and label the block;
+    elsewhere, and where GPUs beside it work as well, NVML does.
+    """
+
+    def __init__(self, recorder: TelemetryRecorder, clocks: Sequence[DeviceClock]) -> None:
+        self._recorder = recorder
+        self._clocks = clocks
+        self.blocks: list[bool] = []
+        """Whether the GPU throttled, for each block; where NVML labels them, blocks since its last reading are labelled at the next one."""
+        self.rested_ns = 0
+        self._hot = False
+        self.turn_ns = 0
+        """Time of the last turn in ns."""
+        recorder.throttling()
+        self._last_reading, self._unread = trusted.perf_counter_ns(), 0
+
+    def rest(self) -> None:
+        if self._hot:
+            began = trusted.perf_counter_ns()
+            trusted.sleep(_REST * self.turn_ns / 1e9)
+            self.rested_ns += trusted.perf_counter_ns() - began
+
+    def end_block(self) -> int:
+        """Label the newest block, and return the number of newest blocks in which the GPU is now known to have throttled."""
+        self.blocks.append(False)
+        self._unread += 1
+        throttled = int(any(clock.throttled for clock in self._clocks))
+        now = trusted.perf_counter_ns()
+        if now - self._last_reading >= _READING_S * 1e9:
+            clocks_see_it = not self._recorder.beside and any(clock.name is not None for clock in self._clocks)
+            if self._recorder.throttling() and not clocks_see_it:
+                throttled = self._unread
+            self._last_reading, self._unread = now, 0
+        if throttled:
+            self.blocks[-throttled:] = [True] * throttled
+            self._hot = True
+        return throttled

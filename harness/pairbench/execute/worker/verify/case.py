@@ -11,19 +11,12 @@ from typing import Any, Protocol
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker import input_trees
 from pairbench.execute.worker.calls import Call, bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
-from pairbench.execute.worker.input_trees import (
-    as_outputs,
-    changed_inputs,
-    copy_inputs,
-    named_tensors,
-    refill,
-    upcast_inputs,
-)
 from pairbench.execute.worker.judge.plain import output_name, readable, refused
 from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.training import accumulated
@@ -65,42 +58,34 @@ class ExpectedOutputs:
 
 
 class Reference(Protocol):
-    """The inputs of one seed, and a judge of their outputs: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside."""
+    """The inputs of one seed, and a judge of their outputs: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside.
+
+    Where only the judge outside knows the expected outputs, `outputs` and `oracle_missing` are None. Where memory is short, `sparing` has nothing held that
+    verification can do without.
+    """
 
     @property
-    def inputs(self) -> dict[str, Any]:
-        """The inputs by name."""
-
+    def inputs(self) -> dict[str, Any]: ...
     @property
-    def outputs(self) -> Any | None:
-        """The expected outputs; None where only the judge outside knows them."""
-
+    def outputs(self) -> Any | None: ...
     @property
-    def oracle_missing(self) -> str | None:
-        """Why there is no oracle; None where there is one, or only the judge outside knows."""
-
+    def oracle_missing(self) -> str | None: ...
     @property
-    def sparing(self) -> bool:
-        """Whether memory is short, so that nothing is held that verification can do without."""
-
-    def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
-        """Judge the outputs for these inputs."""
+    def sparing(self) -> bool: ...
+    def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict: ...
 
 
 class Expected(Reference, Protocol):
     """A reference with expected outputs: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
 
     @property
-    def oracle(self) -> Any | None:
-        """The float64 outputs; None where there are none."""
-
+    def oracle(self) -> Any | None: ...
     @property
-    def known(self) -> Known:
-        """Results on the outputs by themselves, and on their distance to the oracle."""
+    def known(self) -> Known: ...
 
 
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
-    outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_inputs(inputs)).observe())
+    outputs = copy_tree(make_call(operator, operator.baseline, "eager", input_trees.copy_inputs(inputs)).observe())
     if why := refused(outputs):
         raise DeclarationError(why)
     _synchronize_all()
@@ -125,14 +110,14 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
 
 
 def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    exact = upcast_inputs(inputs)
+    exact = input_trees.upcast_inputs(inputs)
     if operator.oracle is None or operator.direction:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
         return make_call(operator, judge_by, "eager", exact).observe()
     if callable(operator.reset):
         bound(operator.reset, {name: exact[name] for name in operator.state})()
     outputs = bound(operator.oracle, exact)()
-    state = {name: as_outputs(exact[name]) for name in operator.state}
+    state = {name: input_trees.as_outputs(exact[name]) for name in operator.state}
     return readable({"output": outputs, "state": state} if state else outputs)
 
 
@@ -207,7 +192,7 @@ def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool)
     floats = all(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for _, leaf in leaves(reference.outputs))
     if operator.draws or not (off_the_oracle or reference.oracle is None or not floats):
         return None
-    call = make_call(operator, operator.baseline, "eager", copy_inputs(reference.inputs))
+    call = make_call(operator, operator.baseline, "eager", input_trees.copy_inputs(reference.inputs))
     with SeenRandom() as seen:
         outputs = call.observe()
     advice = (
@@ -237,7 +222,7 @@ def verify_entry(
 def _verify(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
-    inputs = copy_inputs(references[0].inputs)
+    inputs = input_trees.copy_inputs(references[0].inputs)
     if entry.mode == "compile":
         forget_compilations()
     forms = [ModuleForms(inputs)]
@@ -253,7 +238,11 @@ def _verify(
         )
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
-    if paths := changed_inputs(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
+    both = [
+        {name: value for name, value in given.items() if name not in operator.state}
+        for given in (references[0].inputs, inputs)
+    ]
+    if paths := input_trees.changed_inputs(*both):
         return _mismatched(entry, about_changed_inputs(paths))
     if why := _changed(forms):
         return _mismatched(entry, why)
@@ -270,15 +259,15 @@ def _verify(
     if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
         unasked = f" ({references[0].oracle_missing})" if references[0].oracle_missing else ""
         return _mismatched(entry, wrong + unasked + accumulated(call.shared), correctness)
+    # Inputs that no call overwrites although that is declared; a backward may, which `fwd` has not.
+    names = ", ".join(repr(name) for name in variant.consumes if name in call.consumed and name not in written)
+    unwritten = f"consumes names {names}, which no call writes" if names and operator.direction != "fwd" else None
     tried = device.type == "cuda"
     uncapturable = _uncapturable(call) if tried and entry.mode != "graph" else None
     return Verification(
         entry=entry,
         status=Status.VERIFIED,
-        reason="; ".join(
-            filter(None, [references[0].oracle_missing or strays_note(verdicts), _unwritten(operator, call, written)])
-        )
-        or None,
+        reason="; ".join(filter(None, [references[0].oracle_missing or strays_note(verdicts), unwritten])) or None,
         correctness=correctness,
         first_call_ns=None if operator.draws else float(first_call_ns),
         uncapturable=uncapturable,
@@ -298,8 +287,9 @@ class _Reused:
 
     def __init__(self, call: Call, outputs: Any) -> None:
         self._of_state = bool(call.operator.state)
-        given = named_tensors([call.shared, call.kwargs, call.given]).values()
-        arguments = [_whole(tensor) for tensor in given if _has_address(tensor)]
+        given = input_trees.named_tensors([call.shared, call.kwargs, call.given]).values()
+        storages = [tensor.untyped_storage() for tensor in given if _has_address(tensor)]
+        arguments = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
         self._held = [extent for extent in self._extents(outputs) if not _overlap(extent, arguments)]
         self.found = False
 
@@ -307,22 +297,17 @@ class _Reused:
         self.found |= any(_overlap(extent, self._held) for extent in self._extents(outputs))
 
     def _extents(self, observed: Any) -> list[tuple[int, int]]:
+        """Return the addresses of the first byte of each returned tensor and behind its last."""
         returned = tensors(observed["output"] if self._of_state and observed is not None else observed)
-        return [_extent(tensor) for tensor in returned if _has_address(tensor) and tensor.numel()]
+        return [
+            (tensor.data_ptr(), tensor.data_ptr() + extent(tensor) * tensor.element_size())
+            for tensor in returned
+            if _has_address(tensor) and tensor.numel()
+        ]
 
 
 def _has_address(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses of a tensor's first byte and behind its last."""
-    return tensor.data_ptr(), tensor.data_ptr() + extent(tensor) * tensor.element_size()
-
-
-def _whole(tensor: torch.Tensor) -> tuple[int, int]:
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
@@ -355,7 +340,7 @@ def _verdicts(
         if isinstance(call.run, Replay):
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
-        if not (refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
+        if not (input_trees.refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
             raise SuiteFaultError(
                 Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
             )
@@ -410,12 +395,6 @@ def strays_note(verdicts: list[OutputVerdict]) -> str | None:
     return f"elements beyond the tolerance to the baseline that the float64 oracle finds right: {most}"
 
 
-def _unwritten(operator: Operator, call: Call, written: set[str]) -> str | None:
-    """Return a sentence on inputs that no call overwrites although that is declared; a backward may, which `fwd` has not."""
-    names = ", ".join(repr(name) for name in call.variant.consumes if name in call.consumed and name not in written)
-    return f"consumes names {names}, which no call writes" if names and operator.direction != "fwd" else None
-
-
 def _uncapturable(call: Call) -> str | None:
     try:
         replay = call.capture()
@@ -425,10 +404,6 @@ def _uncapturable(call: Call) -> str | None:
     except CaptureError as error:
         return str(error)
     return None
-
-
-def _without(inputs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in inputs.items() if name not in names}
 
 
 def _mismatched(entry: Entry, reason: str, correctness: Correctness | None = None) -> Verification:
@@ -461,29 +436,24 @@ def compilations() -> Compilation:
     breaks: list[str] = []
     reasons: list[str] = []
     for frame in frames:
+        file = Path(str(frame.co_filename)).name
         # The reason of a break is in the frame that broke; its line is in the name of the frame that resumes there.
         if resumed := _RESUMED.fullmatch(str(frame.co_name)):
             why = f": {reasons.pop(0)}" if reasons else ""
-            breaks.append(f"{resumed['name']} breaks at {_file(frame)}:{resumed['line']}{why}")
+            breaks.append(f"{resumed['name']} breaks at {file}:{resumed['line']}{why}")
         elif not frame.has_guarded_code:
             line = frame.fail_user_frame_lineno or frame.co_firstlineno
-            breaks.append(f"{frame.co_name} stays Python, {_file(frame)}:{line}: {_first_line(frame.fail_reason)}")
+            breaks.append(f"{frame.co_name} stays Python, {file}:{line}: {_first_line(frame.fail_reason)}")
         reasons += [_first_line(reason) for reason in frame.restart_reasons or () if "Explanation" in reason]
+    # The failed guard without the folders, the line of code and the stack that the compiler adds.
+    guards = [_first_line(frame.recompile_reason).partition("  #")[0].rstrip() for frame in again]
+    notes = [f"{frame.co_name} again, {_FOLDER.sub('', guard)}" for frame, guard in zip(again, guards, strict=True)]
     return Compilation(
         compilations=len(compiled),
         recompilations=len(again),
         graph_breaks=len(breaks),
-        notes=(*breaks, *(f"{frame.co_name} again, {_guard(frame.recompile_reason)}" for frame in again)),
+        notes=(*breaks, *notes),
     )
-
-
-def _file(frame: Any) -> str:
-    return Path(str(frame.co_filename)).name
-
-
-def _guard(reason: str) -> str:
-    """Return the failed guard without the folders, the line of code and the stack that the compiler adds."""
-    return _FOLDER.sub("", _first_line(reason).partition("  #")[0].rstrip())
 
 
 def _first_line(text: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairbench.execute.worker.dispatch import TransparentMode
+from pairbench.execute.worker.modules import TransparentMode
 
 _Value = Callable[[torch.Tensor], torch.Tensor]
 

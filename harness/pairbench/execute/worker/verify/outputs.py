@@ -23,38 +23,34 @@ _CHUNK = 1 << 25
 """Bytes that are worked on at once, a multiple of 8."""
 
 
-def fingerprint_outputs(
-    job: FingerprintOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
+def exchange_outputs(
+    job: FingerprintOutputs | SaveOutputs | CompareOutputs,
+    operator: Operator,
+    heartbeat: Heartbeat,
+    device: torch.device,
 ) -> Iterator[Any]:
+    """Yield fingerprints of inputs and outputs, or of one entry its name once its outputs are written, or their comparison with those in the file."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
-    yield Fingerprint(entry=None, text=fingerprint(dict(parts(inputs))))
+    if isinstance(job, FingerprintOutputs):
+        yield Fingerprint(entry=None, text=fingerprint(dict(parts(inputs))))
 
-    def step(entry: Entry) -> Fingerprint:
-        return Fingerprint(entry=entry, text=fingerprint(_outputs(operator, entry, inputs, device)))
-
-    yield from each_entry(job, heartbeat, step)
-
-
-def save_outputs(job: SaveOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
-    """Write the outputs of the one entry, and yield its name when that is done."""
-    inputs = build_inputs(operator, job.case, device, SEEDS[0])
-
-    def step(entry: Entry) -> Entry:
-        torch.save(_portable(_outputs(operator, entry, inputs, device)), job.file)
-        return entry
-
-    yield from each_entry(job, heartbeat, step)
-
-
-def compare_outputs(
-    job: CompareOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Iterator[Any]:
-    """Yield the comparison of the one entry's outputs with those in the file."""
-    inputs = build_inputs(operator, job.case, device, SEEDS[0])
-
-    def step(entry: Entry) -> OutputsCompared:
-        theirs = torch.load(job.file, map_location=device, weights_only=True)
-        ours = _portable(_outputs(operator, entry, inputs, device))
+    def step(entry: Entry) -> Fingerprint | Entry | OutputsCompared:
+        theirs = (
+            torch.load(job.file, map_location=device, weights_only=True) if isinstance(job, CompareOutputs) else None
+        )
+        call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
+        call.refill(inputs)  # capturing a graph calls it, and so moves its state
+        outputs = call.observe()
+        synchronize(device)
+        if isinstance(job, FingerprintOutputs):
+            return Fingerprint(entry=entry, text=fingerprint(outputs))
+        # The leaves by path, as another process can read them without the suite's code.
+        ours = {
+            path: leaf.detach() if isinstance(leaf, torch.Tensor) else _plain(leaf) for path, leaf in leaves(outputs)
+        }
+        if isinstance(job, SaveOutputs):
+            torch.save(ours, job.file)
+            return entry
         verdict = judge(ours, theirs, None, operator.tolerance_for, Known(inputs))
         return OutputsCompared(
             entry=entry,
@@ -64,19 +60,6 @@ def compare_outputs(
         )
 
     yield from each_entry(job, heartbeat, step)
-
-
-def _outputs(operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device) -> Any:
-    call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
-    call.refill(inputs)  # capturing a graph calls it, and so moves its state
-    outputs = call.observe()
-    synchronize(device)
-    return outputs
-
-
-def _portable(tree: Any) -> dict[str, Any]:
-    """Return the leaves by path, as another process can read them without the suite's code."""
-    return {path: leaf.detach() if isinstance(leaf, torch.Tensor) else _plain(leaf) for path, leaf in leaves(tree)}
 
 
 def _plain(leaf: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.worker.dispatch import TransparentMode
+from pairbench.execute.worker.modules import TransparentMode
 from pairbench.execute.worker.trees import distinct, tensors
 
 _EMPTY = {

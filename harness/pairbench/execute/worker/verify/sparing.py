@@ -14,9 +14,9 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
-from pairbench.execute.worker.devices import SEEDS, free_bytes
+from pairbench.execute.worker.devices import SEEDS, free_bytes, release_memory
 from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
-from pairbench.execute.worker.input_trees import copy_to, named_tensors, with_replaced
+from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, with_replaced
 from pairbench.execute.worker.trees import copy_tree, leaves, tensors
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
@@ -109,7 +109,7 @@ def less_held(
     except BaseException as error:
         if bare or not is_out_of_memory(error):
             raise
-    _empty_cache()
+    release_memory()
     return sparing_references(operator, case, make, bare=True)
 
 
@@ -136,16 +136,11 @@ class Held:
                     return Verification(entry=entry, status=Status.SKIPPED, reason=reason)
                 bare = self.references[0].sparing
             self.references = ()
-            _empty_cache()
+            release_memory()
             self.references = self._less(bare=bare)[0]
 
     def _is_bare(self) -> bool:
         return not isinstance(self.references[0], ExpectedOutputs) and self.references[0].outputs is None
-
-
-def _empty_cache() -> None:
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def _remembered(make: Make) -> Make:
@@ -155,14 +150,14 @@ def _remembered(make: Make) -> Make:
     def made(case: Case, seed: int) -> dict[str, Any]:
         if (found := kept.get((case, seed))) is not None:
             held, devices = found
-            copied: dict[str, Any] = copy_to(held, lambda tensor: devices.get(id(tensor), tensor.device))
+            copied: dict[str, Any] = copy_inputs(held, device=lambda tensor: devices.get(id(tensor), tensor.device))
             return copied
         began = time.perf_counter()
         inputs, host = make(case, seed), torch.device("cpu")
         took_s = time.perf_counter() - began
         size = sum(tensor.nbytes for tensor in named_tensors(inputs).values())
         if took_s >= _LONG_S and _COPIES * size < free_bytes(host):
-            held = copy_to(inputs, lambda _: host)
+            held = copy_inputs(inputs, device=lambda _: host)
             places = named_tensors(inputs)
             kept[case, seed] = held, {id(one): places[path].device for path, one in named_tensors(held).items()}
         return inputs
@@ -195,7 +190,7 @@ def _oracle(operator: Operator, case: Case, make: Make) -> tuple[Any | None, str
         except BaseException as error:
             if not is_out_of_memory(error):
                 return None, f"no oracle: in slices along {operator.batched!r}: {explain(error)[1]}"
-        _empty_cache()
+        release_memory()
     return None, f"{missing}, in slices of one along {operator.batched!r} as well"
 
 

@@ -109,22 +109,22 @@ Key = tuple[str, int]
 
 @dataclass(kw_only=True)
 class _Visits:
+    """Watches the calls of modules, and gives each a key: its name, and the number of calls of that name before."""
+
     left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None
     entered: Callable[[Key, Any], None] = lambda *_: None
     begun: Counter[str] = field(default_factory=Counter)
-    open: list[Key] = field(default_factory=list)
 
-    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+    def __call__(self, name: str, module: torch.nn.Module, inputs: Any, call: Callable[[], Any]) -> Any:
         key = (name, self.begun[name])
         self.begun[name] += 1
-        self.open.append(key)
         self.entered(key, inputs)
+        outputs = call()
+        self.left(key, module, outputs)
+        return outputs
 
-    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        self.left(self.open.pop(), module, outputs)
 
-
-@dataclass(kw_only=True)
+@dataclass
 class _Side:
     call: Call
     names: dict[torch.nn.Module, str]
@@ -152,38 +152,27 @@ def diverge(
         baseline = make_call(operator, operator.baseline, "eager", copy_inputs(inputs))
         call = make_call(operator, variant, "eager", copy_inputs(inputs))
         ours, theirs = roots(call.given), roots(baseline.given)
-        if missing := _missing(entry, ours, theirs):
-            return NoDivergence(entry=entry, reason=missing, bad=False)
+        if bare := [name for name, found in (("the baseline", theirs), (entry.implementation, ours)) if not found]:
+            why = (
+                f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module: neither among the inputs nor from prepare(). "
+                "Outputs are compared module by module, so both implementations have to be given theirs as an argument"
+            )
+            return NoDivergence(entry=entry, reason=why, bad=False)
         if len(ours) == len(theirs) == 1:  # one tree each, whatever the arguments are called
             ours = dict(zip(theirs, ours.values(), strict=True))
-        sides = (
-            _Side(call=baseline, names=names_of(theirs), device=device),
-            _Side(call=call, names=names_of(ours), device=device),
-        )
+        sides = (_Side(baseline, names_of(theirs), device), _Side(call, names_of(ours), device))
         return _Lockstep(operator, inputs, *sides, config.memory_bytes).divergence(entry)
 
     yield from each_entry(job, heartbeat, step)
 
 
-def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str | None:
-    bare = [name for name, modules in (("the baseline", theirs), (entry.implementation, ours)) if not modules]
-    if not bare:
-        return None
-    return (
-        f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module: neither among the inputs nor from prepare(). "
-        "Outputs are compared module by module, so both implementations have to be given theirs as an argument"
-    )
-
-
+@dataclass
 class _Lockstep:
-    def __init__(
-        self, operator: Operator, inputs: dict[str, Any], baseline: _Side, variant: _Side, memory_bytes: int
-    ) -> None:
-        self._operator = operator
-        self._inputs = inputs
-        self._baseline = baseline
-        self._variant = variant
-        self._memory_bytes = memory_bytes
+    _operator: Operator
+    _inputs: dict[str, Any]
+    _baseline: _Side
+    _variant: _Side
+    _memory_bytes: int
 
     def divergence(self, entry: Entry) -> Divergence:
         # Unwatched first: what is compiled is compiled as it always is.
@@ -219,7 +208,7 @@ class _Lockstep:
         """Return the baseline in float64 and its outputs, or why it does not run in float64."""
         try:
             call = make_call(self._operator, self._operator.baseline, "eager", upcast_inputs(self._inputs))
-            oracle = _Side(call=call, names=names_of(roots(call.given)), device=self._baseline.device)
+            oracle = _Side(call, names_of(roots(call.given)), self._baseline.device)
             return oracle, copy_tree(oracle.run()), None
         except BaseException as error:
             return None, None, f"the baseline does not run in float64: {explain(error)[1]}"

@@ -1,12 +1,22 @@
-"""Counting launches in a raw trace: what is between the sentinels, no more and no less."""
+"""One call in the profiler: launches are what is between the sentinels, no more and no less; memory and operators of one call."""
 
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-from pairbench.execute.worker.profile import launches
-from pairbench.execute.worker.profile.launches import count_events, count_launches, split_events
-from pairbench.execute.worker.profile.trace import TraceError
+from pairbench.execute.worker import profile as module
+from pairbench.execute.worker.profile import (
+    TraceError,
+    count_events,
+    count_launches,
+    count_ops,
+    host_memory,
+    split_events,
+)
 
 Event = dict[str, Any]
 
@@ -55,7 +65,7 @@ class Trace:
         return self
 
 
-def counts(trace: Trace, calls: int) -> launches.Counts:
+def counts(trace: Trace, calls: int) -> module.Counts:
     """Count what is between the sentinels of a trace of one group."""
     (events,) = split_events(trace.events, (calls,))
     return count_events(events, calls)
@@ -136,10 +146,8 @@ def test_an_empty_trace_is_not_a_call_that_launches_nothing() -> None:
 
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
     """Count launches with these for the traces of 1, 2 and 4 calls."""
-    found = [counts(trace.sentinel(), calls) for trace, calls in zip(traces, launches.CALLS, strict=True)]
-    monkeypatch.setattr(
-        launches, "_trace", lambda run, groups: [found[launches.CALLS.index(calls)] for calls in groups]
-    )
+    found = [counts(trace.sentinel(), calls) for trace, calls in zip(traces, module.CALLS, strict=True)]
+    monkeypatch.setattr(module, "_trace", lambda run, groups: [found[module.CALLS.index(calls)] for calls in groups])
     return count_launches(lambda: None)
 
 
@@ -153,8 +161,8 @@ def test_what_comes_before_each_call_is_not_counted(monkeypatch: pytest.MonkeyPa
         run()
         return trace.events
 
-    monkeypatch.setattr(launches, "run_sentinel", trace.sentinel)
-    monkeypatch.setattr(launches, "raw_trace", recorded)
+    monkeypatch.setattr(module, "run_sentinel", trace.sentinel)
+    monkeypatch.setattr(module, "raw_trace", recorded)
     monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
     order = list[str]()
 
@@ -167,7 +175,7 @@ def test_what_comes_before_each_call_is_not_counted(monkeypatch: pytest.MonkeyPa
         trace.call("copy", "forward", memcpy=512, syncs=1)
 
     found = count_launches(run, reset)
-    assert order == ["reset", "run"] * sum(launches.CALLS)
+    assert order == ["reset", "run"] * sum(module.CALLS)
     assert (found.status, found.reason) == ("exact", None)
     assert (found.launches, found.kernels, found.memcpy_bytes, found.syncs) == (1, 1, 8, 0)
     assert [(kernel.name, kernel.total_ns) for kernel in found.kernel_counts or ()] == [("add", 2500)]
@@ -209,6 +217,102 @@ def test_an_incomplete_trace_is_unreliable(monkeypatch: pytest.MonkeyPatch) -> N
     def lost(run: object, groups: object) -> Any:
         raise TraceError("1 of 2 sentinel kernels are in the profiler's trace")
 
-    monkeypatch.setattr(launches, "_trace", lost)
+    monkeypatch.setattr(module, "_trace", lost)
     found = count_launches(lambda: None)
     assert (found.status, found.kernels) == ("unreliable", None) and "sentinel" in str(found.reason)
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.ones(256)
+
+
+def test_operators_are_counted(x: torch.Tensor) -> None:
+    assert count_ops(lambda: None) == (0, False)
+    assert count_ops(lambda: x + x) == (1, False)
+    assert count_ops(lambda: [x.sin() for _ in range(7)]) == (7, False)
+    assert count_ops(lambda: x.view(16, 16).t()) == (2, False)
+
+
+_SQUARE, _IMAGE, _TOKENS = torch.ones(4, 4), torch.ones(1, 2, 5, 5), torch.ones(1, 2, 8, 16)
+_LSTM = torch.nn.LSTM(4, 4)
+_PRODUCTS: dict[str, Callable[[], object]] = {
+    "mm": lambda: _SQUARE @ _SQUARE,
+    "mv": lambda: _SQUARE @ _SQUARE[0],
+    "dot": lambda: _SQUARE[0] @ _SQUARE[0],
+    "bmm": lambda: torch.einsum("bij,bjk->bik", _SQUARE[None], _SQUARE[None]),
+    "linear": lambda: torch.nn.functional.linear(_SQUARE, _SQUARE, _SQUARE[0]),
+    "linear, without gradients": lambda: torch.inference_mode()(torch.nn.functional.linear)(_SQUARE, _SQUARE),
+    "convolution": lambda: torch.nn.functional.conv2d(_IMAGE, _IMAGE),
+    "transposed": lambda: torch.nn.functional.conv_transpose2d(_IMAGE, torch.ones(2, 3, 2, 2)),
+    "attention": lambda: torch.nn.functional.scaled_dot_product_attention(_TOKENS, _TOKENS, _TOKENS),
+    "recurrent": lambda: _LSTM(_SQUARE),
+    "complex": lambda: _SQUARE.to(torch.complex64) @ _SQUARE.to(torch.complex64),
+    "backward alone": lambda: torch.ops.aten.convolution_backward(
+        torch.ones(1, 1, 1, 1), _IMAGE, _IMAGE, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]
+    ),
+}
+_NONE: dict[str, Callable[[], object]] = {
+    "bfloat16": lambda: _SQUARE.bfloat16() @ _SQUARE.bfloat16(),
+    "float64": lambda: _SQUARE.double() @ _SQUARE.double(),
+    "attention of bfloat16": lambda: torch.nn.functional.scaled_dot_product_attention(*[_TOKENS.bfloat16()] * 3),
+    "casts and interpolation": lambda: torch.nn.functional.interpolate(_IMAGE.half().float(), 9, mode="bilinear"),
+    "sums of products": lambda: torch.nn.functional.layer_norm((_SQUARE[:, :, None] * _SQUARE).sum(1), (4,)),
+}
+
+
+@pytest.mark.parametrize("name", [*_PRODUCTS, *_NONE])
+def test_products_and_convolutions_of_float32_are_seen(name: str) -> None:
+    assert count_ops({**_PRODUCTS, **_NONE}[name])[1] is (name in _PRODUCTS)
+
+
+def test_those_of_a_backward_are_seen() -> None:
+    x = torch.ones(4, 4, requires_grad=True)
+    loss = (x @ x).sum()
+    assert count_ops(lambda: loss.backward(retain_graph=True))[1]
+
+
+def test_the_peak_and_the_allocations(x: torch.Tensor) -> None:
+    assert host_memory(lambda: None) == (0, 0)
+    assert host_memory(lambda: x + x) == (1024, 1)
+    assert host_memory(lambda: (x + x, x * x)) == (2048, 2)
+    # The first result is freed before the third is made.
+    assert host_memory(lambda: (x + x).sin().cos()) == (2048, 3)
+    assert host_memory(lambda: x.add_(x)) == (0, 0)
+    assert host_memory(lambda: x.view(16, 16)) == (0, 0)
+
+
+def test_counts_do_not_change(x: torch.Tensor) -> None:
+    assert len({(count_ops(lambda: x.softmax(0) @ x), host_memory(lambda: x.softmax(0) @ x)) for _ in range(3)}) == 1
+
+
+_WATCHED = """
+import sys, torch
+from torch.profiler import ProfilerActivity
+from pairbench.execute.worker.profile import count_ops
+from pairbench.execute.worker.profile import raw_trace
+x = torch.ones(3)
+assert count_ops(lambda: (x + 1) * 2)[0] == 2
+events = raw_trace(lambda: x + 1, (ProfilerActivity.CPU,), memory=True)
+assert {"aten::add", "[memory]"} <= {event.get("name") for event in events}
+assert "torch._dynamo" not in sys.modules
+compiled = torch.compile(lambda x: (x + 1) * 2, backend="eager")
+compiled(x)
+assert "torch._dynamo" in sys.modules
+from torch._dynamo.utils import counters
+before = counters["frames"]["total"]
+assert count_ops(lambda: (x + 1) * 2)[0] == 2
+assert count_ops(lambda: compiled(x))[0] == 2
+assert counters["frames"]["total"] == before, "what watches was compiled, or the call was compiled anew"
+"""
+
+
+@pytest.mark.slow
+def test_watching_loads_no_compiler_and_is_not_compiled() -> None:
+    done = subprocess.run([sys.executable, "-c", _WATCHED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_modes_may_be_nested() -> None:
+    x = torch.ones(3)
+    assert count_ops(lambda: count_ops(lambda: x + 1)) == (1, False)

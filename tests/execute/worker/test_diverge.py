@@ -9,8 +9,8 @@ import torch
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import DivergeCase, Ended, WorkerConfig
-from pairbench.execute.worker.diverge import lockstep as module
-from pairbench.execute.worker.diverge.lockstep import diverge, error_of, gap_of, incomparable, is_worse, mark_contained
+from pairbench.execute.worker import diverge as module
+from pairbench.execute.worker.diverge import diverge, error_of, gap_of, incomparable, is_worse, mark_contained
 from pairbench.model.breakdown import Divergence, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.operator import Operator

@@ -1,1 +1,0 @@
-"""Baseline and variant in lockstep, module by module."""

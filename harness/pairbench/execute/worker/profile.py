@@ -1,0 +1,374 @@
+"""One call in torch's profiler, in a worker that never times anything: its launches, its memory, its operators, and whether profiling changes its outputs.
+
+A profiler may lose records, and an empty trace looks like a call that launches nothing. So a count is believed only if the sentinel kernels before and after the
+calls are in the trace, and if 1, 2 and 4 calls give exactly 1, 2 and 4 times as much of everything.
+"""
+
+import functools
+import itertools
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd.profiler import profile
+from torch.profiler import ProfilerActivity
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import ProfileCase
+from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.guard import each_entry
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.modules import TransparentMode
+from pairbench.execute.worker.trees import copy_tree, has_room, tensors
+from pairbench.execute.worker.verify.case import oracle_or_why
+from pairbench.execute.worker.verify.judge import Known, judge, same_outputs
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import Launches, Profile
+from pairbench.model.plan import Entry
+from pairbench.model.record import KernelCount
+from pairbench.own_folders import held_folder
+
+HOST_CALLS = ("cuda_runtime", "cuda_driver")
+DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
+SYNCHRONISATION = "Synchronize"
+"""Ending of the names of CUDA calls that wait for the device."""
+SENTINEL_KERNEL = "spin_kernel"
+"""Name of the kernel that `run_sentinel` runs; a trace without it is not complete."""
+
+
+class TraceError(Exception):
+    """A trace is not complete."""
+
+
+def run_sentinel() -> None:
+    """Run one kernel that must be in the trace, and wait for it."""
+    torch.cuda._sleep(1000)
+    torch.cuda.synchronize()
+
+
+def recording(activities: Sequence[ProfilerActivity], *, memory: bool = False) -> profile:
+    """Return a profiler. `torch.profiler.profile` would load torch's compiler to read one setting, which took 8 s on the host of an H100."""
+    return profile(
+        use_cpu=ProfilerActivity.CPU in activities,
+        use_device="cuda" if ProfilerActivity.CUDA in activities else None,
+        profile_memory=memory,
+        use_kineto=True,
+    )
+
+
+def raw_trace(
+    run: Callable[[], Any], activities: Sequence[ProfilerActivity], *, memory: bool = False, keep: Path | None = None
+) -> list[Any]:
+    """Return the events of a profiled call in Chrome's trace format, and copy them to the file `keep`; outputs live until the recording has ended."""
+    with recording(activities, memory=memory) as session:
+        outputs = run()
+    del outputs
+    with held_folder() as folder:
+        path = folder / "trace.json"
+        session.export_chrome_trace(str(path))
+        events: list[Any] = json.loads(path.read_bytes())["traceEvents"]
+        if keep is not None:
+            shutil.copyfile(path, keep)
+    return events
+
+
+CALLS = (1, 2, 4)
+_ACTIVITIES = (ProfilerActivity.CUDA,)
+"""Operators are left out: they are most of a trace and of the time to profile a call."""
+
+GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+
+
+@dataclass(kw_only=True)
+class Counts:
+    launches: int = 0
+    graph_launches: int = 0
+    syncs: int = 0
+    memcpys: int = 0
+    memcpy_bytes: int = 0
+    memsets: int = 0
+    kernels: Counter[str] = field(default_factory=Counter)
+    kernel_ns: Counter[str] = field(default_factory=Counter)
+
+    def exact(self) -> tuple[Any, ...]:
+        host = (self.launches, self.graph_launches, self.syncs)
+        return (*host, self.memcpys, self.memcpy_bytes, self.memsets, tuple(sorted(self.kernels.items())))
+
+    def times(self, factor: int) -> tuple[Any, ...]:
+        *numbers, kernels = self.exact()
+        return (*(number * factor for number in numbers), tuple((name, count * factor) for name, count in kernels))
+
+
+def unusable() -> str | None:
+    """Start the profiler and return why it cannot count here, or None. Its first session may record nothing, so one with real kernels is thrown away."""
+    try:
+        raw_trace(lambda: (torch.zeros(16, device="cuda").add_(1), torch.cuda.synchronize()), _ACTIVITIES)
+        (counts,) = _trace(lambda: torch.zeros(16, device="cuda"), (1,))
+    except (RuntimeError, TraceError) as error:
+        return (
+            f"the profiler records no device activity ({error}); if other tools hold CUPTI, end them, and if the driver "
+            "keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
+        )
+    if (counts.kernels.total(), counts.syncs) != (1, 0):
+        return f"of one kernel and no wait the profiler shows {counts.kernels.total()} and {counts.syncs}"
+    return None
+
+
+def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = None) -> Launches:
+    """Count the launches of one call; those of a `reset` before each call are not counted: there are sentinels around each call then."""
+    try:
+        counted = _trace(run, CALLS) if reset is None else [_each(reset, run, calls) for calls in CALLS]
+    except TraceError as error:
+        return Launches(status="unreliable", reason=str(error))
+    one = counted[0]
+    for calls, several in zip(CALLS, counted, strict=True):
+        if several.exact() != one.times(calls):
+            return Launches(
+                status="unreliable",
+                reason=f"{calls} calls do not give {calls} times the counts of one: {_difference(one, several, calls)}",
+            )
+    last = counted[-1]
+    return Launches(
+        status="exact",
+        launches=one.launches + one.graph_launches,
+        kernels=one.kernels.total(),
+        graph_launches=one.graph_launches,
+        memcpys=one.memcpys,
+        memcpy_bytes=one.memcpy_bytes,
+        memsets=one.memsets,
+        syncs=one.syncs,
+        kernel_counts=tuple(
+            KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1])
+            for name, count in one.kernels.most_common()
+        ),
+    )
+
+
+def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
+    """Count some calls, without the reset before each of them, in one session."""
+    turns = itertools.cycle((run, reset))
+
+    def turn() -> None:
+        next(turns)()
+
+    reset()
+    spans = _trace(turn, (1,) * (2 * calls - 1))[::2]
+    names = [item.name for item in fields(Counts)]
+    return Counts(**{name: functools.reduce(add, [getattr(one, name) for one in spans]) for name in names})
+
+
+def _difference(one: Counts, several: Counts, calls: int) -> str:
+    names = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
+    pairs = zip(names, one.times(calls), several.exact(), strict=True)
+    return "; ".join(
+        f"{name} {actual} instead of {expected}" for name, expected, actual in pairs if expected != actual
+    )[:300]
+
+
+def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
+    """Run groups of calls with sentinels around each, in one session, and count each group."""
+
+    def marked() -> None:
+        run_sentinel()
+        for calls in groups:
+            for _ in range(calls):
+                run()
+                torch.cuda.synchronize()
+            run_sentinel()
+
+    torch.cuda.synchronize()
+    events = raw_trace(marked, _ACTIVITIES)
+    return [count_events(part, calls) for part, calls in zip(split_events(events, groups), groups, strict=True)]
+
+
+def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> list[list[dict[str, Any]]]:
+    """Split a trace by its groups of calls: the device's events between two sentinels, and the host's between their launches."""
+    spans = sorted((event for event in events if event.get("ph") == "X"), key=lambda event: float(event["ts"]))
+    host = [event for event in spans if event.get("cat") in HOST_CALLS]
+    device = [event for event in spans if event.get("cat") in DEVICE_ACTIVITIES]
+    sentinels = [event for event in device if event["cat"] == "kernel" and SENTINEL_KERNEL in event["name"]]
+    if len(sentinels) != len(groups) + 1:
+        raise TraceError(f"{len(sentinels)} of {len(groups) + 1} sentinel kernels are in the profiler's trace")
+    launched = {_correlation(event): event["ts"] for event in host}
+    try:
+        marks = [(event["ts"], launched[_correlation(event)]) for event in sentinels]
+    except KeyError:
+        raise TraceError("the launch of a sentinel kernel is not in the profiler's trace") from None
+    return [
+        [
+            *(event for event in device if first[0] < event["ts"] < last[0]),
+            *(event for event in host if first[1] < event["ts"] < last[1]),
+        ]
+        for first, last in itertools.pairwise(marks)
+    ]
+
+
+def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
+    """Count the events between two sentinels; the synchronisations that the harness adds, after the first sentinel and after each call, must be there."""
+    counts = Counts()
+    launches: set[Any] = set()
+    graphs: set[Any] = set()
+    for event in events:
+        if event["cat"] in HOST_CALLS:
+            if event["name"].startswith(GRAPH_LAUNCHES):
+                graphs.add(_correlation(event))
+            counts.syncs += event["name"].endswith(SYNCHRONISATION)
+        elif event["cat"] == "kernel":
+            launches.add(_correlation(event))
+            counts.kernels[event["name"]] += 1
+            counts.kernel_ns[event["name"]] += round(event["dur"] * 1000)
+        elif event["cat"] == "gpu_memcpy":
+            counts.memcpys += 1
+            counts.memcpy_bytes += int(event.get("args", {}).get("bytes", 0))
+        else:
+            counts.memsets += 1
+    if counts.syncs < calls + 1:
+        raise TraceError(
+            f"{counts.syncs} of the harness's own {calls + 1} synchronisations are in the profiler's trace"
+        )
+    counts.syncs -= calls + 1
+    counts.graph_launches = len(graphs)
+    # By the kernels' correlation ids and not by the host calls' names: the profiler does not know all of those.
+    counts.launches = len(launches - graphs)
+    return counts
+
+
+def _correlation(event: dict[str, Any]) -> Any:
+    return event.get("args", {}).get("correlation")
+
+
+def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device) -> str | None:
+    """Return a sentence where a profiled call, or one whose operators are counted, gives another output, else None. Outputs too large to copy are not compared."""
+
+    def observed() -> Any:
+        if call.operator.state and not call.operator.reset:
+            call.refill(inputs)  # else outputs depend on how many calls there were
+        return call.observe()
+
+    plain = observed()
+    if not has_room(plain, copies=3):
+        return None
+    expected, kept = copy_tree(plain), dict[str, Any]()
+    with recording([ProfilerActivity.CPU]):
+        kept["profiled"] = copy_tree(observed())
+    count_ops(lambda: kept.update({"watched operator by operator": copy_tree(observed())}))
+    synchronize(device)
+    tolerance_for, known = call.operator.tolerance_for, Known(inputs)
+    for name, outputs in kept.items():
+        if same_outputs(outputs, expected) or not judge(outputs, expected, None, tolerance_for, known).mismatch:
+            continue
+        # Elements beyond the tolerance may still be right; the oracle is asked only here, for it takes long.
+        truth, _ = oracle_or_why(call.operator, inputs)
+        if wrong := judge(outputs, expected, truth, tolerance_for, known).mismatch:
+            return f"computes something else when it is {name}: {wrong}; its counts would be those of another call"
+    return None
+
+
+Run = Callable[[], Any]
+
+
+class _CountOps(TransparentMode):
+    """Counts the ATen operators that are dispatched while it is active; those inside of flex attention are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.float32_products = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += getattr(func, "namespace", "") == "aten"
+        if not self.float32_products and _PRODUCT.search(func.name().rpartition("::")[2].partition(".")[0]):
+            self.float32_products = next(iter(tensors([args, kwargs])), _NOTHING).dtype in _ROUNDED_BY_TF32
+        return func(*args, **(kwargs or {}))
+
+
+_PRODUCT = re.compile(
+    r"(^|_)(|add|b|badd|addb)mm($|_)|(^|_)(add)?mv$|(^|_)v?dot$|(^|_)(bi)?linear($|_)|matmul|einsum|tensordot|^inner$"
+    r"|conv(?!ert)|attention|(^|_)(rnn|lstm|gru)"
+)
+"""Names of ATen operators that multiply matrices or convolve, those included that stay whole in inference mode."""
+_ROUNDED_BY_TF32 = (torch.float32, torch.complex64)
+_NOTHING = torch.empty(0, dtype=torch.bool)
+
+
+def count_ops(run: Run) -> tuple[int, bool]:
+    """Return how many ATen operators one call dispatches, and whether one is a product or convolution of float32. Operators fused by a compiler or inside a Triton kernel are not dispatched."""
+    with _CountOps() as counter:
+        run()
+    return counter.count, counter.float32_products
+
+
+def cuda_memory(run: Run) -> tuple[int, int]:
+    """Return the peak of allocated bytes above those before, and the number of allocations, of one call on the GPU."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats()
+    torch.cuda.reset_peak_memory_stats()
+    outputs = run()
+    torch.cuda.synchronize()
+    after = torch.cuda.memory_stats()
+    del outputs
+    allocations = after["allocation.all.allocated"] - before["allocation.all.allocated"]
+    return after["allocated_bytes.all.peak"] - before["allocated_bytes.all.current"], allocations
+
+
+def host_memory(run: Run) -> tuple[int, int]:
+    """Return the peak of allocated bytes above those before, and the number of allocations, of one call on a CPU, as the profiler records them."""
+    events = raw_trace(run, (ProfilerActivity.CPU,), memory=True)
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    held = peak = 0
+    for _, change in changes:
+        held += change
+        peak = max(peak, held)
+    return peak, sum(change > 0 for _, change in changes)
+
+
+def profile_entries(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    unavailable = unusable() if device.type == "cuda" else None
+
+    def step(entry: Entry) -> Profile:
+        variant = operator.implementations[entry.implementation]
+        # What a graph needs is allocated once, while it is captured, and held from then on.
+        warm = make_call(operator, variant, "eager" if entry.mode == "graph" else entry.mode, inputs)
+        warm.reset()
+        warm.run()
+        warm.reset()
+        call, counted = warm, Launches(status="not_applicable")
+        if device.type != "cuda":
+            peak, allocations = host_memory(call.run)
+        else:
+            peak, allocations = cuda_memory(warm.run)
+            if entry.mode == "graph":
+                call = make_call(operator, variant, entry.mode, inputs)
+                call.reset()
+                _, allocations = cuda_memory(call.run)
+            counted = (
+                Launches(status="unavailable", reason=unavailable)
+                if unavailable
+                else count_launches(call.run, call.reset if operator.reset or variant.consumes else None)
+            )
+        if why := profiled_otherwise(call, inputs, device):
+            raise DeclarationError(why)
+        call.reset()
+        ops, float32_products = count_ops(call.run)
+        return Profile(
+            entry=entry,
+            launches=counted,
+            ops=ops,
+            float32_precision=("tf32" if operator.tf32 else "ieee") if float32_products else None,
+            peak_bytes=peak,
+            saved_bytes=call.training.saved_bytes() if call.training else None,
+            allocations=allocations,
+            reason=counted.reason,
+        )
+
+    yield from each_entry(job, heartbeat, step)

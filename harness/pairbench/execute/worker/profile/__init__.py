@@ -1,1 +1,0 @@
-"""Launches, memory and operators of one call. Never in a process that times."""
