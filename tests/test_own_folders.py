@@ -9,7 +9,7 @@ import pytest
 
 from pairbench.config import load_config
 from pairbench.own_folders import held_folder, is_held, sweep_folders
-from pairbench.workflow.setup import make_context
+from pairbench.workflow.setup import open_context
 
 PREFIX = "pairbench-run-"
 
@@ -81,6 +81,6 @@ def test_the_next_command_removes_the_cache_of_a_killed_one(tmp_path: Path, monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     killed_with_a_folder(tmp_path)
     (left,) = tmp_path.iterdir()
-    with make_context(load_config(tmp_path)) as context:
+    with open_context(load_config(tmp_path), signals=False) as context:
         assert not left.exists() and is_held(context.cache) and context.cache.parent == tmp_path
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,6 @@
 """The verbs that are groups: `pairbench store`, push, compact, check and prune, and `pairbench fleet`, many hosts that measure into one store."""
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -206,14 +206,7 @@ def worker(
     from pairbench.features.fleet.worker import run_worker
 
     run_worker(
-        given.config,
-        address,
-        devices,
-        certificates,
-        remark,
-        insecure=insecure,
-        python=python or sys.executable,
-        ignores_load=ignore_load,
+        given.config, address, devices, certificates, remark, insecure=insecure, python=python, ignores_load=ignore_load
     )
 
 
@@ -255,22 +248,9 @@ def run(
     """
     from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
 
-    done = run_fleet(
-        given.config,
-        lambda: units_of(
-            given.config,
-            select or [],
-            commit or (),
-            devices or (),
-            tier=given.tier,
-            mode=given.mode,
-            rounds=given.rounds,
-        ),
-        scheduler,
-        certificates,
-        patience,
-        insecure=insecure,
-    )
+    options = {"tier": given.tier, "mode": given.mode, "rounds": given.rounds}
+    units = partial(units_of, given.config, select or [], commit or (), devices or (), **options)
+    done = run_fleet(given.config, units, scheduler, certificates, patience, insecure=insecure)
     put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
     return done.exit_code
 

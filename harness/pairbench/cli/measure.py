@@ -339,9 +339,6 @@ def calibrate(
     return exit_code
 
 
-_MODES = ("eager", "graph")
-
-
 @verb(
     "operator case catalogue implementation mode device expand trace keep tf32 timeout store output",
     tier=["all"],
@@ -373,8 +370,8 @@ def breakdown(
     from pairbench.features.breakdown.breakdown import WantedBreakdown, break_down, render_breakdown
     from pairbench.model.breakdown import Breakdown, NoBreakdown
 
-    if mode not in _MODES:
-        raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of {', '.join(_MODES)}")
+    if mode not in ("eager", "graph"):
+        raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of eager, graph")
     names = tuple(implementation or ("baseline",))
     wanted = WantedBreakdown(
         operator=given.operator, case=given.case, device=given.device, implementations=names, trace=trace, keep=keep

@@ -1,7 +1,4 @@
-"""The way out: what commands print and write. Names and messages come from files of anybody, so nothing in them commands a terminal or a CI runner.
-
-What the verbs that judge print besides the table.
-"""
+"""The way out: what commands print and write. Names and messages come from files of anybody, so nothing in them commands a terminal or a CI runner."""
 
 import os
 import sys

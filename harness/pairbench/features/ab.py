@@ -109,7 +109,14 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
         chosen = choose(ours, context, select, arguments.implementations)
     except (SuiteError, SelectionError) as error:
         return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=error)
-    return LoadedSide(checkout=checkout, context=context, chosen=_under_new_names(chosen, moved))
+
+    def renamed(values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return suites of an earlier commit under their present names, so that both sides have the same series."""
+        return tuple(replace(one, suite=moved.get(one.suite, one.suite)) for one in values)
+
+    survey = replace(chosen.survey, operators=renamed(chosen.survey.operators), broken=renamed(chosen.survey.broken))
+    chosen = replace(chosen, survey=survey, selections=renamed(chosen.selections))
+    return LoadedSide(checkout=checkout, context=context, chosen=chosen)
 
 
 def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None]:
@@ -166,16 +173,6 @@ def _text_on_side(
     return next((f"{side}{separator}{pattern}" for side in sides if side and side.exists()), None)
 
 
-def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
-    """Return an earlier commit's suites under their present names, so that both sides have the same series."""
-
-    def renamed(values: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(replace(one, suite=moved.get(one.suite, one.suite)) for one in values)
-
-    survey = replace(chosen.survey, operators=renamed(chosen.survey.operators), broken=renamed(chosen.survey.broken))
-    return replace(chosen, survey=survey, selections=renamed(chosen.selections))
-
-
 def compare_interleaved(
     reference: Sequence[Record],
     current: Sequence[Record],
@@ -201,7 +198,15 @@ def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> fro
 def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
     if compared is None or change.outcome is GateOutcome.INCOMPARABLE:
         return change
-    outcome, reason = _judged(compared)
+    correctness, why = compared.correctness, compared.reason
+    left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
+    differs = f"right by itself, and not the same as before for the same inputs: {why}"
+    outcome, reason = {
+        Agreement.EQUAL: (GateOutcome.UNCHANGED, "computes the same to the bit"),
+        Agreement.WITHIN: (GateOutcome.UNCHANGED, f"computes the same within the tolerance{left}"),
+        Agreement.DIFFERENT: (GateOutcome.FAILED, differs),
+        Agreement.UNKNOWN: (GateOutcome.UNDECIDED, f"nobody knows whether it computes the same: {why}"),
+    }[compared.agreement]
     judgement = Judgement(metric="outputs", outcome=outcome, current=compared.agreement.value, reason=reason)
     if SEVERITY.index(outcome) >= SEVERITY.index(change.outcome):
         return replace(change, judgements=(*change.judgements, judgement))
@@ -210,18 +215,6 @@ def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
     if outcome is GateOutcome.FAILED:
         return replace(change, reason=reason, attribution=Attribution.CODE)
     return replace(change, reason=f"{reason}; {change.reason}")
-
-
-def _judged(compared: OutputsCompared) -> tuple[GateOutcome, str]:
-    correctness, why = compared.correctness, compared.reason
-    left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
-    differs = f"right by itself, and not the same as before for the same inputs: {why}"
-    return {
-        Agreement.EQUAL: (GateOutcome.UNCHANGED, "computes the same to the bit"),
-        Agreement.WITHIN: (GateOutcome.UNCHANGED, f"computes the same within the tolerance{left}"),
-        Agreement.DIFFERENT: (GateOutcome.FAILED, differs),
-        Agreement.UNKNOWN: (GateOutcome.UNDECIDED, f"nobody knows whether it computes the same: {why}"),
-    }[compared.agreement]
 
 
 SIDES = ("reference", "current")  # the names of the two sides, which are also in the ids of their runs
@@ -362,12 +355,6 @@ class _Measurement:
         reference, current = (
             Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
         )
-        suites, problems = {change.series.suite for change in changes}, self._problems()
-        broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites)
-        comparison = Comparison(reference=reference, current=current, changes=changes, problems=problems)
-        return SideBySide(comparison, records, parts, self.environment, outputs, broken)
-
-    def _problems(self) -> tuple[str, ...]:
         named = [(side.checkout.asked, side) for side in self.loaded.sides]
         problems = [f"{name}: {suite.reason}" for name, side in named for suite in side.chosen.survey.broken]
         problems += [f"{name}: {side.nothing}" for name, side in named if side.nothing]
@@ -376,7 +363,10 @@ class _Measurement:
             for name, side in named
             if side.checkout.submodules and side.chosen.survey.broken
         ]
-        return tuple(problems)
+        suites = {change.series.suite for change in changes}
+        broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites)
+        comparison = Comparison(reference=reference, current=current, changes=changes, problems=tuple(problems))
+        return SideBySide(comparison, records, parts, self.environment, outputs, broken)
 
     def _parts(self, index: int) -> Parts:
         """Return the outcomes of a side; a case that was measured again is there twice, the second time in a run that confirms the first."""

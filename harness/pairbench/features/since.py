@@ -118,23 +118,19 @@ def difference(before: OperatorDescription | None, now: OperatorDescription, sui
         return "new"
     if before.definition_hash != now.definition_hash:
         return "its definition differs"
-    if named := _implementations(before, now):
-        return named
-    if [(case.key, case.tier) for case in before.cases] != [(case.key, case.tier) for case in now.cases]:
-        return "its cases differ"
-    if suite.unhashed:
-        return f"its suite uses {', '.join(suite.unhashed)}"
-    return "code that it reaches differs" if before.code_digest != now.code_digest else ""
-
-
-def _implementations(before: OperatorDescription, now: OperatorDescription) -> str:
     old, new = ({item.name: (item.hash, item.needs) for item in side.implementations} for side in (before, now))
     parts = {
         "differs": [name for name in new if name in old and old[name] != new[name]],
         "is new": [name for name in new if name not in old],
         "is gone": [name for name in old if name not in new],
     }
-    return ", ".join(f"{' and '.join(names)} {what}" for what, names in parts.items() if names)
+    if any(parts.values()):
+        return ", ".join(f"{' and '.join(names)} {what}" for what, names in parts.items() if names)
+    if [(case.key, case.tier) for case in before.cases] != [(case.key, case.tier) for case in now.cases]:
+        return "its cases differ"
+    if suite.unhashed:
+        return f"its suite uses {', '.join(suite.unhashed)}"
+    return "code that it reaches differs" if before.code_digest != now.code_digest else ""
 
 
 def _describe_both(
@@ -189,7 +185,11 @@ def narrow_to_changed(
     selected = chosen.operators()
     if not chosen.survey.broken:
         check_implementations(chosen.implementations, selected)
-    suites = _suites(config, chosen, selected)
+    paths = {operator.suite: Path(operator.path).resolve() for operator in selected}
+    for suite in chosen.survey.broken:
+        here, catalogue = config.root / suite.suite, catalogue_folder("suites").parent / suite.suite
+        paths[suite.suite] = (here if here.exists() else catalogue).resolve()
+    suites = tuple(paths.items())
     moved = {new: old for old, new in moved_names(config).items()}
     # The old path of each suite that has moved, by its present path.
     olds = {file: Path(f"{str(file).removesuffix(one)}{moved[one]}") for one, file in suites if one in moved}
@@ -240,14 +240,6 @@ def control_sample(untouched: Sequence[OperatorDescription], tiers: Collection[s
     cases = [[case for case in operator.cases if case.tier in tiers] for operator in ordered[:number]]
     best = [min(several, key=lambda case: rank.get(case.tier, len(rank))) for several in cases]
     return tuple(replace(operator, cases=(case,)) for operator, case in zip(ordered, best, strict=False))
-
-
-def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescription]) -> tuple[tuple[str, Path], ...]:
-    files = {operator.suite: Path(operator.path).resolve() for operator in selected}
-    for suite in chosen.survey.broken:
-        here, catalogue = config.root / suite.suite, catalogue_folder("suites").parent / suite.suite
-        files[suite.suite] = (here if here.exists() else catalogue).resolve()
-    return tuple(files.items())
 
 
 def _has_any(operator: OperatorDescription, wanted: Collection[str]) -> bool:

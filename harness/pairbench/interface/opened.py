@@ -232,9 +232,12 @@ def open_functions(
         f"{source.free_name('_operator')} = {source.imported('pairbench')}.Operator(\n    {called!r},\n    baseline={calls[first]},\n"
         f"    variants={{{named}}},\n    inputs=_inputs,\n    cases=[{axes!r}],\n{given})"
     )
+    devices = {f"cuda:{one.device.index or 0}" if one.is_cuda else one.device.type for one in _tensors(values)}
+    if len(devices) > 1:
+        raise UsageError(f"args are on {' and '.join(sorted(devices))}, expected one device; name it: device='cuda:0'")
     with written_suite(source.text(), configure(**options)) as (config, file):
         _save(values, file.with_name(_VALUES))
-        yield Opened(config=config, select=[f"{file}::{called}"], text=source.text()), _device_of(values)
+        yield Opened(config=config, select=[f"{file}::{called}"], text=source.text()), next(iter(devices), "auto")
 
 
 def _is_tensor(value: Any) -> bool:
@@ -309,13 +312,6 @@ def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
     if floating and "dtype" not in values:
         axes["dtype"] = floating[0]
     return axes
-
-
-def _device_of(values: Mapping[str, Any]) -> str:
-    found = {f"cuda:{value.device.index or 0}" if value.is_cuda else value.device.type for value in _tensors(values)}
-    if len(found) > 1:
-        raise UsageError(f"args are on {' and '.join(sorted(found))}, expected one device; name it: device='cuda:0'")
-    return found.pop() if found else "auto"
 
 
 def _tensors(value: Any) -> Iterator[Any]:

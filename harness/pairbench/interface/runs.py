@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -157,7 +157,7 @@ class Result:
 
         if not self.records:
             raise UsageError("this run has no records, so there is nothing to save")
-        place, month = store_of(configure(store=None if store is None else str(store))), self.records[0].started_at[:7]
+        place, month = store_of(configure(store=store)), self.records[0].started_at[:7]
         for name, kind in {(one.device_name, one.device_kind) for one in self.records}:
             names = {"run_id": self.run_id, "device_slug": device_slug(name, kind), "month": month}
             records = [one for one in self.records if one.device_name == name]
@@ -311,7 +311,7 @@ def run(
     refuse_in_worker("run")
     options = _options(tier=tier, mode=mode, rounds=rounds, timeout=timeout, budget=budget, **settings)
     with _kept(store) as kept, open_targets(what, cases=cases, catalogue=catalogue, store=kept, **options) as opened:
-        return _run(opened, device, implementations, store=None if store is None else kept)
+        return _run(opened, device, implementations, store=store)
 
 
 def measure(
@@ -354,7 +354,7 @@ def measure(
     options = _options(mode=mode, rounds=rounds, timeout=timeout, **settings)
     options |= {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
     with _kept(store) as kept, open_functions(functions, args, store=kept, **options) as (opened, where):
-        return _run(opened, device or where, None, store=None if store is None else kept)
+        return _run(opened, device or where, None, store=store)
 
 
 def verify(
@@ -432,7 +432,7 @@ def try_(
         >>> print(pairbench.try_(my_operator, implementations="triton"))
     """
     refuse_in_worker("try_")
-    options = _options(tier=tier, mode=mode, timeout=timeout, store=None if store is None else str(store), **settings)
+    options = _options(tier=tier, mode=mode, timeout=timeout, store=store, **settings)
     from pairbench.features.attempt.attempts import Attempts
     from pairbench.workflow.progress import StatusListener
 
@@ -452,7 +452,7 @@ def try_(
             raise KeyboardInterrupt from None
 
 
-def _run(opened: Opened, device: str, implementations: Words, *, store: str | None) -> Result:
+def _run(opened: Opened, device: str, implementations: Words, *, store: str | Path | None) -> Result:
     began = time.monotonic()
     with open_request(opened.config, opened.select, device, _words(implementations)) as request:
         from pairbench.report.rows import ordered
@@ -465,7 +465,7 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
     result = Result(
         records=tuple(ordered(done.records)),
         raw_samples=samples,
-        store=store,
+        store=None if store is None else str(store),
         interrupted=done.interrupted and done.error is None,
         lines=(*done.closing_lines(None if store is None else opened.config.shown_store), *broken),
         source=opened.text,
@@ -478,14 +478,9 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
     return result
 
 
-@contextlib.contextmanager
-def _kept(store: str | Path | None) -> Iterator[str]:
-    """Yield the store of a run: the given one, or a folder that is removed at the end of the call."""
-    if store is not None:
-        yield str(store)
-        return
-    with held_folder() as folder:
-        yield str(folder)
+def _kept(store: str | Path | None) -> contextlib.AbstractContextManager[str | Path]:
+    """Return the store of a run: the given one, or a folder that is removed at the end of the call."""
+    return held_folder() if store is None else contextlib.nullcontext(store)
 
 
 def _options(**options: Any) -> dict[str, Any]:

@@ -31,9 +31,7 @@ class SourceText:
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._names: dict[str, object] = {}  # what each name of the text stands for
-        self._home: dict[str, Any] | None = (
-            None  # the names of the notebook, shell or script that functions are taken from
-        )
+        self._home: dict[str, Any] | None = None  # the names of the notebook or script that functions are taken from
         self._paths: list[str] = []
         self._future = False
 
@@ -196,9 +194,16 @@ class SourceText:
         return f"{name}({', '.join(f'{key}={text}' for key, text in closed.items())})"
 
     def _need(self, text: str, home: dict[str, Any], what: str, *, local: AbstractSet[str] = frozenset()) -> None:
-        for name in sorted(_used_names(text) - local):
-            if name in home:
-                self._global(name, what)
+        """Add what the global names of a piece of text stand for, without builtins."""
+        names: set[str] = set()
+        tables = [symtable.symtable(text, "<sent>", "exec")]
+        for table in tables:  # which grows
+            top = table.get_type() == "module"
+            symbols = table.get_symbols()
+            names.update(one.get_name() for one in symbols if one.is_global() or (top and one.is_referenced()))
+            tables += table.get_children()
+        for name in sorted((names & home.keys()) - local - vars(builtins).keys()):
+            self._global(name, what)
 
 
 @functools.cache
@@ -291,8 +296,10 @@ def _is_from(value: Any, home: dict[str, Any]) -> bool:
 
 def _importable(value: Any) -> tuple[str, str] | None:
     """Return the module and the name by which a function or class can be imported; None where it cannot be."""
-    if isinstance(value, types.BuiltinFunctionType) and (place := _c_function(value)) is not None:
-        return place
+    if isinstance(value, types.BuiltinFunctionType):  # torch's do not name their modules
+        called, loaded = value.__name__, list(sys.modules.values())
+        if offering := [one.__name__ for one in loaded if _is_plain(one) and vars(one).get(called) is value]:
+            return min(offering, key=lambda one: ("._" in f".{one}", len(one), one)), called  # the shortest public name
     named = value if isinstance(value, type) else function_of(value) or value
     module, name = getattr(named, "__module__", None), getattr(named, "__qualname__", None)
     own = sys.modules.get(module) if isinstance(module, str) else None
@@ -300,13 +307,6 @@ def _importable(value: Any) -> tuple[str, str] | None:
         return None
     root = sys.modules[own.__name__.partition(".")[0]]  # where it has a public name: pairbench.Tolerance, torch.device
     return (root if vars(root).get(name) is value else own).__name__, name
-
-
-def _c_function(value: Any) -> tuple[str, str] | None:
-    """Return the module with the shortest public name that has a C function: torch's do not name their modules."""
-    name = value.__name__
-    offering = [one.__name__ for one in list(sys.modules.values()) if _is_plain(one) and vars(one).get(name) is value]
-    return (min(offering, key=lambda one: ("._" in f".{one}", len(one), one)), name) if offering else None
 
 
 def _is_plain(module: Any) -> bool:
@@ -395,17 +395,6 @@ def _parsed(source: str) -> ast.Module:
         return ast.parse(source)
     except (SyntaxError, ValueError):
         return ast.Module(body=[], type_ignores=[])
-
-
-def _used_names(text: str) -> set[str]:
-    """Return the global names that a piece of text uses, without builtins."""
-    names: set[str] = set()
-    tables = [symtable.symtable(text, "<sent>", "exec")]
-    for table in tables:  # which grows
-        top = table.get_type() == "module"
-        names.update(one.get_name() for one in table.get_symbols() if one.is_global() or (top and one.is_referenced()))
-        tables += table.get_children()
-    return names - set(vars(builtins))
 
 
 def _statement_of(name: str, home: dict[str, Any]) -> str | None:

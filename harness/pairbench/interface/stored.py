@@ -1,7 +1,4 @@
-"""The functions that read stored runs or compare commits: `read`, `samples`, `compare`, `ab` and `trend`.
-
-Their results have a frame, print as on the command line, and are shown in notebooks.
-"""
+"""The functions that read stored runs or compare commits: `read`, `samples`, `compare`, `ab` and `trend`."""
 
 import warnings
 from collections.abc import Iterable
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pairbench.analyze.history.trend import Trend
-    from pairbench.config import Config
     from pairbench.model.comparison import Comparison
     from pairbench.stats import Interval
 
@@ -130,7 +126,7 @@ def read(store: Store = None, *, run: str | None = None, columns: Iterable[str] 
     """
     from pairbench.store.reader import read_frame
 
-    place = store_of(_config(store))
+    place = store_of(configure(store=store))
     run_ids = None if run is None else [_run_id(place, run)]
     reading = read_frame(place, columns=None if columns is None else list(columns), run_ids=run_ids)
     for problem in reading.problems:
@@ -155,7 +151,7 @@ def samples(store: Store = None, *, run: str = "latest", select: str | None = No
     """
     from pairbench.store.reader import read_samples
 
-    config = _config(store)
+    config = configure(store=store)
     place = store_of(config)
     run_id = _run_id(place, run)
     found = read_samples(place, run_id).value
@@ -195,7 +191,7 @@ def compare(
     from pairbench.plan import Wanted
     from pairbench.workflow.comparer import Comparer
 
-    config = _config(store)
+    config = configure(store=store)
     wanted = Wanted(select=stored_select(config, [select] if isinstance(select, str) else select))
     with collector_at_rest():
         comparer = Comparer.open(config, policy=policy_of(min_effect, name="min_effect"))
@@ -238,7 +234,7 @@ def ab(
     refuse_in_worker("ab")
     from pairbench.features.ab import compare_commits, keep, open_store, read_arguments
 
-    config = configure(rounds=rounds, store=None if store is None else str(store), **settings)
+    config = configure(rounds=rounds, store=store, **settings)
     rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]
     kept = None if store is None else open_store(config, configure())
     names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
@@ -284,12 +280,10 @@ def trend(
     from pairbench.workflow.lookup import read_trend
 
     with collector_at_rest():
-        found = read_trend(store_of(_config(store)), series, wanted=Wanted(device=device_name), timer=timer, last=last)
+        found = read_trend(
+            store_of(configure(store=store)), series, wanted=Wanted(device=device_name), timer=timer, last=last
+        )
     return SeriesTrend(trend=found.value, notes=found.problems)
-
-
-def _config(store: Store) -> "Config":
-    return configure(store=None if store is None else str(store))
 
 
 def _run_id(place: Any, run: str) -> str:

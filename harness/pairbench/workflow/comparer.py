@@ -146,12 +146,9 @@ def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mappi
     scope = Scope.of_records(current, moved)
     here, before = ({series for record in side if (series := Series.of(record))} for side in (current, reference))
     fresh = {(series.suite, series.case, series.implementation) for series in here - before}
-
-    def is_covered(series: Series, tier: str | None) -> bool:
-        is_fresh = (series.suite, series.case, series.implementation) in fresh
-        return series in here or is_fresh or scope.covers(series, tier)
-
-    return tuple(one for one in reference if (series := Series.of(one)) and is_covered(series, one.tier))
+    kept = {one for one in before if one in here or (one.suite, one.case, one.implementation) in fresh}
+    named = ((one, series) for one in reference if (series := Series.of(one)))
+    return tuple(one for one, series in named if series in kept or scope.covers(series, one.tier))
 
 
 def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:

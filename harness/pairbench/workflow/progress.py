@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ _BAR = 24
 class PlainProgress:
     every_s = 10.0  # seconds between two lines of a log
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, notify: Callable[[str], None] | None = None) -> None:
+        self._notify, self._lock = notify, threading.Lock()
         self._total = self._done = 0
         self._began, self._printed = time.monotonic(), 0.0
 
@@ -37,7 +38,11 @@ class PlainProgress:
             if now - self._printed < self.every_s and self._printed:
                 return
             self._printed = now
-            self._write(f"{device.selector} {stage}: {case}{self._left(now)}")
+            left = ""
+            if self._done and self._done != self._total:
+                seconds = (now - self._began) / self._done * (self._total - self._done)
+                left = f" (about {seconds:.0f} s left)"
+            self._write(f"{device.selector} {stage}: {case}{left}")
 
     def _write(self, text: str) -> None:
         self.notify(f"[{self._done}/{self._total}] {text}")
@@ -48,13 +53,11 @@ class PlainProgress:
             self._done += 1
             self._total = max(self._total, self._done)
 
-    def _left(self, now: float) -> str:
-        if not self._done or self._done == self._total:
-            return ""
-        seconds = (now - self._began) / self._done * (self._total - self._done)
-        return f" (about {seconds:.0f} s left)"
-
     def notify(self, text: str) -> None:
+        """Hand a message to the caller's function, or write it to stderr."""
+        if self._notify is not None:
+            self._notify(text)
+            return
         sys.stderr.write(f"{safe(text)}\n")
         sys.stderr.flush()
 

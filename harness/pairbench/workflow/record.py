@@ -336,7 +336,7 @@ def record_run(
     config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
     if chosen.survey.broken and not chosen.survey.operators:
         raise SuiteError("; ".join(suite.reason for suite in chosen.survey.broken))
-    run = new_run(checkout_of(chosen, config), confirms=confirms, commit=filled)
+    run = new_run(chosen, config, confirms=confirms, commit=filled)
     done = DoneRun(run_id=run.run_id)
     if chosen.narrowed is not None and not (chosen.survey.operators or chosen.survey.broken):
         return done
@@ -393,9 +393,8 @@ def record_run(
 def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
     """Return a sort key: a record's index in the order of declaration, for cases finish in any order. Broken suites come first."""
     cases = ((device, planned) for device, plan in plans.items() for planned in plan.cases)
-    places: dict[tuple[str | None, ...], int] = {
-        (on.kind, on.uuid, item.operator.suite, item.case.key): index for index, (on, item) in enumerate(cases)
-    }
+    keys = ((on.kind, on.uuid, item.operator.suite, item.case.key) for on, item in cases)
+    places: dict[tuple[str | None, ...], int] = {key: index for index, key in enumerate(keys)}
     return lambda record: places.get((record.device_kind, record.device_uuid, record.suite, record.case), -1)
 
 
@@ -421,8 +420,10 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
     return replace(plan, cases=in_turn(plan.cases, rows))
 
 
-def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
-    now = dt.datetime.now(dt.UTC)
+def new_run(chosen: Chosen, config: Config, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
+    """Return a run that begins now, of the given commit or of the one that the first suite's folder is at."""
+    now, operators = dt.datetime.now(dt.UTC), chosen.survey.operators
+    checkout = Path(operators[0].path).parent if operators else config.root
     run_id, started_at = marked(stamp(now), os.environ.get(VARIABLE)), now.isoformat(timespec="milliseconds")
     return Run(run_id=run_id, started_at=started_at, commit=commit or read_commit(checkout), confirms=confirms)
 
@@ -442,12 +443,6 @@ _ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
 # A CPU's rounds differ by more (1.6 % on a Xeon with two cores, 465 series) than what is uncertain within one (0.24 %), so more samples
 # of each say nothing: P50 of two runs differs by 1.2 % instead of 1.1 with twice the time, P95 by 2.8 % instead of 2.4.
 _ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
-
-
-def checkout_of(chosen: Chosen, config: Config) -> Path:
-    """Return the folder whose commit the results belong to: the first suite's."""
-    operators = chosen.survey.operators
-    return Path(operators[0].path).parent if operators else config.root
 
 
 def without_existing(

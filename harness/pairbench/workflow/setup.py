@@ -139,51 +139,36 @@ FORMATS = ("table", "markdown", "json")
 def configure(output: str = "table", **options: Any) -> Config:
     if output not in FORMATS:
         raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    if options.get("store") is not None:
+        options["store"] = str(options["store"])
     return load_config(Path.cwd(), **options)
 
 
 @contextlib.contextmanager
-def make_context(
-    config: Config,
-    suites: Iterable[Path] = (),
-    *,
-    describes: bool = False,
-    quick: bool = False,
-    interrupted: threading.Event | None = None,
+def open_context(
+    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False, signals: bool = True
 ) -> "Iterator[WorkerContext]":
     """Give a context with launchers and a cache folder that is removed in the end, so that first calls are first calls."""
     # `suites` are loaded later: where they name torch's compiler, all workers load it. Workers that only describe suites need less. A
     # `quick` context is for `try`: its compiled code stays for the next time, and threads of forked workers wait as an interpreter's do.
-    from pairbench.execute.forking import Preload
-    from pairbench.execute.parent.launch import open_launchers
-    from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
-    from pairbench.store.user_cache import kept_bytecode, kept_compilations
-
-    needed = Preload.DESCRIPTION if describes else Preload.MEASUREMENT
-    if not describes and ("compile" in config.settings.modes or names_compiler(suites, config.root)):
-        needed = Preload.COMPILER
-    sweep_folders()
-    with open_launchers(yielding=not quick) as launchers, held_folder() as own:
-        cache = (kept_compilations() if quick else None) or own
-        bytecode = kept_bytecode()
-        prepare(launchers, cache, needed, bytecode)
-        settings, stop = config.settings, interrupted or threading.Event()
-        memory = available_memory(settings.memory_fraction)
-        context = WorkerContext(settings=settings, cache=cache, interrupted=stop, memory_bytes=memory)
-        yield replace(context, launchers=launchers, bytecode=bytecode)
-
-
-@contextlib.contextmanager
-def open_context(
-    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False
-) -> "Iterator[WorkerContext]":
-    """Give a context whose commands end in order on Ctrl-C, SIGTERM and SIGHUP. See `make_context`."""
+    # With `signals`, commands end in order on Ctrl-C, SIGTERM and SIGHUP.
     interrupted = threading.Event()
-    with (
-        on_signals(lambda *_: interrupted.set()),
-        make_context(config, suites, describes=describes, quick=quick, interrupted=interrupted) as context,
-    ):
-        yield context
+    with on_signals(lambda *_: interrupted.set()) if signals else contextlib.nullcontext():
+        from pairbench.execute.forking import Preload
+        from pairbench.execute.parent.launch import open_launchers
+        from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
+        from pairbench.store.user_cache import kept_bytecode, kept_compilations
+
+        settings, needed = config.settings, Preload.DESCRIPTION if describes else Preload.MEASUREMENT
+        if not describes and ("compile" in settings.modes or names_compiler(suites, config.root)):
+            needed = Preload.COMPILER
+        sweep_folders()
+        with open_launchers(yielding=not quick) as launchers, held_folder() as own:
+            cache, bytecode = (kept_compilations() if quick else None) or own, kept_bytecode()
+            prepare(launchers, cache, needed, bytecode)
+            memory = available_memory(settings.memory_fraction)
+            context = WorkerContext(settings=settings, cache=cache, interrupted=interrupted, memory_bytes=memory)
+            yield replace(context, launchers=launchers, bytecode=bytecode)
 
 
 @dataclass(frozen=True, kw_only=True)

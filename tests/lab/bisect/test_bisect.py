@@ -132,9 +132,9 @@ def test_a_noise_floor_says_how_far_rounds_spread() -> None:
 def test_counts_are_halved_until_neighbours_are_left() -> None:
     true = {number: 1.0 + (number >= 11) for number in range(17)}
     counts, skipped, tried = {0: 1.0, 16: 2.0}, {8, 10}, 0
-    open_ = still_open(counts, 16)
-    while (number := next_count(open_, skipped)) is not None:
+    good, bad = still_open(counts, 16)
+    while (number := next_count(good, bad, skipped)) is not None:
         counts[number] = true[number]
-        open_, tried = still_open(counts, 16), tried + 1
-    assert (open_.good, open_.bad) == (9, 11)
+        (good, bad), tried = still_open(counts, 16), tried + 1
+    assert (good, bad) == (9, 11)
     assert tried <= 5

@@ -10,7 +10,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -182,25 +182,23 @@ class NewestRuns:
             newest_first = tuple(stored_files(self._place, "records").run_ids[::-1])
             if newest_first != self._newest_first:
                 self._newest_first, self._found = newest_first, {}
-            self._find({series for series in wanted if series not in self._found})
+            missing, begin = {series for series in wanted if series not in self._found}, 0
+            for step in _STEPS:
+                run_ids = newest_first[begin : begin + step]
+                if not missing or not run_ids:
+                    break
+                begin += step
+                where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
+                columns = (*TREND_COLUMNS, "environment")
+                rows, _ = read_series(self._place, where=where, columns=columns, run_ids=run_ids)
+                # The oldest first, so that the newest stays.
+                measured = ((series, row) for row in rows if (series := Series.of(row)) and p50_of(row))
+                self._found |= {series: row for series, row in measured if series in missing}
+                missing -= self._found.keys()
+            self._found |= dict.fromkeys(missing)
         except (StoreError, StoreFailedError, OSError):
             return {}
         return {series: record for series in wanted if (record := self._found.get(series)) is not None}
-
-    def _find(self, missing: set[Series]) -> None:
-        begin = 0
-        for step in _STEPS:
-            run_ids = self._newest_first[begin : begin + step]
-            if not missing or not run_ids:
-                break
-            begin += step
-            where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
-            rows, _ = read_series(self._place, where=where, columns=(*TREND_COLUMNS, "environment"), run_ids=run_ids)
-            # The oldest first, so that the newest stays.
-            measured = ((series, row) for row in rows if (series := Series.of(row)) and p50_of(row))
-            self._found |= {series: row for series, row in measured if series in missing}
-            missing = missing - self._found.keys()
-        self._found |= dict.fromkeys(missing)
 
 
 @dataclass
@@ -236,7 +234,13 @@ class Attempts:
         self.asked = ask(self.config, self.select)
         refuse_syntax_errors(self.asked.files)
         self.listener.doing("loading torch" if self._look is None else "loading suites")
-        look, device = self._ready()
+        if not self._devices:
+            with Scout(self.context) as scout:
+                self._devices = scout.devices()
+        device = one_device(self.device, self._devices)
+        if self._look is None:
+            self._look = QuickLook(context_for(self.context, self.config, device), device)
+        look = self._look
         operators, broken = look.describe(self.asked.suites)
         survey, selections = Survey(devices=self._devices, operators=operators, broken=broken), self.asked.selections
         chosen = Chosen(survey=survey, selections=selections, implementations=self.implementations)
@@ -261,15 +265,6 @@ class Attempts:
         left_out = tuple(planned.case.key for planned in plan.cases if planned not in cases)
         return Attempt(cases=tuple(tried), left_out=left_out, untried=untried, broken=broken)
 
-    def _ready(self) -> tuple[QuickLook, Device]:
-        if not self._devices:
-            with Scout(self.context) as scout:
-                self._devices = scout.devices()
-        device = one_device(self.device, self._devices)
-        if self._look is None:
-            self._look = QuickLook(context_for(self.context, self.config, device), device)
-        return self._look, device
-
     def _case(self, look: QuickLook, planned: PlannedCase, device: Device) -> tuple[Tried, ...]:
         state, key = CaseState(planned=planned), planned.case.key
         self.listener.doing(f"verifying {key}")
@@ -283,7 +278,16 @@ class Attempts:
         outcomes = [state.outcome(entry) for entry in planned.entries]
         records = to_records(run, load.put_in(environment), outcomes)
         # A kernel that is interpreted has another hash than it has in a run.
-        return self._compared([replace(record, implementation_hash=None) for record in records])
+        records = [replace(record, implementation_hash=None) for record in records]
+        last = self._tries.read()
+        stored = self._stored.of([series for record in records if (series := Series.of(record))])
+        self._tries.keep(one for one in records if p50_of(one) and not withheld(one.device_kind, one.environment))
+
+        def compared(record: Record, earlier: dict[Series, Record]) -> Beside | None:
+            series = Series.of(record)
+            return beside(record, earlier[series]) if series and series in earlier else None
+
+        return tuple(Tried(record=one, last=compared(one, last), stored=compared(one, stored)) for one in records)
 
     def _environment_of(self, look: QuickLook, state: CaseState, device: Device, load: HostLoad) -> Environment:
         """Return the environment, with measured ceilings where a case declares its cost; a case that was not timed needs the device only."""
@@ -299,17 +303,6 @@ class Attempts:
             if kept is None and alone and not load.disturbs(device.kind):
                 self._ceilings.keep(self._environment)
         return self._environment
-
-    def _compared(self, records: Sequence[Record]) -> tuple[Tried, ...]:
-        last = self._tries.read()
-        stored = self._stored.of([series for record in records if (series := Series.of(record))])
-        self._tries.keep(one for one in records if p50_of(one) and not withheld(one.device_kind, one.environment))
-
-        def compared(record: Record, earlier: dict[Series, Record]) -> Beside | None:
-            series = Series.of(record)
-            return beside(record, earlier[series]) if series and series in earlier else None
-
-        return tuple(Tried(record=one, last=compared(one, last), stored=compared(one, stored)) for one in records)
 
 
 _EVERY_S = 0.2

@@ -19,8 +19,9 @@ _SHOWN = 3
 def case_lines(case: Sequence[Tried]) -> list[str]:
     first = case[0].record
     heading = clean(f"{first.case} ({first.suite}, {first.tier}, {first.device_name})")
-    if shared := _shared_reason(case):
-        return [heading, f"  {clean(shared)}"]
+    reason, *more = {one.record.reason for one in case}
+    if len(case) > 1 and not more and reason is not None and all(Status(one.record.status).bad for one in case):
+        return [heading, f"  {clean(f'{_VERBS[Status(first.status)]}: {reason}')}"]
     # Of a baseline that only served to tell right from wrong there is nothing to say.
     shown = [
         one
@@ -98,13 +99,6 @@ def _name(record: Record) -> str:
     return f"{record.implementation}{'' if record.mode == 'eager' else f' ({record.mode})'}"
 
 
-def _shared_reason(case: Sequence[Tried]) -> str:
-    reasons = {one.record.reason for one in case}
-    (reason, *more) = reasons
-    whole = not more and reason is not None and all(Status(one.record.status).bad for one in case)
-    return f"{_VERBS[Status(case[0].record.status)]}: {reason}" if whole and len(case) > 1 else ""
-
-
 _VERBS = {
     Status.MISMATCHED: "WRONG",
     Status.FAILED: "FAILED",
@@ -124,7 +118,9 @@ def _words(one: Tried) -> list[str]:
         right = "right, not timed" if status is Status.SKIPPED and record.margin is not None else _VERBS[status]
         return [f"{right}: {record.reason}"]
     right = "right" if record.role == "variant" else ""
-    parts = [_latency(record, one.last), right, _work(record), _speedup(record)]
+    counts = ((record.launches_per_call, "launch", "launches"), (record.ops_per_call, "operator", "operators"))
+    works = (f"{number} {name if number == 1 else names}" for number, name, names in counts if number is not None)
+    parts = [_latency(record, one.last), right, next(works, ""), _speedup(record)]
     rate, part = rows.rate(record), rows.part_of_roof(record)
     further = [
         *(f"{rate}, {part} of the roof" if part else rate, latency_words.remark(record)),
@@ -151,11 +147,6 @@ def _change(one: Beside | None) -> str:
         return ""
     remark = ", as the baseline" if one.shared else "" if one.clear else ", within noise"
     return f" ({units.change(one.change)}{remark})"
-
-
-def _work(record: Record) -> str:
-    counts = ((record.launches_per_call, "launch", "launches"), (record.ops_per_call, "operator", "operators"))
-    return next((f"{number} {one if number == 1 else more}" for number, one, more in counts if number is not None), "")
 
 
 def _speedup(record: Record) -> str:

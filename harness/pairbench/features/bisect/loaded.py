@@ -163,14 +163,8 @@ class LoadedCommits:
         return count
 
     def _reporter(self) -> Reporter:
-        return Reporter(progress=Quiet(), keep=lambda _: None)
-
-
-class Quiet(PlainProgress):
-    """Progress without single steps: the search reports each round."""
-
-    def step(self, device: Device, stage: str, case: str) -> None:
-        """Leave the step out."""
+        # Without single steps, for the search reports each round.
+        return Reporter(progress=PlainProgress(lambda _: None), keep=lambda _: None)
 
 
 def _why(twin: SharedCase, entry: Entry) -> str:

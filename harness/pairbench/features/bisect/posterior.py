@@ -170,18 +170,14 @@ def _entropy(part: Floats) -> Floats:
     return entropy
 
 
-class Open(NamedTuple):
-    good: int  # the last commit known to have the good count
-    bad: int  # the first known to have another
-
-
-def still_open(counts: Mapping[int, float], last: int) -> Open:
+def still_open(counts: Mapping[int, float], last: int) -> tuple[int, int]:
+    """Return the last commit known to have the good count, and the first known to have another."""
     bad = min((number for number, count in counts.items() if count != counts[0]), default=last)
     good = max(number for number, count in counts.items() if count == counts[0] and number < bad)
-    return Open(good, bad)
+    return good, bad
 
 
-def next_count(open_: Open, skipped: Collection[int]) -> int | None:
-    middle = (open_.good + open_.bad) / 2
-    able = [number for number in range(open_.good + 1, open_.bad) if number not in skipped]
+def next_count(good: int, bad: int, skipped: Collection[int]) -> int | None:
+    middle = (good + bad) / 2
+    able = [number for number in range(good + 1, bad) if number not in skipped]
     return min(able, key=lambda number: (abs(number - middle), number), default=None)

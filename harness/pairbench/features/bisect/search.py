@@ -257,32 +257,32 @@ class _Search:
         if counts[0] == counts[self.last]:
             return self._nothing(f"{words}: no change between the ends", metric)
         interrupted = False
-        open_ = still_open(counts, self.last)
+        good, bad = still_open(counts, self.last)
         try:
-            while (middle := next_count(open_, self.skipped)) is not None:
+            while (middle := next_count(good, bad, self.skipped)) is not None:
                 try:
                     counted(middle)
                 except UnmeasurableError as error:
                     self._skip(middle, str(error))
-                open_ = still_open(counts, self.last)
+                good, bad = still_open(counts, self.last)
         except InterruptedRunError:
             interrupted = True
-        inside = range(open_.good + 1, open_.bad + 1)
+        inside = range(good + 1, bad + 1)
         result = replace(
             self._nothing(words, metric),
             moved=True,
             suspects=tuple(self._suspect(number, 1 / len(inside)) for number in inside),
             found=() if interrupted else self.history[inside.start : inside.stop],
-            parent=None if interrupted else self.history[open_.good],
+            parent=None if interrupted else self.history[good],
             rounds=len(counts) - 2,
             skipped=tuple(self.skipped.values()),
             interrupted=interrupted,
         )
         if interrupted:
             return result
-        self._notify_last(open_.good, open_.bad)
+        self._notify_last(good, bad)
         try:
-            return replace(result, last=self._turns(open_.good, open_.bad, self.settings.rounds).comparison)
+            return replace(result, last=self._turns(good, bad, self.settings.rounds).comparison)
         except InterruptedRunError:
             return replace(result, interrupted=True)
 

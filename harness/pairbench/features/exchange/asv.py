@@ -47,7 +47,10 @@ class AsvTable(NamedTuple):
                 )
             return values
 
-        suite, operator = _place(name)
+        # The module as a file, and the function in it with its class: names that begin with a capital are classes.
+        *parts, function = name.split(".")
+        modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
+        suite, operator = "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
         results = []
         measures = zip(*map(each, ("result", "samples", "stats_number", "stats_repeat")), strict=True)
         for point, (value, samples, calls, repeats) in zip(points, measures, strict=True):
@@ -69,13 +72,6 @@ class AsvTable(NamedTuple):
                 )
             )
         return cls(name, kind, cells.get("started_at"), tuple(results))
-
-
-def _place(name: str) -> tuple[str, str]:
-    """Return the module as a file, and the function in it with its class: names that begin with a capital are classes."""
-    *parts, function = name.split(".")
-    modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
-    return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
 
 
 def _status(value: object, kind: str) -> tuple[str, str | None]:

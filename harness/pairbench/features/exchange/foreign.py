@@ -127,11 +127,6 @@ class ForeignRun:
     restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
     left_out: tuple[str, ...] = ()  # the benchmark's name for each value that was left out
 
-    def on_gpu(self, name: str) -> "ForeignRun":
-        """Return the run as on a GPU of that model; restored records keep their own device."""
-        device = Device(selector="cuda", kind="cuda", name=name)
-        return replace(self, environment=replace(self.environment, device=device))
-
 
 def cpu_environment(cpu: str, **columns: Any) -> Environment:
     device = Device(selector="cpu", kind="cpu", name=cpu)

@@ -32,7 +32,7 @@ from pairbench.features.exchange.foreign import (
 )
 from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
 from pairbench.model.case import Case, format_value
-from pairbench.model.environment import device_slug
+from pairbench.model.environment import Device, device_slug
 from pairbench.model.latency import CALL, interval_columns, p50_of
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Samples
@@ -109,9 +109,16 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
     """Return a file's results as rows, with speedups where the pairing finds a baseline."""
     shared = {**asdict(run.origin), **environment_columns(run.environment)}
     pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
-    own = list(_with_speedups([record for record, _ in pairs]))
+    baselines = (record for record, _ in pairs if record.role == BASELINE)
+    controls = {(one.suite, one.case): p50_of(one, CALL) for one in baselines}
+    own: list[Record] = []
     samples: list[Samples] = []
     for record, timing in pairs:
+        ours, theirs = p50_of(record, CALL), controls.get((record.suite, record.case))
+        columns: dict[str, Any] = {}
+        if record.role != BASELINE and ours is not None and theirs is not None:
+            columns = interval_columns(CALL.speedup, ratio_interval(theirs, ours))
+        own.append(replace(record, **columns))
         if timing and timing.samples_ns:
             samples += _samples(record, [timing.samples_ns], timing.calls_per_sample)
     for record, rounds in run.restored:
@@ -163,17 +170,6 @@ def order_interval(samples: Sequence[float], q: float) -> Interval:
     low = max(0, math.floor(len(ordered) * part - reach))
     high = min(last, math.ceil(len(ordered) * part + reach))
     return Interval(percentile(ordered, q), ordered[low], ordered[high])
-
-
-def _with_speedups(records: Sequence[Record]) -> Iterator[Record]:
-    controls = {(one.suite, one.case): p50_of(one, CALL) for one in records if one.role == BASELINE}
-    for record in records:
-        ours, theirs = p50_of(record, CALL), controls.get((record.suite, record.case))
-        if record.role == BASELINE or ours is None or theirs is None:
-            yield record
-        else:
-            columns: dict[str, Any] = interval_columns(CALL.speedup, ratio_interval(theirs, ours))
-            yield replace(record, **columns)
 
 
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
@@ -263,7 +259,11 @@ def import_runs(
 
     def on_device(read: Callable[..., ForeignRun], *arguments: Any) -> ForeignRun:
         run = read(*arguments, at_commit=when == COMMITTED)
-        return run.on_gpu(device_name) if device_name else run
+        if device_name is None:
+            return run
+        # Restored records keep their own device.
+        device = Device(selector="cuda", kind="cuda", name=device_name)
+        return replace(run, environment=replace(run.environment, device=device))
 
     pairing = Pairing.parse(implementation) if implementation else None
     if tool == ASV:

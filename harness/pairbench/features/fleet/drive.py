@@ -204,14 +204,6 @@ class Progress:
         return int(any(Status(name).bad for result in self.results for name in result.statuses or ()))
 
 
-class _Lost(NamedTuple):
-    """A unit whose worker is gone, or that the scheduler forgot."""
-
-    unit: Unit
-    host: Host
-    at: float
-
-
 @dataclass
 class Drive:
     """Takes units through a fleet, which wait `patience_s` for an absent device, and as long for a scheduler."""
@@ -227,7 +219,7 @@ class Drive:
     _client: Any = None
     _ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = field(default_factory=queue.Queue)
     _waiting: Waiting = field(default_factory=lambda: Waiting((), {}, (), dt.datetime.now(dt.UTC)))
-    _lost: list[_Lost] = field(default_factory=list)
+    _lost: list[tuple[Unit, Host, float]] = field(default_factory=list)  # units without a result, and since when
     _deaths: Counter[Unit] = field(default_factory=Counter)
     _futures: dict[str, Any] = field(default_factory=dict)
     _missing: dict[str, float] = field(default_factory=dict)
@@ -272,12 +264,14 @@ class Drive:
         progress.results += [UnitResult(unit=unit, end=UnitEnd.STORED, run_id=run_id) for unit, run_id in have.items()]
         left = [unit for unit in units if unit not in have]
         self._last = last_devices(self.store, left)
-        self._line_up(left)
+        self._waiting = Waiting(left, self._last, self._present, dt.datetime.now(dt.UTC))
         began = time.monotonic()
         while (self._waiting or self._futures or self._lost) and not self.interrupted.is_set():
             self._look()
             self._find_lost()
-            self._submit()
+            for host in self.progress.hosts:
+                if not host.held_up and host.address not in self._futures and (taken := self._waiting.take(host)):
+                    self._send(host, *taken)
             self._give_up_missing()
             self._show()
             self._take_results()
@@ -285,9 +279,6 @@ class Drive:
         if self.interrupted.is_set():
             self._interrupt()
         self._show()
-
-    def _line_up(self, units: Sequence[Unit]) -> None:
-        self._waiting = Waiting(units, self._last, self._present, dt.datetime.now(dt.UTC))
 
     def _look(self) -> None:
         """Update the hosts, at most once a second; there are none while the scheduler is away."""
@@ -309,12 +300,7 @@ class Drive:
         before = self._present
         self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
         if self._present != before:
-            self._line_up(self._waiting.units())
-
-    def _submit(self) -> None:
-        for host in self.progress.hosts:
-            if not host.held_up and host.address not in self._futures and (taken := self._waiting.take(host)):
-                self._send(host, *taken)
+            self._waiting = Waiting(self._waiting.units(), self._last, self._present, dt.datetime.now(dt.UTC))
 
     def _send(self, host: Host, unit: Unit, offer: Offer) -> None:
         text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self.store.address})
@@ -391,29 +377,29 @@ class Drive:
                 why = f"{type(error).__name__}: {error}"
                 self._keep(UnitResult(unit=unit, end=UnitEnd.FAILED, reason=why, host=host.name))
                 return
-        self._lost.append(_Lost(unit, host, time.monotonic()))
+        self._lost.append((unit, host, time.monotonic()))
 
     def _find_lost(self) -> None:
         """Look up lost units in the store, once they cannot be running any more."""
         if not self._lost or not self.progress.hosts:
             return
         now = time.monotonic()
-        lost_at = {one.host.address for one in self._lost}
+        lost_at = {host.address for _, host, _ in self._lost}
         back = {host.name for host in self.progress.hosts if host.address not in lost_at}
-        settled = [one for one in self._lost if one.host.name in back or now - one.at > _GRACE_S]
+        settled = [one for one in self._lost if one[1].name in back or now - one[2] > _GRACE_S]
         if not settled:
             return
         self._lost = [one for one in self._lost if one not in settled]
-        units = [one.unit for one in settled]
+        units = [unit for unit, *_ in settled]
         have = stored_units(units, runs_of(self.store, units), self.progress.hosts)
-        for one in settled:
-            if one.unit in have:
-                self._keep(UnitResult(unit=one.unit, end=UnitEnd.DONE, run_id=have[one.unit], host=one.host.name))
-            elif self._deaths[one.unit] >= _MOST_DEATHS:
-                why = f"its worker died {self._deaths[one.unit]} times"
-                self._keep(UnitResult(unit=one.unit, end=UnitEnd.FAILED, reason=why, host=one.host.name))
+        for unit, host, _ in settled:
+            if unit in have:
+                self._keep(UnitResult(unit=unit, end=UnitEnd.DONE, run_id=have[unit], host=host.name))
+            elif self._deaths[unit] >= _MOST_DEATHS:
+                why = f"its worker died {self._deaths[unit]} times"
+                self._keep(UnitResult(unit=unit, end=UnitEnd.FAILED, reason=why, host=host.name))
             else:
-                self._waiting.put_back(one.unit)
+                self._waiting.put_back(unit)
 
     def _give_up_missing(self) -> None:
         """Report devices that units wait for and no host has; give these units up after a while."""
@@ -456,7 +442,7 @@ class Drive:
                 flying = {
                     at: unit for at, unit in flying.items() if at in busy or time.monotonic() < deadline - _END_S + 2
                 }
-        left = [*self.progress.flying.values(), *(one.unit for one in self._lost), *self._waiting.units()]
+        left = [*self.progress.flying.values(), *(unit for unit, *_ in self._lost), *self._waiting.units()]
         self.progress.flying.clear()
         have = stored_units(left, runs_of(self.store, left), self.progress.hosts)
         self.progress.results += [

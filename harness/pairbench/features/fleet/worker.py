@@ -173,20 +173,12 @@ BUSY = "busy"  # the `end` of a unit that was not begun because other work kept 
 _POLL_S, _GRACE_S = 0.2, 30.0  # Seconds between two looks at the process, and those that it has to end in order
 
 
-@dataclass(frozen=True)
-class UnitContext:
-    python: str  # the interpreter whose pairbench measures
-    commits: Commits
-    logs: Path
-    held_up: Callable[[], str | None]  # says who else is at work on the host; None where nobody is
-
-
 def run_unit(text: str) -> str:
     """Measure a unit on this worker's host: JSON with unit, device and store goes in, and its end, reason and statuses come back."""
     from distributed import get_worker
 
     worker = get_worker()
-    context: UnitContext = worker.plugins[PLUGIN].context
+    context: _Worker = worker.plugins[PLUGIN].context
     key = worker.get_current_task()
 
     def given_up() -> bool:
@@ -196,7 +188,7 @@ def run_unit(text: str) -> str:
 
     began, asked = time.monotonic(), json.loads(text)
     unit = Unit.of(asked["unit"], "unit")
-    if why := context.held_up():
+    if why := context.held_up:
         return json.dumps({"end": BUSY, "reason": why, "host": platform.node()})
     try:
         with context.commits.code(unit.commit) as code:
@@ -207,16 +199,19 @@ def run_unit(text: str) -> str:
 
 
 def _run(
-    unit: Unit, asked: Mapping[str, Any], code: Code, context: UnitContext, given_up: Callable[[], bool]
+    unit: Unit, asked: Mapping[str, Any], code: Code, context: "_Worker", given_up: Callable[[], bool]
 ) -> dict[str, Any]:
     command = [context.python, "-P", "-m", "pairbench", "run", "--format", "json", "--device", asked["device"]]
     command += ["--store", asked["store"], "--skip-existing", *unit.options()]
     log, (folder, installed) = context.logs / f"unit-{unit.key}.log", code
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    if installed is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(installed), environment.get("PYTHONPATH", "")]))
     with tempfile.TemporaryFile() as output, log.open("wb") as errors:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_environment(unit, installed),
+            env={**environment, VARIABLE: unit.key},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
@@ -242,15 +237,6 @@ def _run(
     if not statuses:
         return {"end": UnitEnd.STORED, "statuses": {}}
     return {"end": UnitEnd.DONE, "run_id": document["run_id"], "statuses": statuses}
-
-
-def _environment(unit: Unit, installed: Path | None) -> dict[str, str]:
-    """Return the worker's environment without Dask's variables, and with what the unit's commit has built."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
-    if installed is not None:
-        paths = [str(installed), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return {**environment, VARIABLE: unit.key}
 
 
 def _ended(process: "subprocess.Popen[bytes]", given_up: Callable[[], bool]) -> int:
@@ -342,7 +328,7 @@ def run_worker(
     notify: Callable[[str], None],
     *,
     insecure: bool,
-    python: str,
+    python: str | None,
     ignores_load: bool,
 ) -> None:
     """Take units until SIGINT or SIGTERM. A running unit then ends in order, and what it finished is in the store."""
@@ -354,9 +340,8 @@ def run_worker(
         if one.state != "ok":
             notify(f"{selector}: {one.name}: {one.detail}{f'; {one.advice}' if one.advice else ''}")
     with configured(), held_folder() as logs:
-        worker = _Worker(
-            name, offers, address, logs, notify, security=security, python=python, watches=not ignores_load
-        )
+        interpreter, watches = python or sys.executable, not ignores_load
+        worker = _Worker(name, offers, address, logs, notify, security=security, python=interpreter, watches=watches)
         asyncio.run(worker.serve())
 
 
@@ -373,14 +358,14 @@ class _Worker:
     logs: Path
     notify: Callable[[str], None]
     _: KW_ONLY
-    python: str
+    python: str  # the interpreter whose pairbench measures
     watches: bool
     security: Any = None
 
     def __post_init__(self) -> None:
         self._watch = BusyWatch(self.offers) if self.watches else None
-        self._held_up: str | None = None
-        self.context = UnitContext(self.python, Commits(Path.cwd()), self.logs, lambda: self._held_up)
+        self.held_up: str | None = None  # who else is at work on the host
+        self.commits = Commits(Path.cwd())
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
@@ -420,7 +405,7 @@ class _Worker:
 
         class Plugin(WorkerPlugin):  # type: ignore[misc]
             name = PLUGIN
-            context = self.context
+            context = self
 
         known = {"version": __version__, "host": self.name, "offers": [asdict(offer) for offer in self.offers]}
         protocol = self.address.partition("://")[0]
@@ -435,10 +420,10 @@ class _Worker:
             security=self.security,
             dashboard=False,
             dashboard_address=NO_HTTP,
-            local_directory=str(self.context.logs),
+            local_directory=str(self.logs),
             plugins=(Plugin(),),
             startup_information={_KNOWN: lambda _: known},
-            metrics={_HELD_UP: lambda _: self._held_up},
+            metrics={_HELD_UP: lambda _: self.held_up},
         )
 
     async def _look(self, worker: Any) -> None:
@@ -451,10 +436,10 @@ class _Worker:
                 self._watch.begin()
                 continue
             found = await asyncio.to_thread(self._watch.held_up)
-            if found != self._held_up:
+            if found != self.held_up:
                 words = f": {found}; it takes no unit" if found else " takes units again"
                 self.notify(f"{self.name}{words}")
-            self._held_up = found
+            self.held_up = found
             if worker.status in (Status.running, Status.paused):
                 worker.status = Status.paused if found else Status.running
 

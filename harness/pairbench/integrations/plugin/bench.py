@@ -21,7 +21,7 @@ from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
 from pairbench.workflow.devices import HostWatch, probe_device
-from pairbench.workflow.record import Recorder, RunFiles, checkout_of, context_for, new_run
+from pairbench.workflow.record import Recorder, RunFiles, context_for, new_run
 from pairbench.workflow.requested import Requested
 from pairbench.workflow.setup import Chosen, requested_of
 
@@ -58,7 +58,13 @@ class Bench:
             control = Entry(implementation="baseline", mode=item.entry.mode)
             entries.setdefault(self._key(item), {}).update({control: None, item.entry: None})
         for key, chosen in entries.items():
-            self._states[key] = CaseState(planned=_only(planned[key], chosen))
+            case = planned[key]
+            untimed, skipped = (
+                {entry: why for entry, why in reasons.items() if entry in chosen}
+                for reasons in (case.untimed, case.skipped)
+            )
+            kept = tuple(entry for entry in case.entries if entry in chosen)
+            self._states[key] = CaseState(planned=replace(case, entries=kept, untimed=untimed, skipped=skipped))
 
     def _key(self, item: PairEntry) -> _Key:
         # Among several processes, each has some items of a case, and does not know which.
@@ -101,7 +107,7 @@ class Bench:
 
     @functools.cached_property
     def run(self) -> Run:
-        return new_run(checkout_of(self._chosen(), self.config))
+        return new_run(self._chosen(), self.config)
 
     def close(self) -> None:
         """Record the cases that were not reached, end the workers, finish the files and release the device.
@@ -155,16 +161,6 @@ class Bench:
             return Requested(select=(), suites=nothing, tiers=nothing, modes=nothing)
         asked = requested_of(self._chosen(), self.loader.device, self.config.settings)
         return asked if self._changed else replace(asked, select=tuple((one, None) for one in sorted(asked.suites)))
-
-
-def _only(planned: PlannedCase, entries: Iterable[Entry]) -> PlannedCase:
-    kept = set(entries)
-    return replace(
-        planned,
-        entries=tuple(entry for entry in planned.entries if entry in kept),
-        untimed={entry: why for entry, why in planned.untimed.items() if entry in kept},
-        skipped={entry: why for entry, why in planned.skipped.items() if entry in kept},
-    )
 
 
 def _keep(recorder: Recorder, state: CaseState) -> dict[Entry, tuple[Outcome, Record]]:

@@ -150,8 +150,19 @@ class Options:
         )
         gate: str | None = config.getoption("pairbench_gate")
         if gate is not None:
-            _refuse_path(gate, start)
-            _check_gate(config)
+            if not gate.endswith(".parquet") and (start / gate).exists() and not (start / gate / "records").is_dir():
+                # argparse gives an option whose value may be left out the next word, whatever it is.
+                raise UsageError(
+                    f"--pairbench-gate was given {gate!r}, which is a path and names no run; put the option behind the paths, or write "
+                    "--pairbench-gate=REFERENCE"
+                )
+            if distributes(config):
+                raise UsageError("--pairbench-gate needs times, and side by side nothing can be timed; leave out -n")
+            if not config.pluginmanager.hasplugin("benchmark"):
+                raise UsageError("--pairbench-gate needs pytest-benchmark; `pip install 'pairbench[pytest]'` brings it")
+            for name in ("benchmark_disable", "benchmark_skip"):
+                if config.getoption(name):
+                    raise UsageError(f"--pairbench-gate needs times; leave out --{name.replace('_', '-')}")
         return cls(
             config=settings,
             files=files,
@@ -165,26 +176,6 @@ class Options:
 def distributes(config: pytest.Config) -> bool:
     """Return whether several processes run the tests, this one or others."""
     return config.getoption("dist", "no") != "no" or hasattr(config, "workerinput")
-
-
-def _check_gate(config: pytest.Config) -> None:
-    if distributes(config):
-        raise UsageError("--pairbench-gate needs times, and side by side nothing can be timed; leave out -n")
-    if not config.pluginmanager.hasplugin("benchmark"):
-        raise UsageError("--pairbench-gate needs pytest-benchmark; `pip install 'pairbench[pytest]'` brings it")
-    for name in ("benchmark_disable", "benchmark_skip"):
-        if config.getoption(name):
-            raise UsageError(f"--pairbench-gate needs times; leave out --{name.replace('_', '-')}")
-
-
-def _refuse_path(gate: str, start: Path) -> None:
-    # argparse gives an option whose value may be left out the next word, whatever it is.
-    if gate.endswith(".parquet") or not (start / gate).exists() or (start / gate / "records").is_dir():
-        return
-    raise UsageError(
-        f"--pairbench-gate was given {gate!r}, which is a path and names no run; put the option behind the paths, or write "
-        "--pairbench-gate=REFERENCE"
-    )
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, S
 from pairbench.integrations.plugin.options import Options, of_device, usage
 from pairbench.model.text import safe
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.setup import Chosen, Request, make_context, store_of
+from pairbench.workflow.setup import Chosen, Request, open_context, store_of
 
 # Imported where it is used, for collecting needs neither.
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class PluginSession:
         with contextlib.ExitStack() as stack:
             suites = tuple(files)
             describes = config.option.collectonly
-            context = stack.enter_context(make_context(options.config, suites, describes=describes))
+            context = stack.enter_context(open_context(options.config, suites, describes=describes, signals=False))
             loader = SuiteLoader(options.config, context, options.device, suites)
             stack.callback(loader.close)
             if not describes:
@@ -61,7 +61,14 @@ class PluginSession:
                 for module in ("pairbench.integrations.plugin.bench", "scipy.special"):
                     importlib.import_module(module)
             device = loader.device  # fails before anything else where there is no such device
-            _check_reference(options)
+            if (reference := options.reference) is not None:
+                from pairbench.workflow.selectors import AUTO, RunSelector
+
+                try:  # a reference that names no run is refused before an hour of measuring
+                    if reference != AUTO:
+                        RunSelector.of_store(store_of(options.config), options.config.root).pick(reference)
+                except StoreError as error:
+                    raise UsageError(f"--pairbench-gate={reference}: {error}") from error
             files_kept = ("benchmark_save", "benchmark_autosave", "benchmark_compare")
             if config.pluginmanager.hasplugin("benchmark") and any(map(config.getoption, files_kept)):
                 config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
@@ -107,7 +114,14 @@ class PluginSession:
         self.tiers = frozenset({*self.loader.tiers(), *words})
         named = {argument.partition("::")[2] for argument in self.config.args}
         if self.options.changed_since is not None:
-            self._find_changed(self.options.changed_since)
+            from pairbench.features.since import narrow_to_changed
+
+            chosen, tiers = Chosen(survey=self.loader.survey(), selections=()), self.tiers - {"edge"}
+            commit, places = self.options.changed_since, self.options.files.named
+            self.changed = narrow_to_changed(self.options.config, self.context, chosen, tiers, commit, places=places)
+            assert self.changed.narrowed is not None
+            for line in self.changed.narrowed.lines():
+                _notify(self.config)(f"pairbench: {line}")
         out = {
             item
             for item in ours
@@ -116,16 +130,6 @@ class PluginSession:
         if out:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
-
-    def _find_changed(self, commit: str) -> None:
-        from pairbench.features.since import narrow_to_changed
-
-        chosen, tiers = Chosen(survey=self.loader.survey(), selections=()), self.tiers - {"edge"}
-        places = self.options.files.named
-        self.changed = narrow_to_changed(self.options.config, self.context, chosen, tiers, commit, places=places)
-        assert self.changed.narrowed is not None
-        for line in self.changed.narrowed.lines():
-            _notify(self.config)(f"pairbench: {line}")
 
     def _is_changed(self, item: PairItem) -> bool:
         narrowed = self.changed.narrowed if self.changed else None
@@ -206,10 +210,7 @@ class PluginSession:
                 return None
             from pairbench.workflow.comparer import confirm_run
 
-            chosen, progress = (
-                Chosen(survey=self.loader.survey(), selections=()),
-                _MessageProgress(_notify(self.config)),
-            )
+            chosen, progress = Chosen(survey=self.loader.survey(), selections=()), PlainProgress(_notify(self.config))
             request = Request(self.options.config, self.context, chosen, (self.loader.device,), progress)
             run_id, reference = self.bench.run.run_id, self.options.reference
             self.judged = confirm_run(request, run_id, reference=reference, quiet_only=True)
@@ -290,26 +291,3 @@ def _notify(config: pytest.Config) -> Callable[[str], None]:
             terminal.write_line(safe(text))
 
     return notify
-
-
-class _MessageProgress(PlainProgress):
-    def __init__(self, notify: Callable[[str], None]) -> None:
-        super().__init__()
-        self._notify = notify
-
-    def notify(self, text: str) -> None:
-        self._notify(text)
-
-
-def _check_reference(options: Options) -> None:
-    """Refuse a reference that names no run, before an hour of measuring."""
-    if options.reference is None:
-        return
-    from pairbench.workflow.selectors import AUTO, RunSelector
-
-    if options.reference == AUTO:
-        return
-    try:
-        RunSelector.of_store(store_of(options.config), options.config.root).pick(options.reference)
-    except StoreError as error:
-        raise UsageError(f"--pairbench-gate={options.reference}: {error}") from error
