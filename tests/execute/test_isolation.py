@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import os, signal, subprocess, sys, tempfile
-from pairbench.execute.isolation import enter_domain, what_holds
+from pairbench.execute.orphans import enter_domain, what_holds
 enter_domain()
 kept, words = what_holds()
 if not kept:

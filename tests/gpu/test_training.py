@@ -7,9 +7,8 @@ import torch
 
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.graphs import Rotation, rotate
-from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.model.operator import Operator
 
 pytestmark = pytest.mark.gpu

@@ -13,7 +13,7 @@ from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import session
 from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.parent.pool import Workers
-from pairbench.execute.parent.session import SideBySide, count_workers
+from pairbench.execute.parent.session import count_workers, profile_cases, verify_cases
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
@@ -55,13 +55,13 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
         monkeypatch.setattr(session, "verify_case", verify_case)
         states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
         waiting, reported = iter(states), list[CaseState]()
-        with SideBySide([Counting() for _ in range(several)]) as verifiers:
-            verifiers.verify(
-                lambda: next(waiting, None),
-                lambda state: None,
-                lambda state, took_s: reported.append(state),
-                impostors=False,
-            )
+        verify_cases(
+            [Counting() for _ in range(several)],
+            lambda: next(waiting, None),
+            lambda state: None,
+            lambda state, took_s: reported.append(state),
+            impostors=False,
+        )
         return states, reported
 
     return run
@@ -199,10 +199,13 @@ def test_what_runs_short_beside_others_is_left_at_once(planned: Planned) -> None
 
     states = [CaseState(planned=planned(rows=index)) for index in range(2)]
     waiting, done = iter(states), list[CaseState]()
-    with SideBySide([Short(), Short()]) as verifiers:
-        verifiers.verify(
-            lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state), impostors=False
-        )
+    verify_cases(
+        [Short(), Short()],
+        lambda: next(waiting, None),
+        lambda _: None,
+        lambda state, _: done.append(state),
+        impostors=False,
+    )
     entries = len(states[0].planned.entries)
     assert entries > 1 and Short.at_work == 2 + 2 * entries and set(done) == set(states)
     assert not any(found.reason for state in states for found in state.verified.values())
@@ -274,8 +277,8 @@ def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
     for state in states:
         verified(state)
     waiting, done = iter(states), list[CaseState]()
-    with SideBySide([Counting() for _ in range(2)]) as profilers:
-        profilers.profile(lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state))
+    workers = [Counting() for _ in range(2)]
+    profile_cases(workers, lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state))
     assert [tries[state] for state in states] == [1, 1, times, 1] and set(done) == set(states)
     assert any(profile.reason for profile in states[2].profiles.values()) == (times == 1)
 

@@ -13,12 +13,11 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import ProfileCase, VerifyCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS
-from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.stages import run_stage
 from pairbench.execute.worker.timing.timers import CudaTimer
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.trees import copy_tree, tensors
+from pairbench.execute.worker.trees import copy_tree, refill, tensors
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Profile, Status, Verification
 from pairbench.model.plan import Entry

@@ -15,18 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.input_trees import (
+from pairbench.execute.worker.trees import (
     as_outputs,
     changed_inputs,
     check_supported,
     copy_inputs,
+    leaves,
     named_tensors,
     refill,
     restore,
+    tensors,
     together_with,
     upcast_inputs,
 )
-from pairbench.execute.worker.trees import leaves, tensors
 
 
 def strided(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
+from pairbench.execute.worker.trees import refill
 from pairbench.model.case import grid
 from pairbench.model.operator import Operator
 

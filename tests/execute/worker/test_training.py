@@ -13,10 +13,9 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker import training
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.describe.operators import hashes_of
-from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.training import arguments
-from pairbench.execute.worker.trees import leaves
+from pairbench.execute.worker.trees import leaves, refill
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import make_expected, verify_entry
 from pairbench.model.case import OUTPUT_GRADIENTS

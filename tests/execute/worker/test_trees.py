@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.worker.input_trees import copy_inputs
-from pairbench.execute.worker.trees import copy_tree, leaves, same_bits
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, same_bits
 
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 (what users write)
 

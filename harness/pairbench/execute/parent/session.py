@@ -55,75 +55,67 @@ def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
     return max(1, min(_MOST[device.kind], useful))
 
 
-class SideBySide(AbstractContextManager["SideBySide"]):
-    """Does one thing with many cases, one after the other in each of several workers. A context manager: the workers end with it."""
+def verify_cases(several: Sequence[Workers], take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
+    """Verify cases until there are no more, one after the other in each of several workers, which end then. Of the three functions one runs at a time; `done` gets the seconds of a case."""
+    step = functools.partial(verify_case, impostors=impostors)
+    _side_by_side(several, step, _ran_short, CaseState.start_over, take, begins, done)
 
-    def __init__(self, several: Sequence[Workers]) -> None:
-        """Start nothing yet: each worker starts with its first case."""
-        self._several = several
-        self._turn = threading.Lock()
 
-    def __exit__(self, *_: object) -> None:
-        close_all(self._several)
+def profile_cases(several: Sequence[Workers], take: Take, begins: Begins, done: Done) -> None:
+    """Count launches, operators and memory of cases until there are no more; see `verify_cases`."""
+    step = lambda state, workers, _: profile_case(state, workers)  # noqa: E731
+    _side_by_side(several, step, _unprofiled, lambda state: state.profiles.clear(), take, begins, done)
 
-    def verify(self, take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
-        """Verify cases until there are no more. Of the three functions one runs at a time; `done` gets the seconds of a case."""
-        step = functools.partial(verify_case, impostors=impostors)
-        self._each(step, _ran_short, CaseState.start_over, take, begins, done)
 
-    def profile(self, take: Take, begins: Begins, done: Done) -> None:
-        """Count launches, operators and memory of cases until there are no more; see `verify`."""
+def _side_by_side(
+    several: Sequence[Workers],
+    step: Callable[[CaseState, Workers, Enough | None], None],
+    ran_short: Callable[[CaseState], bool],
+    start_over: Callable[[CaseState], None],
+    take: Take,
+    begins: Begins,
+    done: Done,
+) -> None:
+    """Take a step with each case; cases that ran short beside others start over beside fewer workers."""
+    turn = threading.Lock()
+    spent_s = defaultdict[CaseState, float](float)
+    width, again = len(several), list[CaseState]()
+    stopped = threading.Event()
 
-        def step(state: CaseState, workers: Workers, _: Enough | None) -> None:
-            profile_case(state, workers)
+    def following() -> CaseState | None:
+        with turn:
+            if (state := take()) is not None:
+                begins(state)
+            return state
 
-        self._each(step, _unprofiled, lambda state: state.profiles.clear(), take, begins, done)
+    def work(workers: Workers) -> None:
+        try:
+            while not stopped.is_set() and (state := following()) is not None:
+                began = time.monotonic()
+                step(state, workers, ran_short if width > 1 else None)
+                with turn:
+                    spent_s[state] += time.monotonic() - began
+                    if width > 1 and ran_short(state):
+                        start_over(state)
+                        again.append(state)
+                    else:
+                        done(state, spent_s[state])
+        except BaseException:
+            stopped.set()  # the others end with the case that they are at
+            raise
 
-    def _each(
-        self,
-        step: Callable[[CaseState, Workers, Enough | None], None],
-        ran_short: Callable[[CaseState], bool],
-        start_over: Callable[[CaseState], None],
-        take: Take,
-        begins: Begins,
-        done: Done,
-    ) -> None:
-        """Take a step with each case; cases that ran short beside others start over beside fewer workers."""
-        spent_s = defaultdict[CaseState, float](float)
-        width, again = len(self._several), list[CaseState]()
-        stopped = threading.Event()
-
-        def following() -> CaseState | None:
-            with self._turn:
-                if (state := take()) is not None:
-                    begins(state)
-                return state
-
-        def work(workers: Workers) -> None:
-            try:
-                while not stopped.is_set() and (state := following()) is not None:
-                    began = time.monotonic()
-                    step(state, workers, ran_short if width > 1 else None)
-                    with self._turn:
-                        spent_s[state] += time.monotonic() - began
-                        if width > 1 and ran_short(state):
-                            start_over(state)
-                            again.append(state)
-                        else:
-                            done(state, spent_s[state])
-            except BaseException:
-                stopped.set()  # the others end with the case that they are at
-                raise
-
+    try:
         while True:
             with ThreadPoolExecutor(width) as threads:
-                for finished in [threads.submit(work, workers) for workers in self._several[:width]]:
+                for finished in [threads.submit(work, workers) for workers in several[:width]]:
                     finished.result()
             if not again:
                 return
-            close_all(self._several)
+            close_all(several)
             width = max(1, width // _FEWER)
             take, again = functools.partial(next, iter(again), None), []
+    finally:
+        close_all(several)
 
 
 def _ran_short(state: CaseState) -> bool:
@@ -235,11 +227,11 @@ class DeviceSession:
             state.spent_s += took_s
             verified(state, took_s)
 
-        with SideBySide(
-            [Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges]
-        ) as verifiers:
-            take = take or functools.partial(next, iter(self.states), None)
-            verifiers.verify(take, functools.partial(self._begin, "verify"), done, impostors=impostors)
+        verifiers = [
+            Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges
+        ]
+        take = take or functools.partial(next, iter(self.states), None)
+        verify_cases(verifiers, take, functools.partial(self._begin, "verify"), done, impostors=impostors)
 
     def _begin(self, stage: str, state: CaseState) -> None:
         self._observer.step(self._device, stage, state.planned.case.key)
@@ -298,10 +290,9 @@ class DeviceSession:
             else:
                 self.hold(state)
 
-        count = count_workers(self._device, len(states))
-        with SideBySide([Workers(self._context, self._device) for _ in range(count)]) as profilers:
-            take = functools.partial(next, iter(states), None)
-            profilers.profile(take, functools.partial(self._begin, "profile"), done)
+        profilers = [Workers(self._context, self._device) for _ in range(count_workers(self._device, len(states)))]
+        take = functools.partial(next, iter(states), None)
+        profile_cases(profilers, take, functools.partial(self._begin, "profile"), done)
 
     def interrupt(self, rounds: int) -> None:
         """Account for all that is not final: measured in the finished rounds, or skipped; without rounds, what was verified stays so."""

@@ -19,8 +19,7 @@ from pairbench.execute import protocol
 from pairbench.execute.forking import read_bytes
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.heartbeat import SIZE, Heartbeat
-from pairbench.execute.isolation import enter_domain
-from pairbench.execute.orphans import adopt, die_with
+from pairbench.execute.orphans import adopt, die_with, enter_domain
 from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult, Status, Verification

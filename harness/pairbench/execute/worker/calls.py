@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker import input_trees
+from pairbench.execute.worker import trees
 from pairbench.execute.worker.faults import charged
 from pairbench.execute.worker.graphs import Replay, capture
 from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.training import Training, arguments
-from pairbench.execute.worker.trees import copy_tree
 from pairbench.execute.worker.verify.draws import DRAW
 from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.operator import Operator, Variant
@@ -40,17 +39,17 @@ class Call:
     def refill(self, fresh: dict[str, Any]) -> bool:
         """Put fresh values into the tensors that only this call uses, at the same addresses; False where shapes differ. The caller refills the shared inputs."""
         state = {name: fresh[name] for name in self.operator.state}
-        input_trees.restore(self.initial, state if self.initial else {})
+        trees.restore(self.initial, state if self.initial else {})
         replacement = dict[str, Any]()
-        if input_trees.named_tensors({name: fresh[name] for name in self.operator.constants}):
+        if trees.named_tensors({name: fresh[name] for name in self.operator.constants}):
             replacement = _prepared(self.operator, self.variant, fresh)
-        fits = input_trees.refill({name: self.kwargs[name] for name in replacement}, replacement)
-        return fits and input_trees.restore(self.kwargs, state)
+        fits = trees.refill({name: self.kwargs[name] for name in replacement}, replacement)
+        return fits and trees.restore(self.kwargs, state)
 
     def overwritten(self) -> set[str]:
         """Return the consumed inputs that the last run has overwritten."""
         names = self.consumed.keys() & {*self.variant.consumes}
-        return {name for name in names if input_trees.changed_inputs(self.shared[name], self.consumed[name])}
+        return {name for name in names if trees.changed_inputs(self.shared[name], self.consumed[name])}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -60,7 +59,7 @@ class Call:
     def observe(self) -> Any:
         """Reset, run once and return the `observed` outputs; of an operator that draws, those of as many runs."""
         if draws := self.operator.draws:
-            return {f"{DRAW} {number}": copy_tree(self._observe_once()) for number in range(draws)}
+            return {f"{DRAW} {number}": trees.copy_tree(self._observe_once()) for number in range(draws)}
         return self._observe_once()
 
     def _observe_once(self) -> Any:
@@ -78,7 +77,7 @@ class Call:
         if self.training is not None:
             self.training.check(outputs)
         if self.operator.state:
-            state = {name: input_trees.as_outputs(self.kwargs[name]) for name in self.operator.state}
+            state = {name: trees.as_outputs(self.kwargs[name]) for name in self.operator.state}
             outputs = {"output": outputs, "state": state}
         return readable(outputs)
 
@@ -99,18 +98,18 @@ def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], 
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     """Return why an implementation does not apply to these inputs, or None."""
-    if variant.valid is None or (valid := bound(variant.valid, input_trees.copy_inputs(arguments(inputs)))()) is True:
+    if variant.valid is None or (valid := bound(variant.valid, trees.copy_inputs(arguments(inputs)))()) is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
 
 def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
     """Prepare an implementation; compiling happens at the first call, capturing here."""
-    own = input_trees.copy_inputs(
-        {name: inputs[name] for name in input_trees.together_with(inputs, (*operator.state, *variant.consumes))}
+    own = trees.copy_inputs(
+        {name: inputs[name] for name in trees.together_with(inputs, (*operator.state, *variant.consumes))}
     )
     state = {name: own[name] for name in operator.state}
-    initial = input_trees.copy_inputs(state) if operator.reset is True else {}
+    initial = trees.copy_inputs(state) if operator.reset is True else {}
     consumed = {name: value for name, value in own.items() if name not in state}
     given = {**inputs, **consumed}
     reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs)
@@ -127,7 +126,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     if mode == "graph":
         with charged():
             run = training.capture() if training else capture(run, before=reset)
-        input_trees.restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
+        trees.restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
     if training:
         reset = run.before if isinstance(run, Replay) else training.ready
     return Call(
@@ -150,8 +149,8 @@ def _reset(
     if callable(operator.reset):
         bound(operator.reset, state)()
     elif operator.reset:
-        input_trees.restore(state, initial)
-    if consumed and not input_trees.refill(consumed, {name: inputs[name] for name in consumed}):
+        trees.restore(state, initial)
+    if consumed and not trees.refill(consumed, {name: inputs[name] for name in consumed}):
         raise DeclarationError(
             f"changes the shape or the structure of an input that it consumes ({', '.join(consumed)}); consumes= lets it overwrite values alone"
         )

@@ -19,10 +19,9 @@ from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.input_trees import copy_inputs, restore, upcast_inputs
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
-from pairbench.execute.worker.trees import copy_tree, leaves
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, restore, upcast_inputs
 from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
 from pairbench.execute.worker.verify.judge import dtype_name, judge
 from pairbench.model.breakdown import Divergence, Gap, Layer, NoDivergence

@@ -67,7 +67,7 @@ def _of_frozen_modules() -> frozenset[CodeType]:
     return frozenset(code for one in plain if isinstance(one, FunctionType) for code in codes_within(one.__code__))
 
 
-_all, _map, _zip, _is, _call, _len = all, map, zip, operator.is_, operator.call, len
+_all, _map, _zip, _is, _call, _len, _set = all, map, zip, operator.is_, operator.call, len, setattr
 """Bound before a suite is loaded, which may replace them in `builtins`."""
 _OWN = "pairbench."
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
@@ -82,7 +82,7 @@ _MAY_CHANGE = frozenset(
 _MEASURING = ("pairbench.execute.", "pairbench.stats")
 _LARGE = ("torch", "numpy", "ctypes", "sys")
 """Modules with many classes that nothing here uses, or whose state changes."""
-_code, _defaults, _contents = map(operator.attrgetter, ("__code__", "__defaults__", "cell_contents"))
+_READERS = {name: operator.attrgetter(name) for name in ("__code__", "__defaults__", "cell_contents")}
 _missing = object()
 _MANY = 16
 """Size from which a namespace is compared in its own order."""
@@ -161,10 +161,7 @@ def _same(now: Any, was: Any) -> bool:
 
 
 class Frozen:
-    __slots__ = (
-        *("_cell_labels", "_cells", "_codes", "_contents", "_defaulted", "_defaults", "_elements", "_functions"),
-        *("_getters", "_held", "_labels", "_large", "_named", "_names", "_of_case", "_seen"),
-    )
+    __slots__ = ("_attributes", "_elements", "_getters", "_held", "_large", "_named", "_names", "_of_case", "_seen")
 
     def __init__(self) -> None:
         self._named: list[_Named] = []
@@ -175,14 +172,8 @@ class Frozen:
         self._of_case: tuple[_Named, ...] = ()
         self._elements: list[_Elements] = []
         self._large: list[_Whole] = []
-        self._cells: list[CellType] = []
-        self._contents: list[Any] = []
-        self._cell_labels: list[str] = []
-        self._functions: list[FunctionType] = []
-        self._codes: list[CodeType] = []
-        self._labels: list[str] = []
-        self._defaulted: list[FunctionType] = []
-        self._defaults: list[tuple[Any, ...]] = []
+        self._attributes = {name: (list[Any](), list[Any](), list[str]()) for name in _READERS}
+        """Objects, the value that each has under the name, and labels."""
         self._seen: dict[tuple[int, str], Any] = {}
         """The held values by identity, kept alive so that no other value takes their address."""
 
@@ -196,24 +187,19 @@ class Frozen:
             _all(_map(_is, _map(_call, self._getters, self._names), self._held))
             and _all(_map(_Whole.is_untouched, self._large))
             and not any(named.changed() for named in self._of_case)
-            and _all(_map(_is, _map(_contents, self._cells), self._contents))
-            and _all(_map(_is, _map(_code, self._functions), self._codes))
-            and _all(_map(_is, _map(_defaults, self._defaulted), self._defaults))
+            and _all(
+                _all(_map(_is, _map(_READERS[name], owners), was))
+                for name, (owners, was, _) in self._attributes.items()
+            )
             and not any(elements.is_changed() for elements in self._elements)
         )
 
     def _changes(self) -> list[str]:
         found = [label for named in (*self._named, *self._of_case) for label, _, _ in named.changed()]
         found += [elements.label for elements in self._elements if elements.is_changed()]
-        if not _all(_map(_is, _map(_code, self._functions), self._codes)):
-            coded = _zip(self._functions, self._codes, self._labels, strict=True)
-            found += [f"the code of {label}" for function, code, label in coded if _code(function) is not code]
-        if not _all(_map(_is, _map(_defaults, self._defaulted), self._defaults)):
-            pairs = _zip(self._defaulted, self._defaults, strict=True)
-            found += [f"the defaults of {one.__qualname__}" for one, was in pairs if one.__defaults__ is not was]
-        if not _all(_map(_is, _map(_contents, self._cells), self._contents)):
-            triples = _zip(self._cells, self._contents, self._cell_labels, strict=True)
-            found += [f"the closure of {label}" for cell, was, label in triples if not _same(_contents(cell), was)]
+        for name, (owners, values, labels) in self._attributes.items():
+            held = _zip(owners, values, labels, strict=True)
+            found += [label for owner, was, label in held if not _same(_READERS[name](owner), was)]
         return found
 
     def restore(self) -> None:
@@ -223,14 +209,10 @@ class Frozen:
         for elements in self._elements:
             if elements.is_changed():
                 elements.put_back()
-        for function, code in _zip(self._functions, self._codes, strict=True):
-            if function.__code__ is not code:
-                function.__code__ = code
-        for cell, was in _zip(self._cells, self._contents, strict=True):
-            cell.cell_contents = was
-        for function, defaults in _zip(self._defaulted, self._defaults, strict=True):
-            if function.__defaults__ is not defaults:
-                function.__defaults__ = defaults
+        for name, (owners, values, _) in self._attributes.items():
+            for owner, was in _zip(owners, values, strict=True):
+                if _READERS[name](owner) is not was:
+                    _set(owner, name, was)
 
     def hold_own_modules(self) -> None:
         """Hold the modules of pairbench that were loaded since the last call, and what they use of other modules."""
@@ -339,12 +321,9 @@ class Frozen:
                 self._hold_names(f"{label}.{name}", value, dict(value), value.__setitem__)
 
     def _hold_function(self, label: str, function: FunctionType) -> None:
-        self._functions.append(function)
-        self._codes.append(function.__code__)
-        self._labels.append(label)
+        self._hold_attribute(f"the code of {label}", function, "__code__")
         if function.__defaults__ is not None:
-            self._defaulted.append(function)
-            self._defaults.append(function.__defaults__)
+            self._hold_attribute(f"the defaults of {function.__qualname__}", function, "__defaults__")
         if function.__kwdefaults__ and function.__code__.co_filename != "<string>":
             self.hold_value(f"the defaults of {label}", function.__kwdefaults__)
         generated = function.__code__.co_filename == "<string>"  # as of dataclasses: of their types and default values
@@ -355,15 +334,17 @@ class Frozen:
         if str(function.__globals__.get("__name__")).startswith(f"{NAMESPACE}."):
             self._hold_reached(function)
 
+    def _hold_attribute(self, label: str, owner: Any, name: str) -> None:
+        for held, value in _zip(self._attributes[name], (owner, _READERS[name](owner), label), strict=True):
+            held.append(value)
+
     def _hold_cell(self, label: str, cell: CellType) -> None:
         try:
             value = cell.cell_contents
         except ValueError:  # it is filled later
             return
         if callable(value) or isinstance(value, int | float | str | tuple):
-            self._cells.append(cell)
-            self._contents.append(value)
-            self._cell_labels.append(label)
+            self._hold_attribute(f"the closure of {label}", cell, "cell_contents")
             self.hold_value(label, value)
 
     def _hold_reached(self, function: FunctionType) -> None:

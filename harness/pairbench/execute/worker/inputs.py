@@ -12,8 +12,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import is_out_of_memory
-from pairbench.execute.worker.input_trees import check_supported, copy_inputs, named_tensors
-from pairbench.execute.worker.trees import leaves
+from pairbench.execute.worker.trees import check_supported, copy_inputs, leaves, named_tensors
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
 
@@ -55,10 +54,8 @@ class Make:
     ) -> torch.Tensor:
         """Return a tensor of that shape with normally distributed values of that mean and standard deviation (`scale`)."""
         wanted = as_dtype(dtype)
-        if wanted.is_complex:
-            values = torch.randn(shape, dtype=wanted, device=self.device, generator=self.generator)
-        else:
-            values = torch.randn(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
+        drawn = wanted if wanted.is_complex else _drawn(wanted)
+        values = torch.randn(shape, dtype=drawn, device=self.device, generator=self.generator)
         return values.mul_(scale).add_(mean).to(wanted)
 
     def uniform(
@@ -146,14 +143,12 @@ def _built(operator: Operator, case: Case, device: torch.device, seed: int, like
     if any(tensor.is_inference() for tensor in named_tensors(inputs).values()):
         # Those of inference mode are never written to outside of it, as other values are put in place.
         inputs = copy_inputs(inputs)
-    return _for_training(operator, inputs, make, like) if operator.direction else inputs
-
-
-def _for_training(operator: Operator, inputs: dict[str, Any], make: Make, like: dict[str, Any]) -> dict[str, Any]:
-    """Return the inputs for a training case: differentiated inputs require a gradient; a backward also gets gradients of the outputs."""
+    if not operator.direction:
+        return inputs
     _require_gradients(operator, inputs)
     if operator.direction == "fwd":
         return inputs
+    # A backward also gets gradients of the outputs.
     forms = like.get(OUTPUT_GRADIENTS) or _differentiable_outputs(operator, inputs)
     return {**inputs, OUTPUT_GRADIENTS: {path: _gradient(form, make.generator) for path, form in forms.items()}}
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pairbench.execute.worker.input_trees import nodes
+from pairbench.execute.worker.trees import nodes
 
 Around = Callable[[str, torch.nn.Module, Any, Callable[[], Any]], Any]
 """Makes a call of a named module and returns its outputs, in the thread of the caller, given also the arguments and keyword arguments."""

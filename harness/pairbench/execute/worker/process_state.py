@@ -69,11 +69,6 @@ def _set_threads(before: dict[int, tuple[frozenset[int], int]]) -> None:
             os.setpriority(os.PRIO_PROCESS, tid, nice)
 
 
-def _moved(before: dict[int, Any], now: dict[int, Any]) -> str:
-    moved = any(tid in before and before[tid] != found for tid, found in now.items())
-    return "the cores or the priority of other threads" if moved else ""
-
-
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
@@ -184,6 +179,7 @@ def _end() -> NoReturn:
 files = _Files()
 
 
+_TRACERS: tuple[Callable[[Any], object], ...] = (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile)
 _IMPORTS = ("path", "meta_path", "path_hooks")
 """Where modules are looked for. Entries that libraries append behind all others hide nothing."""
 
@@ -197,12 +193,6 @@ def _set_imports(before: tuple[tuple[Any, ...], ...]) -> None:
 def _of_imports(before: tuple[tuple[Any, ...], ...], now: tuple[tuple[Any, ...], ...]) -> str:
     pairs = zip(_IMPORTS, before, now, strict=True)
     return ", ".join(f"sys.{name}" for name, was, found in pairs if found[: len(was)] != was)
-
-
-def _set_tracing(functions: tuple[Any, ...]) -> None:
-    setters = (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile)
-    for put, function in zip(setters, functions, strict=True):
-        put(function)
 
 
 def _set_collector(state: tuple[Any, ...]) -> None:
@@ -230,15 +220,6 @@ def _saved_tensor_hooks() -> Any:
 def _set_saved_tensor_hooks(before: Any) -> None:
     while _saved_tensor_hooks() is not None and _saved_tensor_hooks() != before:
         torch._C._autograd._pop_saved_tensors_default_hooks()
-
-
-def _profiling() -> bool:
-    return bool(torch._C._autograd._profiler_enabled())
-
-
-def _stop_profiling(was: bool) -> None:
-    if not was and _profiling():
-        torch._C._autograd._disable_profiler()
 
 
 _UNSET = object()
@@ -380,7 +361,15 @@ STATE: dict[str, Flag] = {
         lambda cores: os.sched_setaffinity(0, pinned.get("now", cores)),
         lambda before, now: f"affinity {sorted(before)} -> {sorted(now)}",
     ),
-    "threads' affinity and priority": Flag(_of_threads, _set_threads, _moved),
+    "threads' affinity and priority": Flag(
+        _of_threads,
+        _set_threads,
+        lambda before, now: (
+            "the cores or the priority of other threads"
+            if any(before.get(tid, found) != found for tid, found in now.items())
+            else ""
+        ),
+    ),
     "nice": Flag(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda value: os.setpriority(os.PRIO_PROCESS, 0, value)),
     "scheduler": Flag(lambda: os.sched_getscheduler(0), leave),
     "timers": Flag(lambda: tuple(any(signal.getitimer(timer)) for timer in _TIMERS), _stop_timers),
@@ -403,7 +392,7 @@ STATE: dict[str, Flag] = {
     "imports": Flag(lambda: tuple(tuple(getattr(sys, name)) for name in _IMPORTS), _set_imports, _of_imports),
     "tracing": Flag(
         lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
-        _set_tracing,
+        lambda functions: [put(function) for put, function in zip(_TRACERS, functions, strict=True)],
         lambda *_: "a trace or profile function",
     ),
     "switch_interval": Flag(sys.getswitchinterval, sys.setswitchinterval),
@@ -420,7 +409,10 @@ STATE: dict[str, Flag] = {
         lambda *_: "hooks of all modules",
     ),
     "saved_tensor_hooks": Flag(_saved_tensor_hooks, _set_saved_tensor_hooks, lambda *_: "hooks of all saved tensors"),
-    "profiler": Flag(_profiling, _stop_profiling),
+    "profiler": Flag(
+        lambda: bool(torch._C._autograd._profiler_enabled()),
+        lambda was: was or torch._C._autograd._disable_profiler(),
+    ),
     "forward_mode_level": Flag(lambda: torch.autograd.forward_ad._current_level, leave),
     "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_settings),
     "triton": Flag(_triton_settings, _set_triton_settings, functools.partial(_of_settings, prefix=("triton",))),

@@ -99,13 +99,12 @@ class Counts:
     kernels: Counter[str] = field(default_factory=Counter)
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
-    def exact(self) -> tuple[Any, ...]:
+    def exact(self, times: int = 1) -> tuple[Any, ...]:
+        """Return all that has to be so many times as much in so many calls."""
         host = (self.launches, self.graph_launches, self.syncs)
-        return (*host, self.memcpys, self.memcpy_bytes, self.memsets, tuple(sorted(self.kernels.items())))
-
-    def times(self, factor: int) -> tuple[Any, ...]:
-        *numbers, kernels = self.exact()
-        return (*(number * factor for number in numbers), tuple((name, count * factor) for name, count in kernels))
+        numbers = (*host, self.memcpys, self.memcpy_bytes, self.memsets)
+        kernels = tuple((name, count * times) for name, count in sorted(self.kernels.items()))
+        return (*(number * times for number in numbers), kernels)
 
 
 def unusable() -> str | None:
@@ -123,6 +122,9 @@ def unusable() -> str | None:
     return None
 
 
+_COUNTED = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
+
+
 def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = None) -> Launches:
     """Count the launches of one call; those of a `reset` before each call are not counted: there are sentinels around each call then."""
     try:
@@ -131,11 +133,12 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
         return Launches(status="unreliable", reason=str(error))
     one = counted[0]
     for calls, several in zip(CALLS, counted, strict=True):
-        if several.exact() != one.times(calls):
-            return Launches(
-                status="unreliable",
-                reason=f"{calls} calls do not give {calls} times the counts of one: {_difference(one, several, calls)}",
-            )
+        pairs = zip(_COUNTED, one.exact(calls), several.exact(), strict=True)
+        if wrong := [
+            f"{name} {actual} instead of {expected}" for name, expected, actual in pairs if expected != actual
+        ]:
+            why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(wrong)[:300]}"
+            return Launches(status="unreliable", reason=why)
     last = counted[-1]
     return Launches(
         status="exact",
@@ -164,14 +167,6 @@ def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Coun
     spans = _trace(turn, (1,) * (2 * calls - 1))[::2]
     names = [item.name for item in fields(Counts)]
     return Counts(**{name: functools.reduce(add, [getattr(one, name) for one in spans]) for name in names})
-
-
-def _difference(one: Counts, several: Counts, calls: int) -> str:
-    names = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
-    pairs = zip(names, one.times(calls), several.exact(), strict=True)
-    return "; ".join(
-        f"{name} {actual} instead of {expected}" for name, expected, actual in pairs if expected != actual
-    )[:300]
 
 
 def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:

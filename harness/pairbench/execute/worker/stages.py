@@ -37,8 +37,7 @@ from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import (
-    Expected,
-    Reference,
+    ExpectedOutputs,
     check_baseline,
     make_expected,
     why_anything_passes,
@@ -111,7 +110,7 @@ def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: O
 
 def expected_of(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[Any, None, tuple[Expected, ...]]:
+) -> Generator[Any, None, tuple[ExpectedOutputs, ...]]:
     """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
     references, ended = _references(job, operator, heartbeat, device)
     yield from ended
@@ -137,7 +136,7 @@ def _verify(
     device: torch.device,
     line: protocol.ParentLine | None,
 ) -> Iterator[Any]:
-    references: tuple[Reference, ...]
+    references: tuple[ExpectedOutputs, ...]
     if job.outside and line is not None:
         inputs = [_made(operator, device, job.case, seed) for seed in SEEDS]
         references = outside_references(inputs, heartbeat, line)
@@ -186,7 +185,7 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
 
 def _references(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> tuple[tuple[Expected, ...], list[protocol.Ended]]:
+) -> tuple[tuple[ExpectedOutputs, ...], list[protocol.Ended]]:
     """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
@@ -212,7 +211,7 @@ def _references(
 
 def _held_or_sparing(
     operator: Operator, case: Case, device: torch.device, *, beside: bool
-) -> tuple[tuple[Expected, ...], str | None]:
+) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
     """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a SuiteFaultError where memory is short beside other workers."""
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]

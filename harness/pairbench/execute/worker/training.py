@@ -14,8 +14,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.graphs import Replay, capture, capture_behind
-from pairbench.execute.worker.input_trees import named_tensors, with_replaced
-from pairbench.execute.worker.trees import leaves, map_tensors, tensors
+from pairbench.execute.worker.trees import leaves, map_tensors, named_tensors, tensors, with_replaced
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, gradient_path
 from pairbench.model.operator import Operator
 

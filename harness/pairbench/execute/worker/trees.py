@@ -1,11 +1,22 @@
-"""Outputs as trees of tensors: walk, copy, compare to the bit. A tree is a tensor, a module, or a dict, list or tuple of trees; anything else is a leaf."""
+"""Inputs and outputs as trees of tensors: walk, copy, compare to the bit, put new values at the same addresses.
+
+A tree of outputs is a tensor, a module, or a dict, list or tuple of trees; anything else is a leaf, and none of its code is called. A tree of inputs may also be a NumPy
+array, a deque, or an object with trees among its attributes; of copies those share memory that share it in the tree.
+"""
 
 import copy
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+
+from pairbench.errors import DeclarationError
 
 _SMALL_PART = 0.05
 """Part of the free memory for copies, so that calls have room."""
@@ -99,3 +110,372 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     if not (left.is_floating_point() or left.is_complex()):
         return False
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
+_OPAQUE = (type, *_FUNCTIONS, ModuleType, Enum, torch.dtype, torch.device, torch.Generator)
+_OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
+"""Packages of classes whose attributes are no inputs, such as the globals of a kernel."""
+_OF_MODULE = frozenset(vars(torch.nn.Module()))
+
+
+class Node(NamedTuple):
+    path: str
+    value: Any
+    in_object: bool
+    """Whether it is at or below an attribute of an object or module: only tensors there are inputs."""
+
+
+def nodes(tree: Any, path: str = "", above: tuple[int, ...] = (), *, in_object: bool = False) -> Iterator[Node]:
+    """Yield a tree and all below it, in a fixed order; a tree that contains itself ends there."""
+    yield Node(path.removeprefix("."), tree, in_object)
+    if id(tree) not in above:
+        for name, value, attribute in _children(tree):
+            yield from nodes(value, path + name, (*above, id(tree)), in_object=in_object or attribute)
+
+
+def _children(node: Any) -> list[tuple[str, Any, bool]]:
+    """Return the children of a node: end of the path, value, and whether it is an attribute."""
+    if isinstance(node, (*_PLAIN, *_OPAQUE, torch.Tensor, np.ndarray)):
+        return []
+    found: list[tuple[str, Any, bool]] = []
+    if isinstance(node, dict):
+        found = [(f".{key}" if key != "" else "", value, False) for key, value in node.items()]
+    elif isinstance(node, list | tuple | deque):
+        found = [(f"[{index}]", value, False) for index, value in enumerate(node)]
+    elif isinstance(node, torch.nn.Module):
+        plain = torch.nn.Module
+        registered = (
+            *plain.named_parameters(node, recurse=False, remove_duplicate=False),
+            *plain.named_buffers(node, recurse=False, remove_duplicate=False),
+            *plain.named_children(node),
+        )
+        found = [(f".{name}", value, True) for name, value in registered]
+    held = {id(value) for _, value, _ in found}
+    attributes = _attributes(node).items()
+    return found + [(f".{name}", value, True) for name, value in attributes if id(value) not in held]
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    kind = type(node)
+    if kind.__module__.startswith(_OPAQUE_PACKAGES):
+        return {}
+    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    names = [name for given in slots for name in ((given,) if isinstance(given, str) else given)]
+    found = {name: getattr(node, name) for name in names if not name.startswith("__") and hasattr(node, name)}
+    found |= getattr(node, "__dict__", {})
+    left_out = _OF_MODULE if isinstance(node, torch.nn.Module) else frozenset()
+    return {name: value for name, value in found.items() if name not in left_out}
+
+
+def parts(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each leaf in a fixed order: tensors, arrays as tensors of their memory, and of objects only these."""
+    for path, value, in_object in nodes(tree):
+        if (tensor := _as_tensor(value)) is not None:
+            yield path, tensor
+        elif not (in_object or _is_container(value)):
+            yield path, value
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """Return a tensor itself, an array as a tensor of its memory, and None for all else, such as a sparse tensor in an object."""
+    if not isinstance(value, torch.Tensor | np.ndarray) or why_unsupported(value):
+        return None
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, dict | list | tuple | deque | torch.nn.Module) or bool(_children(value))
+
+
+def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a tree, parameters of its modules included, by their paths."""
+    return {path: leaf for path, leaf in parts(tree) if isinstance(leaf, torch.Tensor)}
+
+
+def why_unsupported(value: Any) -> str | None:
+    """Return what cannot be copied, refilled and compared, and the remedy, in words that follow `as`; None for all else."""
+    if isinstance(value, torch.Generator):
+        return (
+            "a torch.Generator, which moves with every call, so that no two calls compute the same; "
+            "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
+        )
+    if isinstance(value, Iterator):
+        return f"a {type(value).__name__}, which every call moves on; pass a list of what it yields"
+    if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_nested):
+        return f"a {value.layout} tensor, expected dense ones; pass its indices and values, and make it within the call"
+    if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray or value.dtype.kind not in "biufc" or not hasattr(torch, value.dtype.name):
+            return f"a NumPy {type(value).__name__} of {value.dtype}, expected an array of numbers that torch has; pass a tensor, or a list"
+        if (
+            not value.flags.writeable
+            or min(value.strides, default=0) < 0
+            or any(s % value.itemsize for s in value.strides)
+        ):
+            return "a NumPy array that is read-only, or a view which torch cannot have; pass numpy.array() of it"
+    return None
+
+
+def check_supported(tree: Any) -> None:
+    """Raise a DeclarationError on an input that cannot be copied, refilled and compared; other attributes of objects are copied, the same for all seeds."""
+    for path, value, in_object in nodes(tree):
+        if not in_object and (why := why_unsupported(value)):
+            raise DeclarationError(f"inputs() returned {path!r} as {why}")
+
+
+def upcast_inputs(tree: Any) -> Any:
+    def widest(dtype: torch.dtype) -> torch.dtype:
+        return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+
+    return copy_inputs(tree, widest)
+
+
+def copy_inputs(
+    tree: Any,
+    wanted: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype,
+    device: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+) -> Any:
+    """Return a copy that shares no memory with a tree, and shares within itself all that the tree shares; strides and classes stay, and so do objects without tensors that cannot be copied, as a lock.
+
+    Each tensor has the `wanted` dtype and is on a `device`; copies from a GPU to the host are pinned, so that they go back quickly.
+    """
+    found = {id(value): tensor for _, value, _ in nodes(tree) if (tensor := _as_tensor(value)) is not None}
+    arrays = {id(value) for _, value, _ in nodes(tree) if isinstance(value, np.ndarray)}
+    copies = _copied(found, wanted, device)
+    return with_replaced(tree, {key: new.numpy() if key in arrays else new for key, new in copies.items()})
+
+
+def with_replaced(tree: Any, replaced: Mapping[int, Any]) -> Any:
+    """Return a copy of a tree in which tensors are replaced by the `id` of the original; all other tensors stay themselves."""
+    held = [value for _, value, _ in nodes(tree)]
+    kept = {id(value): value for value in held if _stays_itself(value)}
+    try:
+        return copy.deepcopy(tree, {**kept, **replaced})
+    except Exception:  # an object without tensors that cannot be copied stays itself
+        kept |= {id(value): value for value in held if not named_tensors(value) and not _can_be_copied(value)}
+    try:
+        return copy.deepcopy(tree, {**kept, **replaced})
+    except Exception as error:
+        raise DeclarationError(_about_copying(tree, {**kept, **replaced}, error)) from error
+
+
+def _stays_itself(value: Any) -> bool:
+    if _as_tensor(value) is not None or isinstance(value, _OPAQUE):
+        return not isinstance(value, torch.Generator)
+    return callable(value) and not _is_container(value)
+
+
+def _can_be_copied(value: Any) -> bool:
+    try:
+        copy.deepcopy(value)
+    except Exception:
+        return False
+    return True
+
+
+def _about_copying(tree: Any, replaced: Mapping[int, Any], error: Exception) -> str:
+    path = type(tree).__name__
+    for name, value in tree.items() if isinstance(tree, dict) else ():
+        try:
+            copy.deepcopy(value, dict(replaced))
+        except Exception as again:
+            path, error = repr(name), again
+            break
+    return (
+        f"inputs() returned {path} as something that cannot be copied ({type(error).__name__}: {str(error).partition(chr(10))[0]}), and each "
+        "implementation needs a copy; pass its tensors, or give its class a __deepcopy__"
+    )
+
+
+def _copied(
+    found: Mapping[int, torch.Tensor],
+    wanted: Callable[[torch.dtype], torch.dtype],
+    device: Callable[[torch.Tensor], torch.device],
+) -> dict[int, torch.Tensor]:
+    """Return copies of tensors by their key; those that share a storage share one again."""
+    by_storage = defaultdict[object, list[int]](list)
+    for key, tensor in found.items():
+        by_storage[storage_of(tensor) or key].append(key)
+    copies = dict[int, torch.Tensor]()
+    for keys in by_storage.values():
+        group = [found[key] for key in keys]
+        dtypes = {one.dtype for one in group}
+        alone = len(group) == 1 or (len(dtypes) > 1 and any(wanted(dtype) != dtype for dtype in dtypes))
+        stays = alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None)
+        made = (
+            [
+                copy_tensor(one.detach()) if one.dtype == wanted(one.dtype) else one.detach().to(wanted(one.dtype))
+                for one in group
+            ]
+            if stays
+            else _together(group, wanted, device(group[0]))
+        )
+        for key, copied, one in zip(keys, made, group, strict=True):
+            parameter = isinstance(one, torch.nn.Parameter)
+            copies[key] = (
+                torch.nn.Parameter(copied, one.requires_grad) if parameter else copied.requires_grad_(one.requires_grad)
+            )
+    return copies
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
+    """Return the identity of a tensor's storage; None where it has none that could be shared."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
+        return None
+    return tensor.device, tensor.untyped_storage().data_ptr()
+
+
+def _together(
+    group: list[torch.Tensor], wanted: Callable[[torch.dtype], torch.dtype], device: torch.device
+) -> list[torch.Tensor]:
+    """Return copies that lie in one storage as the originals do: of all between the first of their elements and the last."""
+    storage = max((one.untyped_storage() for one in group), key=torch.UntypedStorage.nbytes)
+    dtypes = {one.dtype for one in group}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8  # read as others, they are copied byte by byte
+    begin = min(one.storage_offset() * one.itemsize for one in group) // 16 * 16
+    end = max((one.storage_offset() + extent(one)) * one.itemsize for one in group)
+    whole = torch.empty(0, dtype=dtype, device=group[0].device)
+    whole.set_(storage, begin // dtype.itemsize, (math.ceil((end - begin) / dtype.itemsize),))
+    copied = whole.to(device, wanted(dtype), copy=True)
+    if whole.is_cuda and device.type == "cpu":
+        copied = copied.pin_memory()
+    return [
+        torch.empty(0, dtype=wanted(one.dtype), device=device).set_(
+            copied.untyped_storage(), one.storage_offset() - begin // one.itemsize, one.shape, one.stride()
+        )
+        for one in group
+    ]
+
+
+def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
+    """Return these names, and all others of a tree that share memory with them: they have to be copied together."""
+    held = {
+        name: {
+            storage_of(tensor) or id(node) for _, node, _ in nodes(value) if (tensor := _as_tensor(node)) is not None
+        }
+        for name, value in tree.items()
+    }
+    found = dict.fromkeys(name for name in names if name in tree)
+    while more := [name for name in tree if name not in found and any(held[name] & held[chosen] for chosen in found)]:
+        found |= dict.fromkeys(more)
+    return tuple(found)
+
+
+def refill(tree: Any, fresh: Any) -> bool:
+    """Copy fresh values into the tensors of a tree, at the same addresses; False where the trees differ in form."""
+    if not same_form(tree, fresh):
+        return False
+    with torch.no_grad():
+        for target, value in refilling(tree, fresh):
+            target.copy_(value)
+    return True
+
+
+def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return pairs of target and source whose copies refill a tree with the values of another tree of the same form."""
+    targets, pairs = named_tensors(tree), dict[object, tuple[torch.Tensor, torch.Tensor]]()
+    with torch.no_grad():
+        for path, source in named_tensors(fresh).items():
+            target = targets[path]
+            # What is tied is written once.
+            key = (storage_of(target), target.data_ptr(), target.shape, target.stride()) if storage_of(target) else path
+            pairs[key] = distinct(target), distinct(source)
+    return list(pairs.values())
+
+
+def same_form(tree: Any, fresh: Any) -> bool:
+    """Return whether the tensors of two trees agree in shape, dtype and strides; attributes may have been added to objects."""
+    added = {
+        path for path, value, in_object in nodes(tree) if in_object and isinstance(value, torch.Tensor | np.ndarray)
+    }
+    here, there = named_tensors(tree), named_tensors(fresh)
+    return here.keys() - there.keys() <= added and all(
+        path in here and _form(here[path]) == _form(source) for path, source in there.items()
+    )
+
+
+def _form(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.stride()
+
+
+def changed_inputs(before: Any, after: Any) -> list[str]:
+    """Return the paths of the tensors, and of plain values outside of modules, that differ or are missing."""
+    now = {path: value for path, value, _ in nodes(after)}
+    changed = [
+        path
+        for path, old in named_tensors(before).items()
+        if (new := _as_tensor(now.get(path))) is None or not same_bits(old, new)
+    ]
+    modules = tuple(path for path, value, _ in nodes(before) if isinstance(value, torch.nn.Module))
+    for path, old, in_object in nodes(before):
+        if not isinstance(old, _PLAIN) or (in_object and any(path.startswith(f"{module}.") for module in modules)):
+            continue
+        new = now.get(path)
+        if new is not old and not (type(new) is type(old) and (old == new or old != old)):  # noqa: PLR0124 (NaN)
+            changed.append(path)
+    return changed
+
+
+def restore(tree: dict[str, Any], initial: dict[str, Any]) -> bool:
+    """Restore everything below a tree's entries, tensors of the same form at the same addresses; False where an entry itself would have to be another object."""
+    with torch.no_grad():
+        return all(isinstance(was, _PLAIN) or _restored(tree[name], was) is tree[name] for name, was in initial.items())
+
+
+def _restored(now: Any, was: Any) -> Any:
+    """Return the restored value itself, or a copy of the original where the value cannot be restored in place."""
+    target, source = _as_tensor(now), _as_tensor(was)
+    if source is not None:
+        if target is None or _form(target) != _form(source):
+            return copy_inputs(was)
+        distinct(target).copy_(distinct(source))
+        return now
+    if isinstance(was, (*_PLAIN, *_OPAQUE)):
+        return was
+    if type(now) is not type(was) or (isinstance(was, tuple) and len(now) != len(was)):
+        return copy_inputs(was)
+    if isinstance(was, torch.nn.Module):
+        return now if refill(now, was) else copy_inputs(was)
+    if isinstance(was, dict):
+        _restore_names(now, was, dict.pop, now.__setitem__)
+    elif isinstance(was, list | deque):
+        held = [_restored(*pair) for pair in zip(now, was, strict=False)]
+        held += [copy_inputs(value) for value in list(was)[len(held) :]]
+        now.clear()
+        now.extend(held)
+    elif isinstance(was, tuple):
+        held = [_restored(*pair) for pair in zip(now, was, strict=True)]
+        return now if all(new is old for new, old in zip(held, now, strict=True)) else copy_inputs(was)
+    _restore_names(
+        _attributes(now),
+        _attributes(was),
+        lambda _, name: object.__delattr__(now, name),
+        lambda name, value: object.__setattr__(now, name, value),
+    )
+    return now
+
+
+def _restore_names(
+    now: dict[Any, Any], was: dict[Any, Any], drop: Callable[[dict[Any, Any], Any], Any], put: Callable[[Any, Any], Any]
+) -> None:
+    for name in [name for name in now if name not in was]:
+        drop(now, name)
+    for name, value in was.items():
+        held = now.get(name)
+        if (new := _restored(held, value)) is not held or name not in now:
+            put(name, new)
+
+
+def as_outputs(tree: Any) -> Any:
+    """Return an input in the form of an output: itself, or where it has objects, its tensors and plain values by path."""
+    found = list(nodes(tree))
+    if not any(
+        isinstance(value, np.ndarray | deque) or (in_object and isinstance(value, torch.Tensor))
+        for _, value, in_object in found
+    ):
+        return tree
+    plain = {path: value if (tensor := _as_tensor(value)) is None else tensor for path, value, _ in found}
+    return {path: value for path, value in plain.items() if isinstance(value, (torch.Tensor, *_PLAIN))}

@@ -11,8 +11,9 @@ import torch
 from pairbench import Operator, Variant
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.worker import trees
 from pairbench.execute.worker.stages import time_case
-from pairbench.execute.worker.timing import measure, new_values, recheck, values
+from pairbench.execute.worker.timing import measure, new_values, recheck
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
 from pairbench.model.plan import Entry
@@ -84,7 +85,7 @@ def test_where_memory_is_short_outputs_are_judged_as_they_are(
     heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch, remembers: bool
 ) -> None:
     kept = dict[int, torch.Tensor]()
-    for module in (measure, new_values, recheck, values):
+    for module in (measure, new_values, recheck, trees):
         monkeypatch.setattr(module, "has_room", lambda *_, **__: False)
     timed, *ended = results(lambda x: kept.setdefault(0, x + 1) if remembers else x + 1, heartbeat)[::-1]
     assert isinstance(timed, TimedRound)

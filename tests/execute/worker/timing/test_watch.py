@@ -10,9 +10,8 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError
 from pairbench.execute.worker.flags import restore_flags, watched_flags
-from pairbench.execute.worker.input_trees import refill
 from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
-from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.trees import copy_tree, refill
 
 
 @pytest.fixture(autouse=True)

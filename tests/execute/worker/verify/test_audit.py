@@ -28,7 +28,7 @@ def declare(baseline: Any = lambda x: x, **changes: Any) -> Operator:
 
 
 def audited(outputs: Any, tolerance: Any = None) -> dict[str, ImpostorResult]:
-    reference = ExpectedOutputs(inputs={}, outputs=outputs, oracle=None, oracle_missing=None)
+    reference = ExpectedOutputs(make=dict, outputs=outputs)
     return {found.impostor: found for found in audit_automatic(declare(tolerance=tolerance), reference)}
 
 

@@ -10,7 +10,7 @@ import linecache
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +28,10 @@ from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.graphs import CaptureError, Replay
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.input_trees import named_tensors, restore
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import TransparentMode, names_of, roots, watching
 from pairbench.execute.worker.profile import TraceError, raw_trace, run_sentinel, unusable
+from pairbench.execute.worker.trees import named_tensors, restore
 from pairbench.execute.worker.verify.judge import dtype_name
 from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls, SourceLine
 from pairbench.model.operator import Operator
@@ -40,11 +40,8 @@ from pairbench.model.plan import Entry
 
 _MASKS = ("aten::index", "aten::index_put_")
 """Operators that wait if an index is a mask, whose true elements have to be counted."""
-
-
 _CALLERS = 16
 """Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
-
 
 CodeLine = tuple[CodeType, int]
 """Code, and the number of one of its lines."""
@@ -165,17 +162,13 @@ def _calling_lines(skipped: tuple[str, ...]) -> tuple[CodeLine | None, CodeLine 
 
 def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[SourceLine, ...], list[int]]:
     """Add sightings up by line, and by caller where several lines call one function; return the lines, and for each sighting the index of its line."""
-    lines = [(seen.what, seen.op, seen.detail, seen.at) for seen in sightings]
-    callers: dict[Any, set[CodeLine | None]] = {}
-    for line, seen in zip(lines, sightings, strict=True):
-        callers.setdefault(line, set()).add(seen.caller)
-    groups: dict[Any, list[Sighting]] = {}
-    keys = [
-        (line, seen.caller if 1 < len(callers[line]) <= _CALLERS else None)
-        for line, seen in zip(lines, sightings, strict=True)
-    ]
+    callers = defaultdict[Any, set[CodeLine | None]](set)
+    for seen in sightings:
+        callers[seen[:4]].add(seen.caller)
+    keys = [(seen[:4], seen.caller if 1 < len(callers[seen[:4]]) <= _CALLERS else None) for seen in sightings]
+    groups = defaultdict[Any, list[Sighting]](list)
     for key, seen in zip(keys, sightings, strict=True):
-        groups.setdefault(key, []).append(seen)
+        groups[key].append(seen)
     order = {key: index for index, key in enumerate(groups)}
     spots = tuple(_spot(group, caller, folder) for (_, caller), group in groups.items())
     return spots, [order[key] for key in keys]

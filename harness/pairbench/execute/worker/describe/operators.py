@@ -17,6 +17,7 @@ import torch
 
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.faults import message_of
+from pairbench.execute.worker.frozen import codes_within
 from pairbench.model.case import Case
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
@@ -250,7 +251,7 @@ class _Code:
                     self._collect_reached(method)
 
     def _collect_reached(self, function: types.FunctionType) -> None:
-        names = _names(function.__code__)
+        names = {name for code in codes_within(function.__code__) for name in code.co_names}
         if self._deep:
             names -= {"__file__"}  # its value differs between checkouts
         modules = [module for name in names if _is_helper(module := function.__globals__.get(name), function)]
@@ -323,8 +324,3 @@ def _is_beside(file: str, user: types.FunctionType) -> bool:
 @functools.cache
 def _folder(file: str) -> Path:
     return Path(file).parent
-
-
-def _names(code: types.CodeType) -> set[str]:
-    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return set(code.co_names).union(*(_names(constant) for constant in inner))

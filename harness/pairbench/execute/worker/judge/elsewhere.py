@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,16 +24,7 @@ class There:
     request: Request
 
     def fetch(self) -> Any:
-        return self.case.fetch(self.request)
-
-
-class _Values:
-    """The part of `timing.values.Values` that judging asks for."""
-
-    spent_s = 0.0
-
-    def __init__(self, count: int) -> None:
-        self.sets = range(count)
+        return self.case.read(self.case.ask(self.request))
 
 
 class Elsewhere:
@@ -44,7 +36,7 @@ class Elsewhere:
         self.device = device
         self._line = line
         self.timed: list[Timed] = []
-        self.values = _Values(1)
+        self.values = SimpleNamespace(sets=range(1))
 
     @functools.cached_property
     def inputs(self) -> dict[str, Any]:
@@ -59,7 +51,7 @@ class Elsewhere:
         if not all(0 <= one.index < len(self.job.entries) for one in told.timed.entries):
             raise DeclarationError("its worker told of calls of no entry")
         self._first_seed = told.first_seed
-        self.values = _Values(told.timed.sets)
+        self.values.sets = range(told.timed.sets)
         self.timed = [
             Timed(
                 index=one.index,
@@ -89,33 +81,30 @@ class Elsewhere:
     def _made(self, seed: int) -> dict[str, Any]:
         return build_inputs(self.operator, self.job.case, self.device, seed, like=self.like)
 
-    def fetch(self, request: Request) -> Any:
-        return self._read(self._ask(request))
-
     def call_again(self, timed: Timed, seed: int) -> tuple[Any, float, tuple[float, ...]] | Ended:
         """Return the outputs of a call on the inputs of a seed, its latency in ns, and those of calls on known inputs right before."""
-        answer = self._ask(Request(kind="again", index=timed.index, seeds=(seed,)))
+        answer = self.ask(Request(kind="again", index=timed.index, seeds=(seed,)))
         if answer.ended is not None:
             return answer.ended
         if len(answer.new_ns) != 1:
             raise DeclarationError("its worker did not tell how long its call took")
-        return self._read(answer), answer.new_ns[0], answer.known_ns
+        return self.read(answer), answer.new_ns[0], answer.known_ns
 
     def call_in_pairs(self, timed: Timed, seeds: Sequence[int]) -> list[tuple[float, float]]:
         """Return latencies in ns of a call on known inputs and of one on new inputs right after it, for each seed."""
-        answer = self._ask(Request(kind="pairs", index=timed.index, seeds=tuple(seeds)))
+        answer = self.ask(Request(kind="pairs", index=timed.index, seeds=tuple(seeds)))
         if answer.ended is not None:
             raise DeclarationError(answer.ended.reason)
         if not len(answer.known_ns) == len(answer.new_ns) == len(seeds):
             raise DeclarationError("its worker did not tell how long its calls took")
         return list(zip(answer.known_ns, answer.new_ns, strict=True))
 
-    def _ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> Answer:
         answer = self._line.ask(request)
         assert isinstance(answer, Answer)
         return answer
 
-    def _read(self, answer: Answer) -> Any:
+    def read(self, answer: Answer) -> Any:
         if answer.ended is not None:
             raise DeclarationError(answer.ended.reason)
         return read(answer.described, self._line.outputs)

@@ -25,12 +25,8 @@ from pairbench.model.case import gradient_of
 
 _TENSOR, _PARAMETER, _MODULE = torch.Tensor, torch.nn.Parameter, torch.nn.Module
 _size, _stride, _address, _item_size = _TENSOR.size, _TENSOR.stride, _TENSOR.data_ptr, _TENSOR.element_size
-_is_conj, _is_neg, _resolve_conj, _resolve_neg = (
-    _TENSOR.is_conj,
-    _TENSOR.is_neg,
-    _TENSOR.resolve_conj,
-    _TENSOR.resolve_neg,
-)
+_is_conj, _is_neg = _TENSOR.is_conj, _TENSOR.is_neg
+_resolve_conj, _resolve_neg = _TENSOR.resolve_conj, _TENSOR.resolve_neg
 _detach, _storage = _TENSOR.detach, _TENSOR.untyped_storage
 _OF_TENSORS = frozenset(dir(_TENSOR))
 _array, _write, _read, _status, _dumps = np.ndarray, os.pwrite, os.preadv, os.fstat, json.dumps
@@ -254,15 +250,8 @@ def _leaf(file: int, place: int, kind: str, rest: list[Any]) -> tuple[Any, int]:
             return complex(real, imaginary), 0
         case "refused", [str() as why]:
             return Refused(why[:_LONGEST]), 0
-        case "tensor", [
-            str() as dtype,
-            list() as shape,
-            list() as distinct,
-            int() as length,
-            bool() as conj,
-            bool() as neg,
-        ]:
-            return _tensor(file, place, dtype, shape, distinct, length, conj=conj, neg=neg), length
+        case "tensor", [str(), list(), list(), int() as length, bool() as conj, bool() as neg]:
+            return _tensor(file, place, *rest[:4], conj=conj, neg=neg), length
     raise ValueError("a part of no known kind")
 
 

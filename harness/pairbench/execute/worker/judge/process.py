@@ -8,7 +8,7 @@ On a CPU judging is in this process. On a GPU, in `try` and in `ab`, it is in th
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from pairbench.execute.worker.judge.sent import sums
 from pairbench.execute.worker.stages import begin_case, expected_of
 from pairbench.execute.worker.timing.recheck import is_thorough, judge_calls
 from pairbench.execute.worker.timing.timers import HostTimer
-from pairbench.execute.worker.verify.case import Expected, strays_note
+from pairbench.execute.worker.verify.case import ExpectedOutputs, strays_note
 from pairbench.execute.worker.verify.judge import OutputVerdict, worst
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
@@ -41,36 +41,19 @@ _OTHER_DATA = np.zeros(1 << 15)
 """Read before each call, as other implementations read theirs beside it: without, calls of 5 us alone read 2.2 times as quick as beside honest variants."""
 
 
-@dataclass(kw_only=True)
-class _Held:
-    operator: Operator
-    references: tuple[Expected, ...]
-    verdicts: dict[int, list[OutputVerdict]] = field(default_factory=dict)
-
-    def judged(self, index: int, verdict: OutputVerdict) -> protocol.Judged:
-        """Return the verdict on an entry, given the newest one on its outputs: once wrong, it stays so."""
-        verdicts = self.verdicts.setdefault(index, [])
-        verdicts.append(verdict)
-        missing = self.references[0].oracle_missing
-        wrong = next((item.mismatch for item in verdicts if item.mismatch), None)
-        return protocol.Judged(
-            mismatch=wrong and wrong + (f" ({missing})" if missing else ""),
-            correctness=worst(verdicts),
-            note=missing or strays_note(verdicts),
-        )
-
-
 class Judge:
     def __init__(self, config: protocol.WorkerConfig, heartbeat: Heartbeat, line: protocol.ParentLine) -> None:
         self._config = config
         self._heartbeat = heartbeat
         self._line = line
-        self._held: _Held | None = None
+        self._references = tuple[ExpectedOutputs, ...]()
+        self._verdicts = dict[int, list[OutputVerdict]]()
         self._timed: Elsewhere | None = None
 
     def hold(self, job: protocol.HoldCase | protocol.TimeAlone, operator: Operator) -> Iterator[Any]:
         """Yield the results of a case by itself, and hold it in the place of the case before."""
-        self._held = self._timed = None
+        self._references, self._verdicts, self._timed = (), {}, None
+        self._tolerance_for = operator.tolerance_for
         device = begin_case(self._config, replace(job, entries=()), operator)  # nothing is compiled here
         if isinstance(job, protocol.TimeAlone):
             self._timed = Elsewhere(job, operator, device, self._line)
@@ -83,11 +66,9 @@ class Judge:
         if not references:
             return
         try:
-            plain = tuple([_as_judged(reference) for reference in references])
+            self._references = tuple([_as_judged(reference) for reference in references])
         except DeclarationError as error:
             yield from protocol.without_baseline(job.entries, Status.FAILED, str(error))
-            return
-        self._held = _Held(operator=operator, references=plain)
 
     def _time_alone(self, job: protocol.TimeAlone, timed: Elsewhere) -> Iterator[Any]:
         baseline = next(
@@ -113,8 +94,7 @@ class Judge:
         yield from of_case(steps[type(job)](job))
 
     def _compare(self, job: protocol.CompareInputs) -> Iterator[protocol.Judged]:
-        held = self._case()
-        ours = sums(reference.inputs for reference in held.references)
+        ours = sums(reference.inputs for reference in self._case())
         theirs = dict(job.sums)
         other = next((name for name, total in ours if theirs.get(name) != total), None)
         yield protocol.Judged(
@@ -126,13 +106,19 @@ class Judge:
         )
 
     def _outputs(self, job: protocol.JudgeOutputs) -> Iterator[protocol.Judged]:
-        held = self._case()
-        if self._line.outputs is None or not 0 <= job.seed < len(held.references):
+        references = self._case()
+        if self._line.outputs is None or not 0 <= job.seed < len(references):
             raise SuiteFaultError(Status.FAILED, "its worker sent outputs of no inputs")
+        verdicts, missing = self._verdicts.setdefault(job.index, []), references[0].oracle_missing
         with self._heartbeat.entry(job.index):
             outputs = read(job.described, self._line.outputs)
-            verdict = held.references[job.seed].judge(outputs, held.operator.tolerance_for)
-        yield held.judged(job.index, verdict)
+            verdicts.append(references[job.seed].judge(outputs, self._tolerance_for))
+        wrong = next((item.mismatch for item in verdicts if item.mismatch), None)  # once wrong, an entry stays so
+        yield protocol.Judged(
+            mismatch=wrong and wrong + (f" ({missing})" if missing else ""),
+            correctness=worst(verdicts),
+            note=missing or strays_note(verdicts),
+        )
 
     def _judge_timed(self, job: protocol.JudgeTimed) -> Iterator[protocol.Ended]:
         if self._timed is None:
@@ -142,15 +128,15 @@ class Judge:
             thorough = is_thorough(self._timed)
             yield from judge_calls(self._timed, job.timed.measuring_s, self._heartbeat, thorough=thorough)
 
-    def _case(self) -> _Held:
-        if self._held is None:
+    def _case(self) -> tuple[ExpectedOutputs, ...]:
+        if not self._references:
             raise RuntimeError("no case is held")
-        return self._held
+        return self._references
 
 
-def _as_judged(reference: Expected) -> Expected:
+def _as_judged(reference: ExpectedOutputs) -> ExpectedOutputs:
     outputs, oracle = (None if one is None else as_judged(one) for one in (reference.outputs, reference.oracle))
-    return replace(reference, outputs=outputs, oracle=oracle)  # type: ignore[type-var]
+    return replace(reference, outputs=outputs, oracle=oracle)
 
 
 def _alone_ns(operator: Operator, inputs: dict[str, Any]) -> tuple[float, ...]:

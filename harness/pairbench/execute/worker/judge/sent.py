@@ -12,11 +12,12 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.guard import attributed, guarded
-from pairbench.execute.worker.input_trees import copy_inputs, parts
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import clear, export, write
 from pairbench.execute.worker.timing.new_values import call_again, call_in_pairs, compares
 from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.trees import copy_inputs, parts
+from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import OutputVerdict
 from pairbench.model.tolerance import Tolerance
 
@@ -35,16 +36,12 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutsideReference:
-    """The inputs of one seed, in the place of `verify.case.ExpectedOutputs`; the expected outputs are the judge's."""
+class OutsideReference(ExpectedOutputs):
+    """The inputs of one seed; the expected outputs are the judge's."""
 
-    inputs: dict[str, Any]
     seed: int
     line: protocol.ParentLine
     heartbeat: Heartbeat
-    outputs: None = None
-    sparing: bool = False
-    oracle_missing: None = None
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)
         """Have outputs of the running entry judged outside; the answer is only whether they are wrong."""
@@ -60,7 +57,8 @@ def outside_references(
 ) -> tuple[OutsideReference, ...]:
     """Return references to the judge outside, if its inputs have the same checksums; else none."""
     references = tuple(
-        OutsideReference(inputs=given, seed=seed, line=line, heartbeat=heartbeat) for seed, given in enumerate(inputs)
+        OutsideReference(make=functools.partial(dict, given), seed=seed, line=line, heartbeat=heartbeat)
+        for seed, given in enumerate(inputs)
     )
     same = line.ask(protocol.Inputs(sums=sums(reference.inputs for reference in references)))
     return references if same else ()
@@ -71,8 +69,20 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: p
     began = trusted.perf_counter()
     if why := ready.watch.changed_input():  # the rest was looked at when the last round ended
         raise UnnamedError(why)
-    asked = _Asked(ready, _file(line))
-    request = line.ask(_told(ready, measuring_s))
+    entries = [
+        protocol.TimedEntry(
+            index=timed.index,
+            call_ns=tuple(timed.call_ns),
+            fresh_ns=tuple(timed.fresh_ns),
+            lead_in=timed.lead_in,
+            warm_up_ns=timed.warm_up_ns,
+            kept=tuple(number for number, _ in timed.kept),
+            began_on_new=timed.first_observed is not None,
+        )
+        for timed in ready.timed
+    ]
+    asked, sets = _Asked(ready, _file(line)), len(ready.values.sets)
+    request = line.ask(protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=sets))
     while request.kind != "end":
         guard = guarded if request.kind in ("again", "pairs") else attributed  # the others call nothing
         answer = guard(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
@@ -86,7 +96,9 @@ class _Asked:
         self._ready = ready
         self._file = file
         self._timed = {timed.index: timed for timed in ready.timed}
-        self._new: tuple[int, dict[str, Any]] | None = None
+        make = functools.partial(build_inputs, ready.operator, ready.job.case, ready.device, like=ready.inputs)
+        self._made = functools.lru_cache(maxsize=1)(make)
+        """Returns the inputs of a seed; all entries are called on the same."""
 
     @functools.cached_property
     def _known(self) -> dict[str, Any] | None:
@@ -109,29 +121,6 @@ class _Asked:
         known = self._known  # before other values are in place
         made = call_again(self._ready, timed, self._made(*request.seeds), known)
         return protocol.Answer(described=write(made.outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
-
-    def _made(self, seed: int) -> dict[str, Any]:
-        """Return the inputs of a seed; all entries are called on the same."""
-        if self._new is None or self._new[0] != seed:
-            ready = self._ready
-            self._new = seed, build_inputs(ready.operator, ready.job.case, ready.device, seed, like=ready.inputs)
-        return self._new[1]
-
-
-def _told(ready: Ready, measuring_s: float) -> protocol.TimedCase:
-    entries = [
-        protocol.TimedEntry(
-            index=timed.index,
-            call_ns=tuple(timed.call_ns),
-            fresh_ns=tuple(timed.fresh_ns),
-            lead_in=timed.lead_in,
-            warm_up_ns=timed.warm_up_ns,
-            kept=tuple(number for number, _ in timed.kept),
-            began_on_new=timed.first_observed is not None,
-        )
-        for timed in ready.timed
-    ]
-    return protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=len(ready.values.sets))
 
 
 def _file(line: protocol.ParentLine) -> int:

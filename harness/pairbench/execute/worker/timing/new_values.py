@@ -12,13 +12,12 @@ from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call
 from pairbench.execute.worker.devices import synchronize
-from pairbench.execute.worker.input_trees import named_tensors, refill, same_form
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
-from pairbench.execute.worker.trees import has_room
+from pairbench.execute.worker.trees import has_room, named_tensors, refill, same_form
 from pairbench.stats import quick
 
 _SEED_BITS = 60
@@ -261,7 +260,9 @@ def judge_pairs(
         if len(known) >= enough and not doubted and quickest <= limit(sorted(known)[len(known) // 4]):
             return None
         most, most_s = (_DOUBTED, _DOUBTED_S) if doubted else (_MOST, _MOST_S)
-        chance = _chance(sum(quickest > limit(one) for one in known), len(known), len(new))
+        # How likely it is that the quickest of all calls are so many on known values, if values make no difference.
+        others = len(known) - sum(quickest > limit(one) for one in known) + len(new)
+        chance = math.comb(others, len(new)) / math.comb(len(known) + len(new), len(new))
         if len(new) >= _LEAST and chance < _CERTAIN:
             break
     if chance > _SURE:
@@ -270,11 +271,6 @@ def judge_pairs(
         f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {statistics.median(known) / 1e3:.1f} us on "
         "those that it has: it remembers results; nothing may be kept between calls"
     )
-
-
-def _chance(quicker: int, known: int, new: int) -> float:
-    """Return how likely it is that the quickest of all calls are this many on known values, if values make no difference."""
-    return math.comb(known - quicker + new, new) / math.comb(known + new, new)
 
 
 def _twice_ns(known_ns: float) -> float:

@@ -21,14 +21,13 @@ from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded
-from pairbench.execute.worker.input_trees import named_tensors, refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import export
 from pairbench.execute.worker.process_state import pinned
 from pairbench.execute.worker.timing import timers
 from pairbench.execute.worker.timing.measure import Setup, Timed, copy_where_room
 from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
-from pairbench.execute.worker.trees import tensors
+from pairbench.execute.worker.trees import named_tensors, refill, tensors
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 

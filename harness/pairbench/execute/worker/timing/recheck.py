@@ -13,7 +13,6 @@ from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
-from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, refill
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
 from pairbench.execute.worker.judge.plain import as_judged
@@ -31,7 +30,7 @@ from pairbench.execute.worker.timing.new_values import (
     remembers,
 )
 from pairbench.execute.worker.timing.ready import Ready
-from pairbench.execute.worker.trees import copy_tree, has_room, tensors
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, has_room, named_tensors, refill, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import (
@@ -205,7 +204,15 @@ def judge_calls(case: Case, measuring_s: float, heartbeat: Heartbeat, *, thoroug
     entries = [
         timed
         for timed in case.timed
-        if timed.entry not in ended and (thorough or _began_on_new_values(timed) or _may_remember(case, timed))
+        if timed.entry not in ended
+        and (
+            thorough
+            or _began_on_new_values(timed)
+            # The latencies of an entry's calls alone may be a reason to call it on new values.
+            or has_become_quick(timed)
+            or is_quicker_on_old_values(timed)
+            or is_quicker_than_before(case, timed)
+        )
     ]
     if entries:
         yield from _recheck(case, heartbeat, entries)
@@ -244,8 +251,8 @@ def _judge_kept(
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
         if verdict is not None:
             ended.add(timed.entry)
-            reason = f"a timed call gave a wrong output: {verdict}; it was not finished when the call returned, or remembered"
-            yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, reason)
+            about = "a timed call gave a wrong output: {}; it was not finished when the call returned, or remembered"
+            yield _ended(timed, verdict, about)
     return ended
 
 
@@ -254,11 +261,6 @@ def _inputs_of(ready: Case, number: int, inputs: dict[str, Any] | None = None) -
     if isinstance(ready, Elsewhere):
         return ready.inputs_of(number)
     return {**(ready.inputs if inputs is None else inputs), **ready.values.sets[number]}
-
-
-def _may_remember(ready: Case, timed: Timed) -> bool:
-    """Return whether the latencies of an entry's calls alone are a reason to call it on new values."""
-    return has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(ready, timed)
 
 
 def _began_on_new_values(timed: Timed) -> bool:
@@ -310,9 +312,8 @@ def _judge_again(
     remembered: bool = False,
 ) -> Generator[Ended, None, bool]:
     """Yield the ends of entries that were wrong or slow on new values, and return whether an entry of the case is known to remember."""
-    given = next((made.outputs for timed, made in again if timed.is_eager_baseline), None)
-    if isinstance(ready, Elsewhere):
-        given = None
+    outside = isinstance(ready, Elsewhere)
+    given = None if outside else next((made.outputs for timed, made in again if timed.is_eager_baseline), None)
     right = Right(ready, new, given=given)
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))
@@ -323,7 +324,7 @@ def _judge_again(
             verdict = _calling(ready)(ready.job, timed.index, heartbeat, step)
             remembered |= isinstance(verdict, str)
         if verdict is not None:
-            yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
+            yield _ended(timed, verdict)
     return remembered
 
 
@@ -369,7 +370,7 @@ def _judge_replays(ready: Ready, heartbeat: Heartbeat, entries: list[Timed], inp
         step = functools.partial(replay_of.contradicted, timed, right)
         verdict = attributed(ready.job, timed.index, heartbeat, step)
         if verdict is not None:
-            yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
+            yield _ended(timed, verdict)
 
 
 class _Replays:
@@ -422,5 +423,8 @@ class _Replays:
             poison(tensor)
 
 
-def _mismatched(entry: Entry, reason: str) -> Ended:
-    return Ended(entry=entry, status=Status.MISMATCHED, reason=reason)
+def _ended(timed: Timed, verdict: Ended | str, about: str = "{}") -> Ended:
+    """Return how an entry ended: a verdict that is its end, or else tells what is wrong with it."""
+    if isinstance(verdict, Ended):
+        return verdict
+    return Ended(entry=timed.entry, status=Status.MISMATCHED, reason=about.format(verdict))

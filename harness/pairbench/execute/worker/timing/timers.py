@@ -133,7 +133,9 @@ class CudaTimer:
     """Calls per sample, the timed one included, below a latency in ns: powers of two, so that all captures of a `graphs.Rotation`, an odd number, get timed."""
 
     def __init__(self, device: torch.device) -> None:
-        self._flush = torch.empty(flush_bytes(device) // 4, dtype=torch.int32, device=device)
+        # Twice the L2 cache, and no less than Triton's 256 MiB, whose time is the host's head start as in `do_bench`.
+        flushed = max(2 * int(torch.cuda.get_device_properties(device).L2_cache_size), 256 * 2**20)
+        self._flush = torch.empty(flushed // 4, dtype=torch.int32, device=device)
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
         self._ahead = torch.cuda.Event(enable_timing=True)
@@ -207,12 +209,6 @@ class SpinSample:
 
 
 Timer = HostTimer | CudaTimer
-
-
-def flush_bytes(device: torch.device) -> int:
-    """Return the size of a flush: twice the L2 cache, and no less than Triton's 256 MiB, whose time is the host's head start as in `do_bench`."""
-    cache = int(torch.cuda.get_device_properties(device).L2_cache_size)
-    return max(2 * cache, 256 * 2**20)
 
 
 class DeviceClock:

@@ -13,16 +13,14 @@ from typing import Any, TypeVar
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker import trusted
+from pairbench.execute.worker import trees, trusted
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
-from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, refilling, same_form
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.left_at_work import processes
 from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.process_state import STATE, files
-from pairbench.execute.worker.trees import about_changed_inputs, has_room, same_bits
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
@@ -71,8 +69,8 @@ class Values:
 
     def __post_init__(self) -> None:
         """Prepare the copies of each set once: a case has hundreds of changes."""
-        self._copies = [refilling(self.shared, values) for values in self.sets]
-        self._targets = named_tensors(self.shared)
+        self._copies = [trees.refilling(self.shared, values) for values in self.sets]
+        self._targets = trees.named_tensors(self.shared)
 
     @classmethod
     def of(
@@ -83,8 +81,8 @@ class Values:
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
-        found = named_tensors(shared)
-        if not found or not has_room(found, copies=1 + _MORE[0][1]) or made_s >= _MORE[-1][0]:
+        found = trees.named_tensors(shared)
+        if not found or not trees.has_room(found, copies=1 + _MORE[0][1]) or made_s >= _MORE[-1][0]:
             return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
@@ -92,12 +90,12 @@ class Values:
             synchronize(device)
             return {name: made[name] for name in names}
 
-        first = copy_inputs(shared)
+        first = trees.copy_inputs(shared)
         began = trusted.perf_counter()
         second = make(1)
         took = trusted.perf_counter() - began
         more = next((count for limit, count in _MORE if took < limit), 0)
-        if not more or not same_form(shared, second):  # the shape of a case may depend on its values
+        if not more or not trees.same_form(shared, second):  # the shape of a case may depend on its values
             spent_s = trusted.perf_counter() - started
             return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged, spent_s=spent_s)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
@@ -132,7 +130,7 @@ class Values:
     def replace_first(self, inputs: dict[str, Any]) -> None:
         first = {name: inputs[name] for name in self.shared}
         self.sets = (first, *self.sets[1:])
-        self._copies[0] = refilling(self.shared, first)
+        self._copies[0] = trees.refilling(self.shared, first)
         self.put(0)
 
     def change(self, spent_s: float, *, due: bool = False) -> bool:
@@ -163,7 +161,7 @@ class FirstCalls:
 
     def __init__(self, inputs: dict[str, Any], renew: Callable[[], object]) -> None:
         """Remember the inputs that every implementation leaves alone; `renew` restores them."""
-        self._tensors = named_tensors(inputs)
+        self._tensors = trees.named_tensors(inputs)
         self._forms = ModuleForms(inputs)
         self._renew = renew
         self._sums = {name: _sum(tensor) for name, tensor in self._tensors.items()}
@@ -185,7 +183,7 @@ class FirstCalls:
 
     def changed(self) -> str | None:
         changed = [name for name, tensor in self._tensors.items() if _sum(tensor) != self._sums[name]]
-        return about_changed_inputs(changed, _BEFORE) if changed else None
+        return trees.about_changed_inputs(changed, _BEFORE) if changed else None
 
 
 class Watch:
@@ -194,8 +192,8 @@ class Watch:
         self._files = files.read()
         self._of_torch = {name: value for name, value in self.flags.items() if name not in STATE}
         self._values = values
-        self._constants = named_tensors(constants or {})
-        self._shared = named_tensors(values.shared)
+        self._constants = trees.named_tensors(constants or {})
+        self._shared = trees.named_tensors(values.shared)
         self._forms = ModuleForms({**values.shared, **(constants or {})})
         self.begin()
         self._owed_s = 0.0
@@ -283,11 +281,11 @@ class Watch:
         return self.changed_flags() or self.changed_input()
 
     def changed_input(self) -> str | None:
-        expected = {} if self._lone() else named_tensors(self._values.sets[self._values.current])
-        changed = [name for name, then in expected.items() if not same_bits(self._shared[name], then)]
+        expected = {} if self._lone() else trees.named_tensors(self._values.sets[self._values.current])
+        changed = [name for name, then in expected.items() if not trees.same_bits(self._shared[name], then)]
         lone = self._constants | self._lone()
         changed += [name for name, tensor in lone.items() if _sum(tensor) != self._sums[name]]
-        return about_changed_inputs(changed, _WHILE) if changed else self._forms.changed(_WHILE)
+        return trees.about_changed_inputs(changed, _WHILE) if changed else self._forms.changed(_WHILE)
 
 
 def _sum(tensor: torch.Tensor) -> int:

@@ -10,10 +10,9 @@ import torch
 from pairbench.execute.worker.calls import bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
-from pairbench.execute.worker.input_trees import copy_inputs, refill
 from pairbench.execute.worker.training import arguments
-from pairbench.execute.worker.trees import copy_tree, leaves, same_bits
-from pairbench.execute.worker.verify.case import Expected, Reference, is_small
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, refill, same_bits
+from pairbench.execute.worker.verify.case import ExpectedOutputs, is_small
 from pairbench.execute.worker.verify.draws import by_output
 from pairbench.execute.worker.verify.judge import dtype_name, in_order_of, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
@@ -21,7 +20,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
 
-def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorResult]:
+def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
     """Judge the baseline's own outputs, each spoilt in every way of a broken kernel, by the tolerance alone: the oracle rule would reject them too, and hide a loose tolerance."""
     right = {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
     truths = (
@@ -52,7 +51,7 @@ def audit_automatic(operator: Operator, reference: Expected) -> list[ImpostorRes
 
 
 def audit_other_inputs(
-    operator: Operator, case: Case, references: tuple[Expected, ...], more: Iterable[dict[str, Any]]
+    operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
 ) -> Iterator[ImpostorResult]:
     """Judge the baseline's outputs for other inputs by the first reference, as of a variant that always returns the same; small ones, which may be alike by chance, for `more` inputs too."""
     first, second = references
@@ -83,7 +82,7 @@ def _where(paths: list[str], path: str) -> str:
     return f" of output {paths.index(path)}" if len(paths) > 1 else ""
 
 
-def _wrong_gradients(operator: Operator, reference: Expected) -> Iterator[tuple[str, str, torch.Tensor]]:
+def _wrong_gradients(operator: Operator, reference: ExpectedOutputs) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Yield the mistakes that only gradients have: that of another input, and one that the output's gradient does not scale."""
     if operator.direction not in ("bwd", "fwd_bwd"):
         return
@@ -125,7 +124,7 @@ _LEAST_TAIL = 8
 
 
 def audit_declared(
-    operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device
+    operator: Operator, name: str, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> ImpostorResult:
     """Run a declared impostor on every seed, unless its `valid` calls it right in this case; one rejection is enough, for one that caches is right the first time."""
     if operator.direction in ("fwd", "bwd"):  # one that is wrong only the other way is right here

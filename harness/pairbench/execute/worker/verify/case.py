@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker import input_trees
+from pairbench.execute.worker import trees
 from pairbench.execute.worker.calls import Call, bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
@@ -44,55 +44,43 @@ _SMALL = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedOutputs:
-    inputs: dict[str, Any]
-    outputs: Any
-    oracle: Any | None
-    oracle_missing: str | None
+    """The inputs of one seed, and a judge of their outputs; `judge.sent.OutsideReference` asks a judge outside, and holds no outputs."""
+
+    make: Callable[[], dict[str, Any]]
+    """Returns the inputs: those held, or where memory is short new ones."""
+    outputs: Any | None = None
+    """None where they are computed at each use, or where only the judge outside has them."""
+    oracle: Any | None = None
+    oracle_missing: str | None = None
     """Why there is no oracle; None where there is one."""
-    sparing: bool = False
+    expect: Callable[[], Any] | None = None
+    """Computes the outputs where memory is short."""
     known: Known = field(default_factory=Known)
     """Results on the outputs by themselves, and on their distance to the oracle."""
 
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return self.make()
+
+    @property
+    def sparing(self) -> bool:
+        """Whether memory is short, so that nothing is held that verification can do without."""
+        return self.expect is not None
+
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
+        if self.outputs is None and self.expect is not None:
+            return judge(outputs, self.expect(), None, tolerance_for)
         return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
 
 
-class Reference(Protocol):
-    """The inputs of one seed, and a judge of their outputs: `ExpectedOutputs` here, or `judge.sent.OutsideReference`, which asks a judge outside.
-
-    Where only the judge outside knows the expected outputs, `outputs` and `oracle_missing` are None. Where memory is short, `sparing` has nothing held that
-    verification can do without.
-    """
-
-    @property
-    def inputs(self) -> dict[str, Any]: ...
-    @property
-    def outputs(self) -> Any | None: ...
-    @property
-    def oracle_missing(self) -> str | None: ...
-    @property
-    def sparing(self) -> bool: ...
-    def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict: ...
-
-
-class Expected(Reference, Protocol):
-    """A reference with expected outputs: `ExpectedOutputs`, or `sparing.SparingReference` where memory is short."""
-
-    @property
-    def oracle(self) -> Any | None: ...
-    @property
-    def known(self) -> Known: ...
-
-
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
-    outputs = copy_tree(make_call(operator, operator.baseline, "eager", input_trees.copy_inputs(inputs)).observe())
+    outputs = copy_tree(make_call(operator, operator.baseline, "eager", trees.copy_inputs(inputs)).observe())
     if why := refused(outputs):
         raise DeclarationError(why)
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
-    return ExpectedOutputs(
-        inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing, known=Known(lambda: inputs)
-    )
+    make = lambda: inputs  # noqa: E731
+    return ExpectedOutputs(make=make, outputs=outputs, oracle=oracle, oracle_missing=missing, known=Known(make))
 
 
 def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
@@ -110,14 +98,14 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
 
 
 def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    exact = input_trees.upcast_inputs(inputs)
+    exact = trees.upcast_inputs(inputs)
     if operator.oracle is None or operator.direction:
         judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
         return make_call(operator, judge_by, "eager", exact).observe()
     if callable(operator.reset):
         bound(operator.reset, {name: exact[name] for name in operator.state})()
     outputs = bound(operator.oracle, exact)()
-    state = {name: input_trees.as_outputs(exact[name]) for name in operator.state}
+    state = {name: trees.as_outputs(exact[name]) for name in operator.state}
     return readable({"output": outputs, "state": state} if state else outputs)
 
 
@@ -155,7 +143,7 @@ def _size(outputs: Any) -> int:
     return sum(leaf.numel() if isinstance(leaf, torch.Tensor) else 1 for leaf in found)
 
 
-def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
+def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
     """Return why the baseline itself is wrong by the oracle, or None: an error of more than the square root of its dtype's epsilon, or of TF32's spacing where allowed, is no rounding."""
     if reference.oracle is None:
         return None
@@ -185,14 +173,14 @@ def check_baseline(reference: Expected, tolerance_for: Callable[[str, str], Tole
     return None
 
 
-def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool) -> str | None:
+def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle: bool) -> str | None:
     """Return a sentence where the baseline draws random numbers, or None; it is called again where the oracle has found something or cannot judge: integers, or no oracle."""
     if reference.outputs is None:  # there was no memory to hold them
         return None
     floats = all(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for _, leaf in leaves(reference.outputs))
     if operator.draws or not (off_the_oracle or reference.oracle is None or not floats):
         return None
-    call = make_call(operator, operator.baseline, "eager", input_trees.copy_inputs(reference.inputs))
+    call = make_call(operator, operator.baseline, "eager", trees.copy_inputs(reference.inputs))
     with SeenRandom() as seen:
         outputs = call.observe()
     advice = (
@@ -207,7 +195,7 @@ def why_random(operator: Operator, reference: Expected, *, off_the_oracle: bool)
 
 
 def verify_entry(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Verification:
     flags = watched_flags()
     try:
@@ -220,9 +208,9 @@ def verify_entry(
 
 
 def _verify(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Verification:
-    inputs = input_trees.copy_inputs(references[0].inputs)
+    inputs = trees.copy_inputs(references[0].inputs)
     if entry.mode == "compile":
         forget_compilations()
     forms = [ModuleForms(inputs)]
@@ -238,11 +226,11 @@ def _verify(
         )
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
-    both = [
+    both = (  # not kept: where memory is short, the first were made for this alone
         {name: value for name, value in given.items() if name not in operator.state}
         for given in (references[0].inputs, inputs)
-    ]
-    if paths := input_trees.changed_inputs(*both):
+    )
+    if paths := trees.changed_inputs(*both):
         return _mismatched(entry, about_changed_inputs(paths))
     if why := _changed(forms):
         return _mismatched(entry, why)
@@ -287,7 +275,7 @@ class _Reused:
 
     def __init__(self, call: Call, outputs: Any) -> None:
         self._of_state = bool(call.operator.state)
-        given = input_trees.named_tensors([call.shared, call.kwargs, call.given]).values()
+        given = trees.named_tensors([call.shared, call.kwargs, call.given]).values()
         storages = [tensor.untyped_storage() for tensor in given if _has_address(tensor)]
         arguments = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
         self._held = [extent for extent in self._extents(outputs) if not _overlap(extent, arguments)]
@@ -319,7 +307,7 @@ def _verdicts(
     operator: Operator,
     call: Call,
     first_calls: list[Any],
-    references: tuple[Reference, ...],
+    references: tuple[ExpectedOutputs, ...],
     device: torch.device,
     reused: "_Reused",
     apart: list[float | None],
@@ -331,7 +319,7 @@ def _verdicts(
     first, second = references
     outputs = first_calls.pop() if first.sparing else first_calls[0]
 
-    def run(reference: Reference) -> Any:
+    def run(reference: ExpectedOutputs) -> Any:
         """Run on poisoned memory, from the reference's own state."""
         like = once if reference.outputs is None else reference.outputs
         if operator.draws and like:
@@ -340,7 +328,7 @@ def _verdicts(
         if isinstance(call.run, Replay):
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
-        if not (input_trees.refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
+        if not (trees.refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
             raise SuiteFaultError(
                 Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
             )

@@ -63,7 +63,7 @@ def off_the_distribution(
         ("mean", lambda _: lambda x: x, slack),
         ("variance", lambda draws: _squared(draws, lambda x: x), width),
         ("mean of all elements", lambda _: torch.mean, slack.mean()),
-        ("variance of all elements", lambda draws: _mean_of(_squared(draws, lambda x: x)), width.mean()),
+        ("variance of all elements", lambda draws: _squared(draws, lambda x: x, torch.mean), width.mean()),
         ("variance of the mean of all elements", lambda draws: _squared(draws, torch.mean), width.mean()),
     ]
     limit = _students(_ALPHA / (2 * center.numel() + 3), len(mine) + len(theirs) - 2)
@@ -83,14 +83,10 @@ def off_the_distribution(
     return None
 
 
-def _squared(draws: Sequence[torch.Tensor], value_of: _Value) -> _Value:
-    """Return the squared distance of a value from its mean over these draws, so that its own mean over them is their variance."""
+def _squared(draws: Sequence[torch.Tensor], value_of: _Value, reduce: _Value = lambda x: x) -> _Value:
+    """Return the squared distance of a value from its mean over these draws, reduced, so that its own mean over them is their variance."""
     center, part = _moments(draws, value_of)[0], len(draws) / (len(draws) - 1)
-    return lambda x: (value_of(x) - center) ** 2 * part
-
-
-def _mean_of(value_of: _Value) -> _Value:
-    return lambda x: value_of(x).mean()
+    return lambda x: reduce((value_of(x) - center) ** 2 * part)
 
 
 def _moments(draws: Sequence[torch.Tensor], value_of: _Value) -> tuple[torch.Tensor, torch.Tensor]:

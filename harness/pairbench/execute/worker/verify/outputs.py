@@ -11,9 +11,8 @@ from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintO
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.input_trees import parts
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.trees import leaves
+from pairbench.execute.worker.trees import leaves, parts
 from pairbench.execute.worker.verify.judge import Known, judge
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Agreement, OutputsCompared
@@ -88,13 +87,9 @@ def _digest(tensor: torch.Tensor) -> int:
         padded[: piece.numel()] = piece
         words = padded.view(torch.int64)
         positions = torch.arange(words.numel(), dtype=torch.int64, device=raw.device) + start // 8
-        total += int((words * _odd(positions)).sum())
+        # The mixing steps of SplitMix64 give numbers that look random.
+        mixed = (positions + 1) * -0x61C8864680B583EB
+        mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
+        mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
+        total += int((words * (mixed | 1)).sum())
     return total % 2**64
-
-
-def _odd(positions: torch.Tensor) -> torch.Tensor:
-    """Return an odd number that looks random for each position (the mixing steps of SplitMix64)."""
-    mixed = (positions + 1) * -0x61C8864680B583EB
-    mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
-    mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
-    return mixed | 1

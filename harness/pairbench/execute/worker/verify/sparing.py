@@ -7,7 +7,7 @@ that leaves too little for an implementation's call, nothing is held.
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,22 +16,19 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, free_bytes, release_memory
 from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
-from pairbench.execute.worker.input_trees import copy_inputs, named_tensors, with_replaced
-from pairbench.execute.worker.trees import copy_tree, leaves, tensors
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, named_tensors, tensors, with_replaced
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
-    Reference,
     oracle_or_why,
     oracle_outputs,
     verify_entry,
     why_anything_passes,
 )
-from pairbench.execute.worker.verify.judge import Known, OutputVerdict, judge, same_outputs
+from pairbench.execute.worker.verify.judge import same_outputs
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
-from pairbench.model.tolerance import Tolerance
 
 _PLENTY = 20
 """Multiple of the inputs' size that verification may take if it holds all of both seeds, float64 copies included, and outputs are as large."""
@@ -47,33 +44,9 @@ def is_short(inputs: dict[str, Any], device: torch.device) -> bool:
     return _PLENTY * sum(tensor.nbytes for tensor in named_tensors(inputs).values()) > free_bytes(device)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SparingReference:
-    """Takes the place of `verify.case.ExpectedOutputs` where memory is short."""
-
-    operator: Operator
-    make: Callable[[], dict[str, Any]]
-    outputs: Any | None
-    """The expected outputs; None where they are computed at each use."""
-    oracle: Any | None
-    oracle_missing: str | None
-    sparing: bool = True
-    known: Known = field(default_factory=Known)
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The inputs by name, made anew."""
-        return self.make()
-
-    def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
-        if self.outputs is not None:
-            return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
-        return judge(outputs, _outputs(self.operator, self.make()), None, tolerance_for)
-
-
 def sparing_references(
     operator: Operator, case: Case, make: Make, *, bare: bool
-) -> tuple[tuple[SparingReference, ...], str | None]:
+) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
     """Return the references of both seeds, and why the outputs cannot tell right from wrong, or None; if `bare`, nothing is held, and there is no oracle."""
     make = _remembered(make)
     missing: str | None = "no oracle: out of memory beside what the implementation needs"
@@ -85,24 +58,23 @@ def sparing_references(
         if _extents(outputs) & _extents(other):  # the baseline gives the same memory each time
             outputs = copy_tree(_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
-            both = (outputs, make(case, SEEDS[0])), (other, make(case, SEEDS[1]))
-            plain = tuple(
-                ExpectedOutputs(inputs=given, outputs=one, oracle=None, oracle_missing=None) for one, given in both
+            both = tuple(
+                ExpectedOutputs(make=functools.partial(make, case, seed), outputs=one)
+                for seed, one in zip(SEEDS, (outputs, other), strict=True)
             )
-            useless = why_anything_passes(operator, case, plain, ())
-    held = (outputs, oracle, missing), (None, None, missing)
-    references = tuple(
-        SparingReference(
-            operator=operator, make=functools.partial(make, case, seed), outputs=one, oracle=truth, oracle_missing=why
-        )
-        for seed, (one, truth, why) in zip(SEEDS, held, strict=True)
-    )
-    return references, useless
+            useless = why_anything_passes(operator, case, both, ())
+
+    def reference(seed: int, outputs: Any = None, oracle: Any = None) -> ExpectedOutputs:
+        make_inputs = functools.partial(make, case, seed)
+        expect = lambda: _outputs(operator, make_inputs())  # noqa: E731
+        return ExpectedOutputs(make=make_inputs, outputs=outputs, oracle=oracle, oracle_missing=missing, expect=expect)
+
+    return (reference(SEEDS[0], outputs, oracle), reference(SEEDS[1])), useless
 
 
 def less_held(
     operator: Operator, case: Case, make: Make, *, bare: bool
-) -> tuple[tuple[SparingReference, ...], str | None]:
+) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
     """Return the result of `sparing_references`, bare where memory runs out otherwise."""
     try:
         return sparing_references(operator, case, make, bare=bare)
@@ -117,7 +89,7 @@ class Held:
     """The references of a case, of which less is held once memory has run out."""
 
     def __init__(
-        self, operator: Operator, case: Case, device: torch.device, references: tuple[Reference, ...], make: Make
+        self, operator: Operator, case: Case, device: torch.device, references: tuple[ExpectedOutputs, ...], make: Make
     ) -> None:
         self.references = references
         self._verify = functools.partial(verify_entry, operator, device=device)
@@ -129,18 +101,16 @@ class Held:
             try:
                 return self._verify(variant, entry, self.references)
             except BaseException as error:
-                if not is_out_of_memory(error) or (self._is_bare() and is_charged(error)):
+                nothing_held = self.references[0].outputs is None
+                if not is_out_of_memory(error) or (nothing_held and is_charged(error)):
                     raise
-                if self._is_bare():
+                if nothing_held:
                     reason = f"the harness ran out of memory as it verified this, not the call: {explain(error)[1]}"
                     return Verification(entry=entry, status=Status.SKIPPED, reason=reason)
                 bare = self.references[0].sparing
             self.references = ()
             release_memory()
             self.references = self._less(bare=bare)[0]
-
-    def _is_bare(self) -> bool:
-        return not isinstance(self.references[0], ExpectedOutputs) and self.references[0].outputs is None
 
 
 def _remembered(make: Make) -> Make:
