@@ -36,9 +36,7 @@ class AxisPoint:
 class AxisLine:
     name: str  # the implementation, with its mode where there are several
     implementation: str
-    points: tuple[
-        AxisPoint, ...
-    ]  # from the lowest value of the axis to the highest; those that were not measured are left out
+    points: tuple[AxisPoint, ...]  # those that were measured, from the lowest value of the axis to the highest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,24 +13,8 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from pairbench.report.render import (
-    FORMATS,
-    INDENT,
-    Column,
-    Layout,
-    Row,
-    Terminal,
-    cells_of,
-    clean,
-    filled_columns,
-    markdown_row,
-    markdown_table,
-    markdown_text,
-    render_rows,
-    rich_table,
-    rows_table,
-    to_json,
-)
+from pairbench.report import render
+from pairbench.report.render import INDENT, Column, Layout, Row, Terminal, clean, filled_columns, markdown_text
 
 _CELL = "padding: 1px 8px; white-space: nowrap"
 _HTML_COLOURS = {"green": "#00713F", "red": "#B34700"}
@@ -39,24 +23,15 @@ _GREY = "#6E6E6E"
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """A heading; level 1 is the page's own."""
-
     text: str
-    level: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Paragraph:
-    text: str
+    level: int  # 1 for that of the page
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """A line of a terminal, which is a paragraph in Markdown."""
 
-    text: (
-        str | Callable[[Layout[Any]], str]
-    )  # the text, or a function of the columns that are shown; nothing leaves it out
+    text: str | Callable[[Layout[Any]], str]  # or a function of the columns that are shown; empty leaves it out
     style: str = ""
     markdown: bool = True  # whether Markdown has the line, too
     gap: bool = False  # whether an empty line follows on a terminal
@@ -123,14 +98,14 @@ class Section:
     folded: bool = False  # whether Markdown folds it
 
 
-Block = Heading | Paragraph | Line | Items | TableBlock | Rows | Grouped | Section
+Block = Heading | Line | Items | TableBlock | Rows | Grouped | Section
 
 
 def table_of(
     columns: Sequence[Column[Row]], rows: Sequence[Row], *, title: str = "", fold_above: int | None = None
 ) -> TableBlock:
     """Return rows as a table, without the columns that are empty."""
-    cells = [cells_of(columns, row) for row in rows]
+    cells = [render.cells_of(columns, row) for row in rows]
     kept = filled_columns(columns, cells)
     return TableBlock(
         headers=tuple(column.header for column in kept),
@@ -145,19 +120,19 @@ def render_page(
     output: str, document: Callable[[], object], blocks: Callable[[], Sequence[Block]], terminal: Terminal | None
 ) -> str:
     """Return a page in one of `FORMATS`: the document as JSON, or the blocks."""
-    if output not in FORMATS:
-        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    if output not in render.FORMATS:
+        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(render.FORMATS)}")
     if output == "json":
-        return to_json(document())
+        return render.to_json(document())
     return to_markdown(blocks()) if output == "markdown" else to_terminal(blocks(), terminal)
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
     """Return blocks as Markdown; all text is escaped here."""
-    return fit_markdown(blocks, math.inf)[0]
+    return fit_bytes(blocks, math.inf)[0]
 
 
-def fit_markdown(blocks: Sequence[Block], room: float) -> tuple[str, int]:
+def fit_bytes(blocks: Sequence[Block], room: float) -> tuple[str, int]:
     """Return as many of the blocks as fit into so many bytes, and the number of entries that are left out.
 
     Once something is left out, all that comes after is, so that no gap goes unnoticed; what was opened is closed.
@@ -184,8 +159,6 @@ def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str
     match block:
         case Heading():
             yield f"{'#' * block.level} {markdown_text(block.text)}\n", 0, ""
-        case Paragraph():
-            yield f"{markdown_text(block.text)}\n", 0, ""
         case Line():
             if block.markdown and (line := clean(block.shown(layout))):
                 yield f"{markdown_text(line)}\n", 0, ""
@@ -194,7 +167,7 @@ def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str
         case TableBlock():
             yield _markdown_table(block), 0, ""
         case Rows():
-            yield render_rows(block.title, block.rows, "markdown"), 0, ""
+            yield render.render_rows(block.title, block.rows, "markdown"), 0, ""
         case Grouped():
             yield from _markdown_rows(block)
         case Section():
@@ -207,7 +180,7 @@ def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str
 
 
 def _markdown_table(block: TableBlock) -> str:
-    table, title = markdown_table(block.headers, block.rows, right=block.right), markdown_text(block.title)
+    table, title = render.markdown_table(block.headers, block.rows, right=block.right), markdown_text(block.title)
     if block.fold_above is not None and len(block.rows) > block.fold_above:
         # GitHub reads Markdown in there only behind an empty line.
         return f"<details><summary>{title or f'{len(block.rows)} rows'}</summary>\n\n{table}\n</details>\n"
@@ -218,13 +191,13 @@ def _markdown_rows(block: Grouped) -> Iterator[tuple[str, int, str]]:
     last = ["remarks"] if block.remarks else []
     headers = [column.header for column in block.filled]
     right = [False, *(column.right for column in block.filled), *(False for _ in last)]
-    yield markdown_table([block.head, *headers, *last], [], right=right), 0, ""
+    yield render.markdown_table([block.head, *headers, *last], [], right=right), 0, ""
     for entry in block.entries:
         text = ""
         for place, (cells, _) in enumerate(entry.rows or [({}, {})]):
             # The name and the remarks hold for all of its rows.
             name, remark = ("", "") if place else (entry.name, entry.remark_cell)
-            text += markdown_row([name, *(cells.get(header, "") for header in headers), *(remark for _ in last)])
+            text += render.markdown_row([name, *(cells.get(header, "") for header in headers), *(remark for _ in last)])
         yield text, 1, ""
 
 
@@ -239,8 +212,6 @@ def _painted(block: Block, layout: Layout[Any]) -> Iterator[Any]:
     match block:
         case Heading():
             yield Text(clean(block.text), style="bold")
-        case Paragraph():
-            yield from (Text(clean(block.text)), Text())
         case Line():
             text = block.shown(layout)
             if text or block is BLANK:
@@ -251,9 +222,9 @@ def _painted(block: Block, layout: Layout[Any]) -> Iterator[Any]:
             yield from [Text()] if block.gap else []
         case TableBlock():
             yield from [Text(clean(block.title))] if block.title else []
-            yield rich_table(block.headers, [map(clean, row) for row in block.rows], block.right)
+            yield render.rich_table(block.headers, [map(clean, row) for row in block.rows], block.right)
         case Rows():
-            yield rows_table(block.title, block.rows)
+            yield render.rows_table(block.title, block.rows)
         case Grouped():
             yield from _painted_entries(block, layout)
         case Section():

@@ -16,19 +16,7 @@ from pairbench.model.comparison import Calibration, Change, Comparison, GateOutc
 from pairbench.model.latency import HOST
 from pairbench.report import comparison_words as words
 from pairbench.report import units
-from pairbench.report.blocks import (
-    BLANK,
-    Block,
-    Entry,
-    Grouped,
-    Heading,
-    Items,
-    Line,
-    Paragraph,
-    Section,
-    fit_markdown,
-    render_page,
-)
+from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Heading, Items, Line, Section, fit_bytes, render_page
 from pairbench.report.comparison_words import OUTCOME_STYLES
 from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, filled_columns, markdown_text, shorten
 from pairbench.stats import upper_bound
@@ -40,8 +28,6 @@ _MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
 
 
 class _Row(NamedTuple):
-    """One metric of one change."""
-
     change: Change
     judgement: Judgement
     first: bool  # whether the row is the first of its change, and so has the cells that hold for all of its rows
@@ -61,29 +47,21 @@ def _first(text: Callable[[_Row], str]) -> Callable[[_Row], str]:
 
 
 _COLUMNS: tuple[Column[_Row], ...] = (
+    Column("implementation", _first(lambda row: shorten(row.change.series.implementation, 40)), right=False),
+    Column("mode", _first(lambda row: row.change.series.mode), right=False, usual="eager"),
+    Column("metric", lambda row: words.metric(row.judgement, of=row.change), right=False, usual="P50"),
+    Column("reference", lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40), drop=2),
+    Column("current", lambda row: shorten(words.value(row.judgement, row.judgement.current), 40)),
+    Column("change", lambda row: words.change(row.judgement)),
     Column(
-        header="implementation", text=_first(lambda row: shorten(row.change.series.implementation, 40)), right=False
+        "interval", lambda row: units.change_range(*row.judgement.change[1:]) if row.judgement.change else "", drop=4
     ),
-    Column(header="mode", text=_first(lambda row: row.change.series.mode), right=False, usual="eager"),
-    Column(header="metric", text=lambda row: words.metric(row.judgement, of=row.change), right=False, usual="P50"),
+    Column("minimum", lambda row: units.percent(row.judgement.minimum_effect), drop=5),
+    Column("floor", lambda row: units.percent(row.judgement.floor), drop=6),
     Column(
-        header="reference", text=lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40), drop=2
+        "control", _first(lambda row: units.change(row.change.control.estimate) if row.change.control else ""), drop=3
     ),
-    Column(header="current", text=lambda row: shorten(words.value(row.judgement, row.judgement.current), 40)),
-    Column(header="change", text=lambda row: words.change(row.judgement)),
-    Column(
-        header="interval",
-        text=lambda row: units.change_range(*row.judgement.change[1:]) if row.judgement.change else "",
-        drop=4,
-    ),
-    Column(header="minimum", text=lambda row: units.percent(row.judgement.minimum_effect), drop=5),
-    Column(header="floor", text=lambda row: units.percent(row.judgement.floor), drop=6),
-    Column(
-        header="control",
-        text=_first(lambda row: units.change(row.change.control.estimate) if row.change.control else ""),
-        drop=3,
-    ),
-    Column(header="attribution", text=_first(lambda row: row.change.attribution or ""), right=False, drop=1),
+    Column("attribution", _first(lambda row: row.change.attribution or ""), right=False, drop=1),
 )
 
 
@@ -109,7 +87,6 @@ _TITLES: dict[GateOutcome | None, str] = {
     **{outcome: outcome.capitalize() for outcome in map(GateOutcome, ("undecided", "missing", "incomparable", "new"))},
     GateOutcome.UNCHANGED: "Unchanged",
 }
-"""The sections in their order."""
 
 
 def _outcomes(comparison: Comparison) -> list[_Outcome]:
@@ -246,10 +223,10 @@ def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
     blocks: list[Block] = [
         Heading(text=f"pairbench: {words.verdict(comparison.outcomes)}", level=3),
         Items(texts=tuple(words.moves(comparison.changes))),
-        *(Paragraph(text=line) for line in head),
+        *(Line(text=line) for line in head),
         *(_section(one, None) for one in _outcomes(comparison)),
     ]
-    text, left_out = fit_markdown(blocks, limit - _CLOSING - len(footer.encode()))
+    text, left_out = fit_bytes(blocks, limit - _CLOSING - len(footer.encode()))
     if left_out:
         footer += (
             f"\n{left_out:,} of {len(comparison.changes):,} series are left out for want of space; "
@@ -276,7 +253,11 @@ def _section(outcome: _Outcome, most: int | None) -> Section:
         shown = changes if most is None else _listed(outcome, changes)
         blocks += [Line(text=f"  {heading}", style="yellow")] if heading else []
         if outcome.judged:
-            blocks.append(_table(shown, remarks=outcome.title != "Unchanged"))
+            entries = [_entry(case, change) for case, change in _by_case(shown)]
+            filled = filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
+            filled = [column for column in filled if column.header not in ("implementation", "mode")]
+            remarks = outcome.title != "Unchanged"
+            blocks.append(Grouped(columns=_COLUMNS, entries=entries, filled=filled, head="series", remarks=remarks))
         else:
             width = 240 if most is None else 400
             names = (f"{shorten(words.name(one.series), width)}{words.across(one)}" for one in shown)
@@ -291,13 +272,6 @@ def _listed(outcome: _Outcome, changes: Sequence[Change]) -> list[Change]:
     """Return the changes of a group that a terminal has room for: what is bad is never left out."""
     ordered = [change for _, change in _by_case(changes)] if outcome.judged else list(changes)
     return ordered if outcome.bad else ordered[:_LISTED]
-
-
-def _table(changes: Sequence[Change], *, remarks: bool) -> Grouped:
-    entries = [_entry(case, change) for case, change in _by_case(changes)]
-    filled = filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
-    shown = [column for column in filled if column.header not in ("implementation", "mode")]
-    return Grouped(columns=_COLUMNS, entries=entries, filled=shown, head="series", remarks=remarks)
 
 
 def _entry(case: str, change: Change) -> Entry:

@@ -8,7 +8,6 @@ from pairbench.model.latency import (
     HOST,
     STREAM,
     Latency,
-    interval_of,
     p50_of,
     p95_of,
     result_of,
@@ -73,7 +72,7 @@ def call(record: Record) -> str:
 
 def host(record: Record) -> str:
     """Return the median time that it takes the host to issue the call; empty on a CPU."""
-    known = interval_of(record, HOST.p50) if record.device_kind != "cpu" else None
+    known = p50_of(record, HOST) if record.device_kind != "cpu" else None
     return units.duration(known.estimate) if known else ""
 
 

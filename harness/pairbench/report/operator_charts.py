@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pairbench.model.latency import DEVICE
 from pairbench.model.outcome import Status
@@ -22,8 +23,7 @@ _LOG_FROM = 4.0  # ratio of the largest to the smallest speedup from which the a
 _ROWS = 400  # number of rows up to which each has a label; with more, the variants of a case share its row
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpeedupPoint:
+class SpeedupPoint(NamedTuple):
     series_index: int  # index of the point's series among those that were given
     group: int  # index of the point's group, a case in a mode
     row: float  # distance of the point from the top, in rows
@@ -72,7 +72,13 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         if group == len(heads):
             heads.append(float(group if shared else group + len(points)))
         row = heads[group] if shared else float(group + 1 + len(points))
-        points.append(_speedup_point(index, one, group, row))
+        speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
+        note = ""
+        if math.isnan(speedup):
+            low = high = math.nan
+            note = shorten(one.status, 20) if one.status != Status.MEASURED else "no baseline to compare with"
+        state, variant = state_of(speedup, low, high), one.series.implementation
+        points.append(SpeedupPoint(index, group, row, variant, speedup, low, high, state, note))
     values = [point.speedup for point in points if point.speedup > 0]
     losing = sum(point.state == "slower" for point in points)
     parts = _shared(series)
@@ -117,25 +123,6 @@ def speedup_summary(chart: SpeedupChart) -> str:
         f"{len(chart.points)} pairs of a variant and a case: {counted}. "
         f"Highest {units.ratio(best.speedup)} ({shorten(best.variant, 40)}, {chart.groups[best.group]}), "
         f"lowest {units.ratio(worst.speedup)} ({shorten(worst.variant, 40)}, {chart.groups[worst.group]}).{skipped}"
-    )
-
-
-def _speedup_point(index: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
-    speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
-    note = ""
-    if math.isnan(speedup):
-        low = high = math.nan
-        note = shorten(one.status, 20) if one.status != Status.MEASURED else "no baseline to compare with"
-    return SpeedupPoint(
-        series_index=index,
-        group=group,
-        row=row,
-        variant=one.series.implementation,
-        speedup=speedup,
-        low=low,
-        high=high,
-        state=state_of(speedup, low, high),
-        note=note,
     )
 
 

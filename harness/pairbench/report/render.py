@@ -150,15 +150,12 @@ _GAP = "  "
 Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column: its header, and the text of its cell in each row."""
-
     header: str
     text: Callable[[Row], str]
     right: bool = True
-    drop: int = 0
-    """Rank in which the column is left out where the terminal is too narrow, the highest first; 0 always stays."""
+    drop: int = 0  # rank in which it is left out where the terminal is too narrow, the highest first; 0 always stays
     usual: str = ""  # the usual text: a column is left out where every cell has this text or none
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -63,24 +63,22 @@ def launches(row: Record) -> str:
 
 
 COLUMNS: tuple[Column[Record], ...] = (
-    Column(header="implementation", text=lambda row: row.implementation or "", right=False),
-    Column(header="mode", text=lambda row: row.mode or "", right=False, usual="eager"),
-    Column(header="float32", text=lambda row: row.float32_precision or "", right=False, usual="ieee", drop=12),
-    Column(header="P50", text=latency_words.p50),
-    Column(header="±", text=latency_words.spread, drop=4),
-    Column(header="P95", text=latency_words.p95, drop=1),
-    Column(header="call", text=latency_words.call, drop=10),
-    Column(header="host", text=latency_words.host, drop=11),
-    Column(header="speedup", text=lambda row: "" if row.role == "baseline" else latency_words.speedup(row)),
-    Column(
-        header="interval", text=lambda row: "" if row.role == "baseline" else latency_words.speedup_range(row), drop=2
-    ),
-    Column(header="launches", text=launches, drop=3),
-    Column(header="rate", text=rate, drop=7),
-    Column(header="roof", text=part_of_roof, drop=6),
-    Column(header="ops", text=lambda row: units.count(row.ops_per_call), drop=5),
-    Column(header="max error", text=lambda row: units.error(row.max_abs_error), drop=8),
-    Column(header="oracle ratio", text=lambda row: units.significant(row.oracle_ratio, 3), drop=9),
+    Column("implementation", lambda row: row.implementation or "", right=False),
+    Column("mode", lambda row: row.mode or "", right=False, usual="eager"),
+    Column("float32", lambda row: row.float32_precision or "", right=False, usual="ieee", drop=12),
+    Column("P50", latency_words.p50),
+    Column("±", latency_words.spread, drop=4),
+    Column("P95", latency_words.p95, drop=1),
+    Column("call", latency_words.call, drop=10),
+    Column("host", latency_words.host, drop=11),
+    Column("speedup", lambda row: "" if row.role == "baseline" else latency_words.speedup(row)),
+    Column("interval", lambda row: "" if row.role == "baseline" else latency_words.speedup_range(row), drop=2),
+    Column("launches", launches, drop=3),
+    Column("rate", rate, drop=7),
+    Column("roof", part_of_roof, drop=6),
+    Column("ops", lambda row: units.count(row.ops_per_call), drop=5),
+    Column("max error", lambda row: units.error(row.max_abs_error), drop=8),
+    Column("oracle ratio", lambda row: units.significant(row.oracle_ratio, 3), drop=9),
 )
 
 
@@ -187,7 +185,12 @@ def render(
         return {"records": expanded_records, "problems": problems, "notes": precision_remark(records)}
 
     def blocks() -> list[Block]:
-        return _blocks(records, [*problems, *load_remarks(records), *_out_of_budget(records)])
+        notes = [*problems, *load_remarks(records)]
+        if left := list(dict.fromkeys(str(record.case) for record in records if record.reason == OUT_OF_BUDGET)):
+            more = f" and {len(left) - _NAMED} more, which --format json names" if len(left) > _NAMED else ""
+            number = f"{len(left)} case{'' if len(left) == 1 else 's'}, {', '.join(left[:_NAMED])}{more}"
+            notes.append(f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}")
+        return _blocks(records, notes)
 
     return render_page(output, document, blocks, terminal)
 
@@ -262,14 +265,6 @@ def _entry(record: Record, cells: dict[str, str], baseline: Record | None, *, se
         remark_cell=remark,
         style="red" if Status(record.status).bad else "yellow" if record.reason else "dim",
     )
-
-
-def _out_of_budget(records: Sequence[Record]) -> Iterator[str]:
-    left = list(dict.fromkeys(str(record.case) for record in records if record.reason == OUT_OF_BUDGET))
-    if left:
-        more = f" and {len(left) - _NAMED} more, which --format json names" if len(left) > _NAMED else ""
-        number = f"{len(left)} case{'' if len(left) == 1 else 's'}"
-        yield f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}, {', '.join(left[:_NAMED])}{more}"
 
 
 _SCREEN = 40  # rows beyond which the tables of a run do not fit on a screen

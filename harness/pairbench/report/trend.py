@@ -207,9 +207,7 @@ class SeriesChart:
     speedup_high: tuple[float, ...]
     levels: tuple[LevelStep, ...]
     speedup_levels: tuple[LevelStep, ...]
-    counts: tuple[
-        tuple[str, tuple[float, ...]], ...
-    ]  # label and values of each count that has a step, the most telling first
+    counts: tuple[tuple[str, tuple[float, ...]], ...]  # label and values of each count that has a step
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
     log: bool  # whether the axis of latencies is logarithmic
@@ -219,14 +217,14 @@ def series_chart(trend: Trend) -> SeriesChart:
     points = trend.points
     largest = max((point.p50.estimate for point in points if point.p50), default=1.0)
     scale, unit = units.scale_of(largest)
-    p50, low, high = (
-        _scaled([getattr(point.p50, end) if point.p50 else None for point in points], scale)
-        for end in ("estimate", "low", "high")
-    )
-    p95 = _scaled([point.p95_ns for point in points], scale)
-    speedup = tuple(point.speedup or math.nan for point in points)
-    control = _scaled([point.control_ns for point in points], scale)
-    values = [value for line in (p50, p95) for value in line if value > 0]
+    lines = {
+        name: _scaled([getattr(point.p50, end) if point.p50 else None for point in points], scale)
+        for name, end in (("p50", "estimate"), ("low", "low"), ("high", "high"))
+    }
+    lines |= {name: _scaled([getattr(one, f"{name}_ns") for one in points], scale) for name in ("p95", "control")}
+    lines |= {f"speedup{end}": _scaled([_speedup_end(one, end) for one in points], 1.0) for end in ("_low", "_high")}
+    lines["speedup"] = tuple(point.speedup or math.nan for point in points)
+    values = [value for name in ("p50", "p95") for value in lines[name] if value > 0]
     ticks = []
     # Evenly spaced, the newest run always among them.
     for index in reversed(range(len(points) - 1, -1, -max(1, math.ceil(len(points) / _LABELS)))):
@@ -245,18 +243,11 @@ def series_chart(trend: Trend) -> SeriesChart:
         subtitle=shorten(", ".join(subtitle), 140),
         unit=unit,
         latency=AXES[trend.latency.name],
-        p50=p50,
-        low=low,
-        high=high,
-        p95=p95,
-        control=control,
+        **lines,
         control_name=shorten(trend.control or "", 30),
-        speedup=speedup,
-        speedup_low=_scaled([_speedup_end(point, "_low") for point in points], 1.0),
-        speedup_high=_scaled([_speedup_end(point, "_high") for point in points], 1.0),
-        levels=_steps(trend.levels, [level.p50_ns / scale for level in trend.levels], "rise", p50),
+        levels=_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"]),
         speedup_levels=_steps(
-            trend.levels, [level.speedup or math.nan for level in trend.levels], "speedup_rise", speedup
+            trend.levels, [one.speedup or math.nan for one in trend.levels], "speedup_rise", lines["speedup"]
         ),
         counts=tuple(
             (units.axis(metric), _scaled(line, 2**20 if metric == "peak_bytes" else 1.0))

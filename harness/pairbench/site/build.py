@@ -17,12 +17,11 @@ from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.site import SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.site import paths
-from pairbench.site.breakdowns import breakdowns, head_of
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.gather import SiteReading, shown_store
 from pairbench.site.operator import operator
-from pairbench.site.overview import compare, overview, run, runs
-from pairbench.site.paths import File
+from pairbench.site.overview import breakdowns, compare, overview, run, runs
+from pairbench.site.paths import File, head_of
 from pairbench.site.payload import packed
 from pairbench.site.programs import badges, index_json
 from pairbench.site.templates import environment, render
@@ -40,8 +39,6 @@ _STAGE = ".pairbench-new-"  # how the folder's name begins in which files wait f
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What became of a folder, or of the place that a site was copied to."""
-
     files: int  # number of files of the site
     written: tuple[str, ...]  # files that were new or had changed, in the order in which they were written
     removed: tuple[str, ...]  # files of an earlier build that the site has no more
@@ -164,12 +161,7 @@ class SiteOptions:
 
 
 def build_site(config: Config, options: SiteOptions) -> Written:
-    """Read a store and write its site; an empty store makes a site that says what to do.
-
-    Raises:
-        StoreFailedError: the store cannot be listed, or nothing of it can be read; a site that is there stays as it is.
-        UsageError: the folder holds something else, or cannot be written.
-    """
+    """Read a store and write its site: of an empty one a site that says what to do; of one that cannot be read, none."""
     problems: tuple[str, ...] = ()
     reading = None
     try:
@@ -257,20 +249,17 @@ def _upload(folder: Path, place: StoreLocation) -> Written:
             "name an empty place, or a folder inside of it"
         )
     written: list[str] = []
+    # Data, styles and scripts, then pages, then what is opened first.
+    stages = {name: 2 if name in _LAST else 1 if name.endswith(".html") else 0 for name in names}
     with ThreadPoolExecutor(_THREADS) as pool:
         for stage in range(3):  # each needs those before it
-            changed = [name for name in names if _stage(name) == stage and earlier.get(name) != digests[name]]
+            changed = [name for name in names if stages[name] == stage and earlier.get(name) != digests[name]]
             list(pool.map(lambda name: put_file(place, name, (folder / name).read_bytes()), changed))
             written += changed
     removed = sorted(earlier.keys() - digests.keys())
     place.delete(f"{place.root}/{name}" for name in removed if _is_inside(name))
     put_file(place, MANIFEST, _manifest(files=names, digests=digests))
     return Written(name=place.name, files=len(names), written=tuple(written), removed=tuple(removed))
-
-
-def _stage(name: str) -> int:
-    """Return when a file may appear: data, styles and scripts, then pages, then what is opened first."""
-    return 2 if name in _LAST else 1 if name.endswith(".html") else 0
 
 
 def _is_inside(name: str) -> bool:

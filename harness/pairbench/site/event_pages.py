@@ -387,12 +387,8 @@ def stored_events(config: Config, *, ended: bool = False) -> Found:
 def set_states(
     config: Config, ids: Sequence[str], *, state: str | None, url: str | None, until: str | None, note: str
 ) -> Found:
-    """Set the state of events, and return them; an id may be an earlier one, or the address of the event on the site.
-
-    Raises:
-        UsageError: the state is unknown, lacks what it needs, or is of a day that has passed; then nothing is stored.
-        SelectionError: an id means no event of the store, or several.
-    """
+    """Set the state of events and return them; an id may be an earlier one, or the address of the event on the site."""
+    # Whatever is wrong with the state or one of the ids, nothing is stored.
     if state is None:
         raise UsageError(f"--state is missing, expected one of {', '.join(TRIAGE)}")
     at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")

@@ -150,7 +150,6 @@ def series_events(
 def _series_event(
     trend: Trend, kind: str, life: MoveLife | None, steps: Sequence[Step], accepted: AcceptedLevel | None
 ) -> SeriesEvent:
-    """Return what moved at one run: the latency, counts, or both."""
     first = steps[0] if steps else None
     move = life.move if life is not None else None
     start_of = first or move
@@ -312,24 +311,32 @@ def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]
     for one in several:
         if (one.after, one.key[1]) in heads:
             by_key[one.key].append(one)
-    ids = {key: id_of(key) for key in by_key}
-    runs: defaultdict[str, list[str]] = defaultdict(list)
-    for (run_id, device_name), _ in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
-        runs[device_name].append(run_id)
+    ids, runs = set(map(id_of, by_key)), runs_by_device(heads)
     return _newest_first(
-        _event(key, several, heads, tuple(_other_ids(key, several, runs[key[1]], set(ids.values()))))
+        _event(key, several, heads, tuple(_other_ids(key, several, runs[key[1]], ids)))
         for key, several in by_key.items()
     )
+
+
+def runs_by_device(heads: Heads) -> dict[str, list[RunHead]]:
+    """Return the runs of each device model, the oldest first."""
+    runs: defaultdict[str, list[RunHead]] = defaultdict(list)
+    for (_, device_name), head in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
+        runs[device_name].append(head)
+    return runs
 
 
 def id_of(key: Key) -> str:
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:12]
 
 
-def _other_ids(key: Key, several: Sequence[SeriesEvent], runs: Sequence[str], taken: Collection[str]) -> Iterable[str]:
+def _other_ids(
+    key: Key, several: Sequence[SeriesEvent], heads: Iterable[RunHead], taken: Collection[str]
+) -> Iterable[str]:
     """Yield ids that the event may have had while fewer runs were known: that of a level that begins nearby, or in the drift."""
     if key[0] not in ("moved", "drift"):
         return
+    runs = [head.run_id for head in heads]
     first = runs.index(min(one.after for one in several))
     last = runs.index(max(one.last or one.after for one in several))
     for run in runs[max(0, first - _NEAR) : min(last, first + _AROUND) + _NEAR + 1]:
@@ -367,7 +374,6 @@ def lasting(events: Iterable[SeriesEvent]) -> dict[Series, SeriesEvent]:
 
 
 def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
-    """Return the series of each run whose kernels are needed to explain events."""
     wanted: defaultdict[str, set[Series]] = defaultdict(set)
     for event in (part for whole in events for part in whole.everywhere):
         for run in (event.before, event.after):

@@ -25,9 +25,8 @@ from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
-from pairbench.site.breakdowns import head_of
 from pairbench.site.events import RunKey, SeriesEvent
-from pairbench.site.paths import OperatorFacts, RunFacts
+from pairbench.site.paths import OperatorFacts, RunFacts, head_of
 from pairbench.site.store_events import EnvironmentShifts, new_operator, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.store.documents import read_breakdowns, read_triages
@@ -38,9 +37,7 @@ from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import NEEDED, newest_calibrations
 from pairbench.workflow.setup import catalogue_folder, default_places, store_of
 
-_COMPARED = (
-    6  # the number of newest runs that are compared with their references; other series are judged by their history
-)
+_COMPARED = 6  # number of newest runs that are compared; other series are judged by their history
 _SHORT, _LATEST = 40, 12  # of a store of up to 40 runs the latest 12 are compared; a longer history shows levels
 _SERIES = 2_000  # the number of series that are judged in all. Some 2,000 take a second.
 _RUNS = 40  # the number of runs that are judged: each takes a while to be read, however small it is

@@ -99,10 +99,9 @@ def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
 def _cell(one: SeriesFacts) -> SimpleNamespace:
     speedup, low, high = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
     state = state_of(speedup, low, high)
-    if one.status == Status.SKIPPED:
-        text, title = "–", f"skipped: {one.reason or 'no reason was stored'}"  # noqa: RUF001
-    elif one.status != Status.MEASURED:
-        text, title = one.status, f"{one.status}: {one.reason or 'no reason was stored'}"
+    if one.status != Status.MEASURED:
+        text = "–" if one.status == Status.SKIPPED else one.status  # noqa: RUF001
+        title = f"{one.status}: {one.reason or 'no reason was stored'}"
     elif state == "none":
         text, title = "?", one.texts.get("withheld") or "measured, but the baseline was not"
     else:
@@ -157,9 +156,8 @@ def strip(
     dots = []
     for _, speedup in sorted(known, key=lambda pair: pair[1].estimate):
         own = int(place(speedup.estimate) * _BINS / 100)
-        state = "faster" if speedup.low > 1 else "slower" if speedup.high < 1 else "open"
         height = min(stacked[own], _HIGHEST)
-        dots.append((round(100 * (own + 0.5) / _BINS, 2), round(38 - 3.0 * height, 1), state))
+        dots.append((round(100 * (own + 0.5) / _BINS, 2), round(38 - 3.0 * height, 1), state_of(*speedup)))
         stacked[own] += 1
     ticks = [(place(tick), f"{tick:g}x") for tick in _TICKS if low <= math.log(tick) <= high]
     step = max(1, math.ceil(len(ticks) / 6))

@@ -4,7 +4,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import PurePosixPath
 from types import SimpleNamespace
 
 from jinja2 import Environment
@@ -13,20 +12,10 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.settings import about_precision
 from pairbench.model.site import STATES, SeriesFacts, SiteFacts
-from pairbench.report import latency_words, units
+from pairbench.report import latency_words, operator_charts, units
 from pairbench.report.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
 from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import both_speedups, issuing, overwrites
-from pairbench.report.operator_charts import (
-    intensity_of,
-    ridge,
-    roof_fraction,
-    roofline_chart,
-    roofline_summary,
-    speedup_chart,
-    speedup_summary,
-    state_of,
-)
 from pairbench.report.render import shorten
 from pairbench.site import paths
 from pairbench.site.event_pages import changes, headline
@@ -56,14 +45,14 @@ def limit_of(one: SeriesFacts, ceilings: Mapping[str, float]) -> SimpleNamespace
     if kernels >= 1 and device / kernels < _SHORT_NS:
         number = f"{units.count(kernels)} kernel{'' if kernels == 1 else 's'}"
         return SimpleNamespace(word="launches", detail=f"{number} of {units.duration(device / kernels)}")
-    fraction = roof_fraction(one, ceilings)
+    fraction = operator_charts.roof_fraction(one, ceilings)
     if math.isnan(fraction):
         return SimpleNamespace(word="", detail="")
     detail = f"{units.percent(fraction)} of its roof"
     if fraction < _NEAR:
         return SimpleNamespace(word="none of these", detail=detail)
     # Where the dtype is not known there is a fraction only where memory limits.
-    arithmetic = bool(one.dtype) and intensity_of(one) >= ridge(ceilings, one.dtype)
+    arithmetic = bool(one.dtype) and operator_charts.intensity_of(one) >= operator_charts.ridge(ceilings, one.dtype)
     return SimpleNamespace(word="compute" if arithmetic else "memory", detail=detail)
 
 
@@ -82,13 +71,13 @@ def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
     rows = []
     for order, one in enumerate(sorted(operator.series, key=rank)):
         ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
-        fraction = roof_fraction(one, operator.ceilings)
+        fraction = operator_charts.roof_fraction(one, operator.ceilings)
         row = SimpleNamespace(
             id=series_anchor(one.series),
             facts=one,
             case=labels[one.series.case],
             order=order,
-            proven=state_of(*ends),
+            proven=operator_charts.state_of(*ends),
             limit=limit_of(one, operator.ceilings),
             fraction=None if math.isnan(fraction) else fraction,
             remarks=_remarks(one),
@@ -151,9 +140,9 @@ def operator(
     """Yield the page, its data script and, on request, static figures for pull requests."""
     key = (operator.device_name, operator.suite, operator.operator)
     page, data = paths.operator_page(*key), paths.operator_data(*key)
-    name = str(PurePosixPath(data).with_suffix(""))
-    speedups = speedup_chart(operator.series)
-    roofline = roofline_chart(operator.series, operator.ceilings)
+    name = data.removesuffix(".js")
+    speedups = operator_charts.speedup_chart(operator.series)
+    roofline = operator_charts.roofline_chart(operator.series, operator.ceilings)
     known = any(point.state != "none" for point in speedups.points)
     drawn = {
         **({"speedup": speedup_figure(operator.series)} if figures and known else {}),
@@ -201,9 +190,9 @@ def operator(
         limited=limited(rows),
         LIMITS=LIMITS,
         speedup=speedups,
-        speedup_summary=speedup_summary(speedups),
+        speedup_summary=operator_charts.speedup_summary(speedups),
         roofline=roofline,
-        roofline_summary=roofline_summary(roofline),
+        roofline_summary=operator_charts.roofline_summary(roofline),
         figures={
             kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES] for kind in drawn
         },

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts
+from pairbench.model.breakdown import KeptBreakdown
+from pairbench.model.site import About, BreakdownHead, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,8 @@ class OperatorFacts:
     operator: str
     about: About | None  # description from the operator's suite file; None where that file is not here
     series: tuple[SeriesFacts, ...]  # series ordered by case, then baseline and variants by name, then mode
-    trends: tuple[Trend, ...]
-    """Trends of the series, in the same order; all have points in runs that `SiteFacts.runs` lists."""
-    ceilings: Mapping[str, float]
-    """Ceilings of the newest run that has them: copy_gbps, float32_tflops, bfloat16_tflops and so on."""
+    trends: tuple[Trend, ...]  # in the order of the series; all have points in runs that `SiteFacts.runs` lists
+    ceilings: Mapping[str, float]  # of the newest run that has them: copy_gbps, float32_tflops and so on
     rows: tuple[OverviewRow, ...]  # rows of the overview that show the operator
     events: tuple[Event, ...]  # events in which a series of the operator moved, the newest first
     elsewhere: tuple[str, ...] = ()  # other device models on which it was measured
@@ -45,6 +44,12 @@ class RunFacts:
 class File:
     path: str  # path relative to the site's root, with slashes
     content: bytes
+
+
+def head_of(kept: KeptBreakdown) -> BreakdownHead:
+    names = ("breakdown_id", "made_at", "device_name", "suite", "operator", "case")
+    entries = tuple(str(part.entry) for part in kept.parts)
+    return BreakdownHead(**{name: getattr(kept, name) for name in names}, entries=entries)
 
 
 OVERVIEW = "index.html"

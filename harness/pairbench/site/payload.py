@@ -13,6 +13,7 @@ from typing import Any
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.latency import CALL, DEVICE
+from pairbench.model.plain import plain
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
 from pairbench.model.site import SeriesFacts, SiteFacts
@@ -99,7 +100,7 @@ def script(name: str, value: object) -> bytes:
         text = _json(value)
     except ValueError:
         # Looked for only where there is one: most values are large and have none.
-        text = _json(_finite(value))
+        text = _json(plain(value))
     if len(text) > _PACKED:
         return b'pairbench.packed(%s, "%s");\n' % (_json(name).encode("ascii"), packed(text.encode("ascii")))
     return f"pairbench.data({_json(name)}, {text});\n".encode("ascii")
@@ -182,14 +183,6 @@ def beside_result(series: Iterable[SeriesFacts]) -> bool:
 def _json(value: object) -> str:
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _DIGITS = 4

@@ -63,8 +63,6 @@ class _Server(ThreadingHTTPServer):
 
 
 class SiteHandler(SimpleHTTPRequestHandler):
-    """Answers with the files of one folder, to browsers of this machine."""
-
     # Given here because the machine's own table may say otherwise, and a browser refuses a script of another type.
     extensions_map = {  # noqa: RUF012 (so declared by the base)
         "": "application/octet-stream",
@@ -146,7 +144,6 @@ class Board:
                 self._changed.notify_all()
 
     def tell_build(self, written: tuple[str, ...]) -> None:
-        """Add a build by the files that were new or have changed."""
         with self._changed:
             self._version += 1
             self._builds = [*self._builds, (self._version, written)][-_KEPT:]

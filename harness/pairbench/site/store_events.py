@@ -17,7 +17,7 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
-from pairbench.site.events import Heads, RunKey, id_of
+from pairbench.site.events import Heads, RunKey, id_of, runs_by_device
 
 _OPEN = 8  # the runs of a device model for which such an event is open
 _LEAST = 3  # the fewest values before a change of environment that say how far a series spreads
@@ -36,7 +36,7 @@ class EnvironmentShifts:
     """The series that were measured before and after changes of environment, by device model and the first run after."""
 
     def __init__(self, heads: Heads) -> None:
-        self._by_device = _by_device(heads)
+        self._by_device = runs_by_device(heads)
         self.shifts: dict[RunKey, list[_Shift]] = {}
         self.eras: dict[RunKey, tuple[str, ...]] = {}
         for device_name, runs in self._by_device.items():
@@ -109,13 +109,6 @@ class EnvironmentShifts:
             )
 
 
-def _by_device(heads: Heads) -> dict[str, list[RunHead]]:
-    runs: defaultdict[str, list[RunHead]] = defaultdict(list)
-    for (_, device_name), head in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
-        runs[device_name].append(head)
-    return runs
-
-
 def _life(place: int, runs: Sequence[RunHead]) -> str:
     return "noted" if len(runs) - place > _OPEN else "still there"
 
@@ -135,7 +128,7 @@ def new_operator(
     earlier = measured[before]
     if 2 * len(set(earlier).intersection(measured[key])) < len(earlier):
         return
-    runs = _by_device(heads)[key[1]]
+    runs = runs_by_device(heads)[key[1]]
     life = _life(runs.index(heads[key]), runs)
     moved = Moved(
         series=series[0], outcome=GateOutcome.NEW, change=None, before_ns=None, after_ns=None, control=None,

@@ -105,7 +105,6 @@ _FILTERS: tuple[Any, ...] = (
     *(units.change, units.duration, units.percent, units.ratio, units.significant, units.size),
 )
 FILTERS: dict[str, Callable[..., object]] = {function.__name__: function for function in _FILTERS}
-"""Filters by their name in the templates."""
 
 MEANINGS = {  # what the words of the pages mean; every page has them at its foot
     "failed": "it raised, crashed, took too long or too much memory, or its output is wrong",

@@ -7,8 +7,8 @@ import pytest
 
 from pairbench.model.breakdown import KeptBreakdown
 from pairbench.site import paths
-from pairbench.site.breakdowns import breakdowns, head_of
-from pairbench.site.overview import overview
+from pairbench.site.overview import breakdowns, overview
+from pairbench.site.paths import head_of
 from pairbench.site.templates import environment
 from tests.breakdowns_made import kept
 from tests.report.site import made

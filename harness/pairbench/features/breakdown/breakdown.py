@@ -16,17 +16,7 @@ from pairbench.execute.parent.case_state import inspect
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.protocol import BreakDownCase, Ended
-from pairbench.features.breakdown.summary import (
-    Node,
-    agrees,
-    by_kernel,
-    by_kind,
-    by_line,
-    off_by,
-    parts_ns,
-    tree_of,
-    unknown_part,
-)
+from pairbench.features.breakdown import summary
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
@@ -73,7 +63,7 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
 
 def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
     """Yield the tables below the tree of modules, each with its title."""
-    whole, piece = parts_ns(part), "kernel" if part.idle else "operator"
+    whole, piece = summary.parts_ns(part), "kernel" if part.idle else "operator"
     kinds = [
         {
             "kind": row.kind,
@@ -82,10 +72,10 @@ def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
             f"{piece}s": row.count,
             **({"launches": row.launches} if part.idle else {}),
         }
-        for row in by_kind(part)
+        for row in summary.by_kind(part)
     ]
     yield "kinds of work", kinds
-    kernels = by_kernel(part)
+    kernels = summary.by_kernel(part)
     longest = [
         {
             piece: row.name if len(row.name) <= 90 else f"{row.name[:60]}...{row.name[-27:]}",
@@ -106,9 +96,9 @@ def sentences(part: Breakdown) -> list[str]:
     if part.whole_ns:
         whole = "the time that the device was busy" if part.idle else "the host's clock around the call"
         doubt = "more means that kernels ran side by side" if part.idle else "the rest is in no operator of this thread"
-        sum_ = f"The parts add up to {percent(parts_ns(part) / part.whole_ns)} of {whole}"
-        lines.append(f"{sum_}." if agrees(part) else f"{sum_}; {doubt}.")
-    if (unknown := unknown_part(part)) > 0:
+        sum_ = f"The parts add up to {percent(summary.parts_ns(part) / part.whole_ns)} of {whole}"
+        lines.append(f"{sum_}." if summary.agrees(part) else f"{sum_}; {doubt}.")
+    if (unknown := summary.unknown_part(part)) > 0:
         lines.append(f"Of {percent(unknown)} it is not known which module launched it.")
     if idle := part.idle:
         starved, waited = (ns / (idle.span_ns or math.inf) for ns in (idle.starved_ns, idle.after_sync_ns))
@@ -126,18 +116,18 @@ def sentences(part: Breakdown) -> list[str]:
 
 def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
     """Return a row for each module, followed by those of the modules inside it."""
-    root = tree_of(part, alike_together=not expand)
+    root = summary.tree_of(part, alike_together=not expand)
     return [_node_row(node, depth, root.ns, on_gpu=part.idle is not None) for node, depth in _walk(root, 0, root.ns)]
 
 
-def _walk(node: Node, depth: int, whole: float) -> Iterator[tuple[Node, int]]:
+def _walk(node: summary.Node, depth: int, whole: float) -> Iterator[tuple[summary.Node, int]]:
     yield node, depth
     for child in node.children:
         if not whole or child.ns / whole >= _SMALL:
             yield from _walk(child, depth + 1, whole)
 
 
-def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str, Any]:
+def _node_row(node: summary.Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str, Any]:
     kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
     parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
     return {
@@ -155,7 +145,7 @@ def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str
 
 
 def line_rows(part: Breakdown) -> Rows:
-    whole = parts_ns(part)
+    whole = summary.parts_ns(part)
     several = any(spot.called_from for spot in part.spots)
     return [
         {
@@ -169,13 +159,13 @@ def line_rows(part: Breakdown) -> Rows:
             "bytes": size(item.spot.bytes) if item.spot.bytes else "",
             "share_%": None if item.ns is None else _share(item.ns, whole),
         }
-        for item in by_line(part)
+        for item in summary.by_line(part)
     ]
 
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
     """Return the microseconds of each kind of work in several implementations."""
-    tables = {str(part.entry): {row.kind: row.ns for row in by_kind(part)} for part in parts}
+    tables = {str(part.entry): {row.kind: row.ns for row in summary.by_kind(part)} for part in parts}
     kinds = sorted(
         {kind for table in tables.values() for kind in table},
         key=lambda kind: -max(t.get(kind, 0.0) for t in tables.values()),
@@ -192,16 +182,16 @@ def _plain(part: Breakdown | NoBreakdown) -> dict[str, Any]:
     return {
         **entry,
         "recorded_calls": part.calls,
-        "parts_ns": parts_ns(part),
+        "parts_ns": summary.parts_ns(part),
         "whole_ns": part.whole_ns,
-        "off_by": off_by(part),
-        "unknown_part": unknown_part(part),
+        "off_by": summary.off_by(part),
+        "unknown_part": summary.unknown_part(part),
         "graph_launches": part.graph_launches,
         "idle": part.idle,
-        "modules": tree_of(part, alike_together=False),
-        "kinds": by_kind(part),
-        "kernels": by_kernel(part),
-        "lines": by_line(part),
+        "modules": summary.tree_of(part, alike_together=False),
+        "kinds": summary.by_kind(part),
+        "kernels": summary.by_kernel(part),
+        "lines": summary.by_line(part),
         "waits": part.waits,
         "notes": part.notes,
     }

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from operator import eq, ge, le
+from operator import attrgetter, eq, ge, le
 from typing import Any, NamedTuple
 
 from pairbench.analyze.facts import environment_of
@@ -37,15 +37,11 @@ class ClaimState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedClaim:
-    """A published claim judged by what was measured in one case."""
-
     claim: Claim
     case: Case | None  # the case that it was judged in; None where no case comes near
     state: ClaimState
     baseline: Record | None = None
-    variant: Record | None = (
-        None  # of the variant that the claim is about, or of the best; None where it was not measured
-    )
+    variant: Record | None = None  # of the claim's variant, or of the best; None where it was not measured
 
 
 class StepGain(NamedTuple):
@@ -281,18 +277,32 @@ def results_of(
     newest = _newest(known, operator.definition_hash)
     baselines = {_timed_with(record): record for record in known if record.implementation == BASELINE}
     tried = {(case, mode) for case, _, mode in newest}
+    names = [item.name for item in operator.implementations]
+
+    def in_mode(case: str, mode: str) -> ModeResults:
+        variants = tuple(newest[key] for name in names if name != BASELINE and (key := (case, name, mode)) in newest)
+        measured = [record for record in variants if record.status == Status.MEASURED and speedup_of(record)]
+        best = max(measured, key=lambda record: speedup_of(record) or (), default=None)
+        pairs = ((str(record.implementation), baselines.get(_timed_with(record))) for record in variants)
+        own = {name: baseline for name, baseline in pairs if baseline}
+        return ModeResults(
+            mode=mode,
+            baseline=own.get(str(best.implementation) if best else "") or newest.get((case, BASELINE, mode)),
+            best=best,
+            variants=variants,
+            baselines=own,
+            steps=steps_of(variants, {item.name: item.builds_on for item in operator.implementations}),
+        )
+
     cases = tuple(
         CaseResults(
             case=case,
             bytes_moved=operator.costs.get(case.key, (None, None))[1],
-            modes=tuple(
-                _mode_results(case, mode, operator, newest, baselines) for mode in MODES if (case.key, mode) in tried
-            ),
+            modes=tuple(in_mode(case.key, mode) for mode in MODES if (case.key, mode) in tried),
         )
         for case in sorted(declared.values(), key=lambda case: _size(case, operator.costs))
         if any(key == case.key for key, _ in tried)
     )
-    names = [item.name for item in operator.implementations]
     # In the order of cases, and of implementations in each, as everything on the page.
     shown = [
         record
@@ -304,7 +314,13 @@ def results_of(
     return OperatorResults(
         operator=operator,
         device_name=known[0].device_name,
-        runs=tuple(_runs(shown)),
+        runs=tuple(
+            ContributingRun(run[0], len(run), tuple(sorted({record.n_rounds for record in run if record.n_rounds})))
+            for _, of_run in itertools.groupby(
+                sorted(shown, key=attrgetter("run_id"), reverse=True), attrgetter("run_id")
+            )
+            if (run := list(of_run))
+        ),
         notes=_notes(shown),
         cases=cases,
         claims=tuple(judged(operator, cases, tiers)),
@@ -336,28 +352,6 @@ def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:
     return newest
 
 
-def _mode_results(
-    case: Case,
-    mode: str,
-    operator: OperatorDescription,
-    newest: Mapping[_Key, Record],
-    baselines: Mapping[_Timed, Record],
-) -> ModeResults:
-    names = [item.name for item in operator.implementations if item.name != BASELINE]
-    variants = tuple(newest[key] for name in names if (key := (case.key, name, mode)) in newest)
-    measured = [record for record in variants if record.status == Status.MEASURED and speedup_of(record)]
-    best = max(measured, key=lambda record: speedup_of(record) or (), default=None)
-    own = {str(record.implementation): found for record in variants if (found := baselines.get(_timed_with(record)))}
-    return ModeResults(
-        mode=mode,
-        baseline=own.get(str(best.implementation) if best else "") or newest.get((case.key, BASELINE, mode)),
-        best=best,
-        variants=variants,
-        baselines=own,
-        steps=steps_of(variants, {item.name: item.builds_on for item in operator.implementations}),
-    )
-
-
 def _timed_with(record: Record) -> _Timed:
     return record.run_id, record.device_uuid, record.case, record.mode
 
@@ -367,13 +361,6 @@ def _size(case: Case, costs: Mapping[str, tuple[float, float]]) -> tuple[object,
     flops, moved = costs.get(case.key, (0.0, 0.0))
     numbers = tuple(float(value) for _, value in case.axes if isinstance(value, int | float))
     return case.dtype or "", moved, flops, numbers, case.key
-
-
-def _runs(records: Iterable[Record]) -> Iterator[ContributingRun]:
-    ordered = sorted(records, key=lambda record: record.run_id, reverse=True)
-    for _, of_run in itertools.groupby(ordered, key=lambda record: record.run_id):
-        run = list(of_run)
-        yield ContributingRun(run[0], len(run), tuple(sorted({record.n_rounds for record in run if record.n_rounds})))
 
 
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:

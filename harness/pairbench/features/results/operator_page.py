@@ -25,10 +25,10 @@ from pairbench.model.record import Record, Series
 from pairbench.model.settings import MODES
 from pairbench.model.site import SeriesStatus
 from pairbench.report import latency_words, rows, units
-from pairbench.report.blocks import Block, Heading, Items, Paragraph, TableBlock, table_of
+from pairbench.report.blocks import Block, Heading, Items, Line, TableBlock, table_of
 from pairbench.report.labels import axis_text, labels_of
 from pairbench.report.operator_charts import roof_fraction, state_of
-from pairbench.report.render import Column, shorten
+from pairbench.report.render import Column, clean, shorten
 
 Value = TypeVar("Value")
 
@@ -76,15 +76,15 @@ def _claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> Tabl
         return ", ".join(filter(None, [claim.implementation, claim.mode if claim.mode != "eager" else ""]))
 
     columns: tuple[Column[JudgedClaim], ...] = (
-        Column(header="published", text=lambda one: _published(one.claim), right=False),
-        Column(header="about", text=lambda one: about(one.claim), right=False),
-        Column(header="on", text=lambda one: one.claim.device, right=False),
-        Column(header="by", text=lambda one: one.claim.source, right=False),
-        Column(header="measured there", text=lambda one: one.claim.shape, right=False),
-        Column(header="our case", text=lambda one: labels[one.case.key] if one.case else "none here", right=False),
-        Column(header="ours", text=_ours, right=False),
-        Column(header="ours is", text=lambda one: str(one.state), right=False),
-        Column(header="why not", text=lambda one: "" if one.state in proven else one.claim.unmet, right=False),
+        Column("published", lambda one: _published(one.claim), right=False),
+        Column("about", lambda one: about(one.claim), right=False),
+        Column("on", lambda one: one.claim.device, right=False),
+        Column("by", lambda one: one.claim.source, right=False),
+        Column("measured there", lambda one: one.claim.shape, right=False),
+        Column("our case", lambda one: labels[one.case.key] if one.case else "none here", right=False),
+        Column("ours", _ours, right=False),
+        Column("ours is", lambda one: str(one.state), right=False),
+        Column("why not", lambda one: "" if one.state in proven else one.claim.unmet, right=False),
     )
     return table_of(columns, claims, title="Published, and ours beside it:")
 
@@ -130,21 +130,21 @@ def _gain(row: MeasurementRow) -> str:
 
 
 _MEASUREMENT_COLUMNS: tuple[Column[MeasurementRow], ...] = (
-    Column(header="case", text=lambda row: row.label, right=False),
-    Column(header="implementation", text=lambda row: row.record.implementation or "", right=False),
-    Column(header="mode", text=lambda row: row.record.mode or "", right=False, usual="eager"),
-    Column(header="P50", text=lambda row: latency_words.p50(row.record, row.latency)),
-    Column(header="speedup", text=lambda row: latency_words.speedup(row.record)),
-    Column(header="95 %", text=lambda row: latency_words.speedup_range(row.record)),
-    Column(header="call", text=lambda row: latency_words.call(row.record) if row.latency != CALL else ""),
-    Column(header="host", text=lambda row: latency_words.host(row.record)),
-    Column(header="the step alone", text=_gain),
-    Column(header="launches", text=lambda row: rows.launches(row.record)),
-    Column(header="peak memory", text=lambda row: units.size(row.record.peak_bytes)),
-    Column(header=latency_words.SAME_MEMORY, text=lambda row: "yes" if row.record.reuses_output else "", right=False),
-    Column(header="max error", text=lambda row: units.error(row.record.max_abs_error)),
-    Column(header="mean error", text=lambda row: units.error(row.record.mean_abs_error)),
-    Column(header="oracle ratio", text=lambda row: units.significant(row.record.oracle_ratio, 3)),
+    Column("case", lambda row: row.label, right=False),
+    Column("implementation", lambda row: row.record.implementation or "", right=False),
+    Column("mode", lambda row: row.record.mode or "", right=False, usual="eager"),
+    Column("P50", lambda row: latency_words.p50(row.record, row.latency)),
+    Column("speedup", lambda row: latency_words.speedup(row.record)),
+    Column("95 %", lambda row: latency_words.speedup_range(row.record)),
+    Column("call", lambda row: latency_words.call(row.record) if row.latency != CALL else ""),
+    Column("host", lambda row: latency_words.host(row.record)),
+    Column("the step alone", _gain),
+    Column("launches", lambda row: rows.launches(row.record)),
+    Column("peak memory", lambda row: units.size(row.record.peak_bytes)),
+    Column(latency_words.SAME_MEMORY, lambda row: "yes" if row.record.reuses_output else "", right=False),
+    Column("max error", lambda row: units.error(row.record.max_abs_error)),
+    Column("mean error", lambda row: units.error(row.record.mean_abs_error)),
+    Column("oracle ratio", lambda row: units.significant(row.record.oracle_ratio, 3)),
 )
 
 
@@ -154,15 +154,15 @@ _FOLD_LOSSES, _NAMED_CASES = 15, 3  # number of rows above which a table is fold
 def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
     if not results.losses:
         if any(mode.best for case in results.cases for mode in case.modes):
-            yield Paragraph(text="Where variants lose: no variant is proven slower than the baseline in any case.")
+            yield Line(text="Where variants lose: no variant is proven slower than the baseline in any case.", gap=True)
         return
     columns: tuple[Column[Losses], ...] = (
-        Column(header="variant", text=lambda one: one.implementation, right=False),
-        Column(header="mode", text=lambda one: one.mode, right=False, usual="eager"),
-        Column(header="loses in", text=lambda one: f"{len(one.losing)} of {one.measured}"),
-        Column(header="slowest", text=lambda one: _speedup(one.losing[0])),
-        Column(header="there", text=lambda one: labels.get(str(one.losing[0].case), ""), right=False),
-        Column(header="where it loses", text=_where, right=False),
+        Column("variant", lambda one: one.implementation, right=False),
+        Column("mode", lambda one: one.mode, right=False, usual="eager"),
+        Column("loses in", lambda one: f"{len(one.losing)} of {one.measured}"),
+        Column("slowest", lambda one: _speedup(one.losing[0])),
+        Column("there", lambda one: labels.get(str(one.losing[0].case), ""), right=False),
+        Column("where it loses", _where, right=False),
     )
     yield table_of(columns, results.losses, title="Where variants lose:")
     # The speedups of all variants that lose anywhere, in the cases and modes in which one of them does.
@@ -180,10 +180,10 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
     ]
 
     def cell(name: str) -> Column[tuple[str, dict[str, Record]]]:
-        return Column(header=name, text=lambda row: _cell(row[1].get(name)))
+        return Column(name, lambda row: _cell(row[1].get(name)))
 
     yield table_of(
-        (Column(header="case", text=lambda row: row[0], right=False), *map(cell, losing)),
+        (Column("case", lambda row: row[0], right=False), *map(cell, losing)),
         rows,
         title="Their speedups, case by case, wherever one of them loses (slower: its whole interval lies below 1)",
         fold_above=_FOLD_LOSSES,
@@ -201,12 +201,12 @@ def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str
         return "; ".join(labels[str(one.case)] for one in several[:_NAMED_CASES]) + more
 
     columns: tuple[Column[list[Record]], ...] = (
-        Column(header="implementation", text=lambda several: several[0].implementation or "", right=False),
-        Column(header="mode", text=lambda several: several[0].mode or "", right=False, usual="eager"),
-        Column(header="status", text=lambda several: several[0].status, right=False, usual="skipped"),
-        Column(header="cases", text=lambda several: units.count(len(several))),
-        Column(header="which", text=which, right=False),
-        Column(header="why", text=lambda several: shorten(several[0].reason or "", 140), right=False),
+        Column("implementation", lambda several: several[0].implementation or "", right=False),
+        Column("mode", lambda several: several[0].mode or "", right=False, usual="eager"),
+        Column("status", lambda several: several[0].status, right=False, usual="skipped"),
+        Column("cases", lambda several: units.count(len(several))),
+        Column("which", which, right=False),
+        Column("why", lambda several: shorten(several[0].reason or "", 140), right=False),
     )
     return table_of(columns, list(groups.values()), title=title, fold_above=_FOLD_LOSSES)
 
@@ -242,15 +242,15 @@ def _modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterat
     modes = [mode for mode in MODES if any(case.in_mode(mode) for case in results.cases)]
     if len(modes) < 2:
         return
-    columns: list[Column[CaseResults]] = [Column(header="case", text=lambda case: labels[case.case.key], right=False)]
+    columns: list[Column[CaseResults]] = [Column("case", lambda case: labels[case.case.key], right=False)]
     for mode in modes:
         columns += [
-            Column(header=f"{mode}: baseline", text=partial(_in_mode, mode=mode, best=False)),
-            Column(header=f"{mode}: best", text=partial(_in_mode, mode=mode, best=True)),
+            Column(f"{mode}: baseline", partial(_in_mode, mode=mode, best=False)),
+            Column(f"{mode}: best", partial(_in_mode, mode=mode, best=True)),
         ]
     columns += [
-        Column(header="compiling the baseline", text=partial(_paid, best=False)),
-        Column(header="compiling the best", text=partial(_paid, best=True)),
+        Column("compiling the baseline", partial(_paid, best=False)),
+        Column("compiling the best", partial(_paid, best=True)),
     ]
     several = [case for case in results.cases if len(case.modes) > 1]
     yield table_of(
@@ -265,9 +265,10 @@ def _modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterat
         bests = [best for case in results.cases if (one := case.in_mode(mode)) and (best := one.best)]
         states = Counter(state_of(*speedup) for best in bests if (speedup := speedup_of(best)))
         if mode != "eager" and bests:
-            yield Paragraph(
+            yield Line(
                 text=f"In mode {mode} the best variant is proven faster than the baseline of that mode in {states['faster']} of "
-                f"{len(bests)} cases, slower in {states['slower']}, and not told apart from it in {states['open']}."
+                f"{len(bests)} cases, slower in {states['slower']}, and not told apart from it in {states['open']}.",
+                gap=True,
             )
 
 
@@ -321,7 +322,7 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
         for item in results.operator.implementations
         if item.consumes
     ]
-    yield Paragraph(text=" ".join([*sentences, *(f"{note}." for note in results.notes)]))
+    yield Line(text=clean(" ".join([*sentences, *(f"{note}." for note in results.notes)])), gap=True)
     runs = []
     for run in results.runs:
         rounds = (
@@ -415,22 +416,22 @@ def _states(row: CaseRow) -> str:
 
 
 _CASE_COLUMNS: tuple[Column[CaseRow], ...] = (
-    Column(header="case", text=lambda row: row.label, right=False),
-    Column(header="tier", text=lambda row: row.case.case.tier, right=False),
-    Column(header="baseline", text=lambda row: _latency(row, row.mode.baseline)),
-    Column(header="best variant", text=_best, right=False),
-    Column(header="P50", text=lambda row: _latency(row, row.mode.best)),
-    Column(header="speedup", text=lambda row: latency_words.speedup(row.mode.best)),
-    Column(header="95 %", text=lambda row: latency_words.speedup_range(row.mode.best)),
-    Column(header="as launched", text=lambda row: latency_words.as_launched(row.mode.best)),
-    Column(header="call", text=_calls),
-    Column(header="host-bound", text=_host_bound, right=False),
-    Column(header=latency_words.SAME_MEMORY, text=_same_memory, right=False),
-    Column(header="launches", text=lambda row: _between(row.both, _QUANTITIES["launches"])),
-    Column(header="peak memory", text=lambda row: _between(row.both, _QUANTITIES["peak_gib"])),
-    Column(header="of the roof", text=lambda row: _between(row.both, lambda one: units.percent(part_of_roof(one)))),
-    Column(header="published", text=_claims, right=False),
-    Column(header="ours is", text=_states, right=False),
+    Column("case", lambda row: row.label, right=False),
+    Column("tier", lambda row: row.case.case.tier, right=False),
+    Column("baseline", lambda row: _latency(row, row.mode.baseline)),
+    Column("best variant", _best, right=False),
+    Column("P50", lambda row: _latency(row, row.mode.best)),
+    Column("speedup", lambda row: latency_words.speedup(row.mode.best)),
+    Column("95 %", lambda row: latency_words.speedup_range(row.mode.best)),
+    Column("as launched", lambda row: latency_words.as_launched(row.mode.best)),
+    Column("call", _calls),
+    Column("host-bound", _host_bound, right=False),
+    Column(latency_words.SAME_MEMORY, _same_memory, right=False),
+    Column("launches", lambda row: _between(row.both, _QUANTITIES["launches"])),
+    Column("peak memory", lambda row: _between(row.both, _QUANTITIES["peak_gib"])),
+    Column("of the roof", lambda row: _between(row.both, lambda one: units.percent(part_of_roof(one)))),
+    Column("published", _claims, right=False),
+    Column("ours is", _states, right=False),
 )
 
 

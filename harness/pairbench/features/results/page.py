@@ -5,7 +5,7 @@ It holds no time of writing, so that equal stores and suites give equal pages.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -20,9 +20,9 @@ from pairbench.model.latency import interval_columns, speedup_of
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from pairbench.report import units
-from pairbench.report.blocks import Block, Heading, Items, Paragraph, table_of, to_markdown, to_terminal
+from pairbench.report.blocks import Block, Heading, Items, Line, table_of, to_markdown, to_terminal
 from pairbench.report.operator_charts import state_of
-from pairbench.report.render import Column, Terminal, to_json
+from pairbench.report.render import Column, Terminal, clean, to_json
 from pairbench.stats import Interval
 from pairbench.store.reader import WholeStore
 from pairbench.workflow.setup import choose, open_context, store_of
@@ -169,7 +169,22 @@ def results_page(
         names = [_name(one) for one in unmeasured]
         return to_json({"tiers": tiers, "results": [plain(one) for one in results], "unmeasured": names})
     named = [tier for tier in TIERS if tier in tiers]
-    blocks = list(_blocks(results, unmeasured, command, named, summary=summary))
+    about = (_SUMMARY,) if summary else (_ROWS, _CLAIMS)
+    texts = [
+        f"Made by {command}, and never by hand. Cases of the tier{'s' if len(named) > 1 else ''} {' and '.join(named)}.",
+        *(about if results else ["The store holds no measurement of these tiers: pairbench run makes some."]),
+    ]
+    blocks: list[Block] = [Heading(text="Results", level=1), *(Line(text=clean(text), gap=True) for text in texts)]
+    for device, several in groupby(results, key=lambda one: one.device_name):
+        on_device = list(several)
+        blocks += [Heading(text=device, level=2), table_of(_GLANCE, on_device)]
+        blocks += [block for one in on_device if not summary for block in operator_blocks(one)]
+    lines = []
+    for operator in unmeasured:
+        cases, claims = sum(case.tier in named for case in operator.cases), len(operator.claims)
+        suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
+        lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
+    blocks += [Heading(text="Not measured yet", level=2), Items(texts=tuple(lines))] if lines else []
     return to_markdown(blocks) if output == "markdown" else to_terminal(blocks, terminal)
 
 
@@ -177,51 +192,13 @@ def operator_pages(results: Sequence[OperatorResults], *, command: str) -> dict[
     """Return a Markdown page for each operator, by the operator's name, with all device models that measured it."""
     pages = {}
     for name in dict.fromkeys(one.operator.name for one in results):
-        blocks: list[Block] = [
-            Heading(text=name, level=1),
-            Paragraph(text=f"Made by {command}, and never by hand."),
-            Paragraph(text=_ROWS),
-            Paragraph(text=_CLAIMS),
-        ]
+        texts = (f"Made by {command}, and never by hand.", _ROWS, _CLAIMS)
+        blocks: list[Block] = [Heading(text=name, level=1), *(Line(text=text) for text in texts)]
         for one in results:
             if one.operator.name == name:
                 blocks += [Heading(text=one.device_name, level=2), *list(operator_blocks(one))[1:]]
         pages[name] = to_markdown(blocks)
     return pages
-
-
-def _blocks(
-    results: Sequence[OperatorResults],
-    unmeasured: Sequence[OperatorDescription],
-    command: str,
-    tiers: Sequence[str],
-    *,
-    summary: bool,
-) -> Iterator[Block]:
-    yield Heading(text="Results", level=1)
-    yield Paragraph(
-        text=f"Made by {command}, and never by hand. Cases of the tier{'s' if len(tiers) > 1 else ''} {' and '.join(tiers)}."
-    )
-    if results and summary:
-        yield Paragraph(text=_SUMMARY)
-    elif results:
-        yield Paragraph(text=_ROWS)
-        yield Paragraph(text=_CLAIMS)
-    else:
-        yield Paragraph(text="The store holds no measurement of these tiers: pairbench run makes some.")
-    for device, several in groupby(results, key=lambda one: one.device_name):
-        on_device = list(several)
-        yield Heading(text=device, level=2)
-        yield table_of(_GLANCE, on_device)
-        for one in () if summary else on_device:
-            yield from operator_blocks(one)
-    lines = []
-    for operator in unmeasured:
-        cases, claims = sum(case.tier in tiers for case in operator.cases), len(operator.claims)
-        suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
-        lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
-    if lines:
-        yield from (Heading(text="Not measured yet", level=2), Items(texts=tuple(lines)))
 
 
 def _name(operator: OperatorDescription) -> str:
@@ -253,15 +230,15 @@ def _claims(one: OperatorResults) -> str:
 
 
 _GLANCE: tuple[Column[OperatorResults], ...] = (
-    Column(header="operator", text=lambda one: one.operator.name, right=False),
-    Column(header="cases", text=lambda one: units.count(len(one.cases))),
-    Column(header="the best variant is", text=_best_is, right=False),
-    Column(header="speedups", text=_range),
+    Column("operator", lambda one: one.operator.name, right=False),
+    Column("cases", lambda one: units.count(len(one.cases))),
+    Column("the best variant is", _best_is, right=False),
+    Column("speedups", _range),
     Column(
-        header="variants that lose somewhere",
-        text=lambda one: ", ".join(dict.fromkeys(loss.implementation for loss in one.losses)),
+        "variants that lose somewhere",
+        lambda one: ", ".join(dict.fromkeys(loss.implementation for loss in one.losses)),
         right=False,
     ),
-    Column(header="refused", text=lambda one: units.count(len(one.refused)) if one.refused else ""),
-    Column(header="beside what was published", text=_claims, right=False),
+    Column("refused", lambda one: units.count(len(one.refused)) if one.refused else ""),
+    Column("beside what was published", _claims, right=False),
 )
