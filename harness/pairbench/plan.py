@@ -150,12 +150,14 @@ def make_plan(
     """Multiply operators by cases, implementations and modes; operators without any implementation of the subset are left out."""
     check_selections(subset.selections, operators, broken)
     tiers = tiers_for(equipment.device, settings, edge=subset.edge)
-    wanted = [
-        (operator, case)
-        for operator in operators
-        for case in operator.cases
-        if _wanted(operator, case, tiers, subset.selections)
-    ]
+    wanted = []
+    for operator in operators:
+        for case in operator.cases:
+            taking = [selection for selection in subset.selections if selection.takes(operator, case)]
+            # A case that is named by its key is taken whatever its tier.
+            named = any(selection.pattern == case.key for selection in taking)
+            if named or (case.tier in tiers and (taking or not subset.selections)):
+                wanted.append((operator, case))
     if not broken:
         check_implementations(subset.implementations, [operator for operator, _ in wanted])
     cases = [
@@ -250,15 +252,6 @@ def one_of_each(
     return tuple(taken)
 
 
-def _wanted(
-    operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]
-) -> bool:
-    # A case that is named by its key is taken whatever its tier.
-    named = any(selection.pattern == case.key and selection.takes(operator, case) for selection in selections)
-    taken = not selections or any(selection.takes(operator, case) for selection in selections)
-    return named or (taken and case.tier in tiers)
-
-
 def names_implementation(wanted: Collection[str], name: str) -> bool:
     return not wanted or any(_matches(name, pattern) for pattern in wanted)
 
@@ -286,14 +279,14 @@ def _planned(
     untimed: dict[Entry, str] = {}
     for entry in entries:
         implementation = operator.implementation(entry.implementation)
-        if reason := _unmet(implementation, equipment) or _unmet_mode(entry, implementation, device):
+        if reason := _unmet(entry, implementation, equipment):
             skipped[entry] = reason
         elif "triton" in implementation.needs and device.kind == "cpu":
             untimed[entry] = INTERPRETED
     return PlannedCase(operator=operator, case=case, entries=entries, untimed=untimed, skipped=skipped)
 
 
-def _unmet(implementation: ImplementationDescription, equipment: Equipment) -> str | None:
+def _unmet(entry: Entry, implementation: ImplementationDescription, equipment: Equipment) -> str | None:
     device, gpus = equipment.device, equipment.gpus
     for need in implementation.needs:
         if need == "triton" and not equipment.triton:
@@ -305,12 +298,7 @@ def _unmet(implementation: ImplementationDescription, equipment: Equipment) -> s
         have = 0 if device.capability is None else device.capability[0] * 10 + device.capability[1]
         if need.startswith("sm_") and have < int(need.removeprefix("sm_")):
             return f"needs {need} or newer; this is {f'sm_{have}' if have else device.selector}"
-    return None
-
-
-def _unmet_mode(entry: Entry, implementation: ImplementationDescription, device: Device) -> str | None:
-    if device.kind == "cuda" or entry.mode == "eager":
-        return None
-    if entry.mode == "graph":
+    if device.kind != "cuda" and entry.mode == "graph":
         return "mode graph needs a CUDA device"
-    return "torch.compile cannot go through Triton's interpreter" if "triton" in implementation.needs else None
+    interpreted = device.kind != "cuda" and entry.mode != "eager" and "triton" in implementation.needs
+    return "torch.compile cannot go through Triton's interpreter" if interpreted else None

@@ -45,11 +45,14 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
         return {}
     samples = [own for timed in outcome.rounds if (own := samples_of(timed, outcome.entry))]
     firsts = [item.first_call_ns for item in samples if item.first_call_ns is not None]
+    # The configurations that rounds chose, each with the number of these rounds unless all did.
+    counts, size = Counter(text for item in samples for text in item.autotuned), len(samples)
+    chosen = [f"{text} (in {count} of {size} rounds)" if count < size else text for text, count in counts.items()]
     columns: dict[str, Any] = {
         "timer": outcome.rounds[0].timer,
         "device_timer": samples[0].device_timer if DEVICE in rounds else None,
         "warm_first_call_ns": percentile(firsts, 50) if firsts else None,
-        "autotuned": _autotuned([item.autotuned for item in samples]),
+        "autotuned": tuple(chosen) or None,
         "n_samples": sum(map(len, rounds[CALL])),
         "n_rounds": len(rounds[CALL]),
         "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
@@ -61,22 +64,13 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
             columns |= _percentile_columns(latency, rounds[latency], resamples)
     columns |= _speedup_columns(rounds, distinct, outcome, control, resamples)
     if HOST not in distinct:
-        columns |= _as_host(columns)
-    return columns | {"bound": bound_of(columns.get(DEVICE.p50), columns.get(HOST.p50))}
-
-
-def _autotuned(rounds: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
-    """Return the configurations that rounds chose, each with the number of these rounds unless all did."""
-    counts, size = Counter(text for of_round in rounds for text in of_round), len(rounds)
-    texts = (f"{text} (in {count} of {size} rounds)" if count < size else text for text, count in counts.items())
-    return tuple(texts) or None
-
-
-def bound_of(device_ns: float | None, host_ns: float | None) -> str | None:
-    """Return the limit of a stream of calls, `device` or `host`, whichever takes longer; None where one is not known."""
-    if device_ns is None or host_ns is None:
-        return None
-    return "host" if host_ns > device_ns else "device"
+        names = {CALL.p50: HOST.p50, CALL.p95: HOST.p95, CALL.speedup: HOST.speedup}
+        ends = {f"{call}{end}": f"{host}{end}" for call, host in names.items() for end in ENDS}
+        ends |= dict(zip(CALL.rounds, HOST.rounds, strict=True))
+        columns |= {host: columns[call] for call, host in ends.items() if call in columns}
+    device_ns, host_ns = columns.get(DEVICE.p50), columns.get(HOST.p50)
+    limit = "host" if (host_ns or 0) > (device_ns or 0) else "device"
+    return columns | {"bound": None if device_ns is None or host_ns is None else limit}
 
 
 def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dict[str, Any]:
@@ -95,13 +89,6 @@ def _quietest(rounds: Rounds) -> list[float]:
     # Other work on a core slows whole rounds, up to fourfold, and never makes one faster. Over four runs of one code on an H200, 38 series, the medians of all
     # rounds together differed by 18 % (90 % of the series: by up to 90 %), those of the quietest rounds by 16 % (21 %).
     return min(rounds, key=lambda values: percentile(values, 50))
-
-
-def _as_host(columns: Mapping[str, Any]) -> dict[str, Any]:
-    names = {CALL.p50: HOST.p50, CALL.p95: HOST.p95, CALL.speedup: HOST.speedup}
-    ends = {f"{call}{end}": f"{host}{end}" for call, host in names.items() for end in ENDS}
-    ends |= dict(zip(CALL.rounds, HOST.rounds, strict=True))
-    return {host: columns[call] for call, host in ends.items() if call in columns}
 
 
 def _speedup_columns(

@@ -54,11 +54,8 @@ def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outc
     for item in known:
         control, why = controls.get(item.entry.mode), None
         if item.status is Status.MEASURED:
-            why = (
-                beyond_hardware(item, environment)
-                or without_work(item, control, environment)
-                or quicker_than_device(item)
-            )
+            why = beyond_hardware(item, environment) or without_work(item, control, environment)
+            why = why or quicker_than_device(item)
         reason = f"implausible: {why}"
         judged.append(replace(item, status=Status.FAILED, reason=reason, rounds=()) if why else item)
     return judged

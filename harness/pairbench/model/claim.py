@@ -118,14 +118,9 @@ def check_claims(claims: object, cases: Sequence[Case], implementations: Mapping
 def _check_quantity(name: str, value: object) -> None:
     whole = name in _WHOLE
     several = value if isinstance(value, tuple) else (value,)
-    sizes = (1, 2) if name == "speedup" else (2,)
-    sound = len(several) in sizes and all(_is_number(item, whole=whole) for item in several)
-    if not sound or (name == "speedup" and several[0] > several[-1]):
+    sizes, kind = (1, 2) if name == "speedup" else (2,), int if whole else int | float
+    numbers = [item for item in several if isinstance(item, kind) and not isinstance(item, bool)]
+    sound = len(several) in sizes and all(item >= 0 if whole else 0 < item < math.inf for item in numbers)
+    if not sound or len(numbers) < len(several) or (name == "speedup" and several[0] > several[-1]):
         expected = "a number above 0, or (least, most)" if name == "speedup" else "(baseline, variant)"
         raise DeclarationError(f"Claim: {name} is {value!r}, expected {expected}{' of whole numbers' if whole else ''}")
-
-
-def _is_number(value: object, *, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        return False
-    return value >= 0 if whole else 0 < value < math.inf

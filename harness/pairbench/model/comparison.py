@@ -245,7 +245,7 @@ class Change:
         return by_metric.get("device_p50_ns", by_metric.get("call_p50_ns"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Moves:
     """How far the median latencies of several series moved, current over reference: 1.02 is 2 % slower."""
 
@@ -266,15 +266,13 @@ def moves_of(changes: Iterable[Change]) -> dict[str, Moves]:
         if change.outcome in groups:
             groups[change.outcome].append(known)
         groups["all"] += [known] if known else []
-    found = {}
+    moves = {}
     for name, several in groups.items():
-        ratios = [ratio for ratio in several if ratio]
-        mean = geometric_mean(ratios) if ratios else None
-        ends = min(ratios, default=None), max(ratios, default=None)
-        found[name] = Moves(
-            series=len(several), known=len(ratios), geometric_mean=mean, smallest=ends[0], largest=ends[1]
-        )
-    return {name: moves for name, moves in found.items() if moves.series}
+        if several:
+            ratios = [ratio for ratio in several if ratio]
+            mean = geometric_mean(ratios) if ratios else None
+            moves[name] = Moves(len(several), len(ratios), mean, min(ratios, default=None), max(ratios, default=None))
+    return moves
 
 
 @dataclass(frozen=True, kw_only=True)

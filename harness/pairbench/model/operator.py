@@ -196,6 +196,10 @@ class Operator(_Declared):
             if gradient_tolerance is not None and not trained:
                 raise DeclarationError("gradient_tolerance= is about gradients, but none are named: gradients=['x']")
             points = _cases(name, inputs, cases, directed=bool(trained))
+            if batched is not None and not all(type(dict(case.axes).get(batched)) is int for case in points):
+                raise DeclarationError(f"batched is {batched!r}, expected the name of an axis of whole numbers")
+            if not isinstance(owner, str) or not owner.isprintable() or len(owner) > 100:
+                raise DeclarationError(f"owner is {owner!r:.120}, expected a name on one line, such as '@team/kernels'")
             vars(self).update(name=name, inputs=inputs, oracle=oracle, cost=cost, direction=None, tf32=False)
             vars(self).update(variants=optimised, impostors=wrong, gradients=trained, state=kept, cases=points)
             vars(self).update(
@@ -204,10 +208,10 @@ class Operator(_Declared):
                 constants=_names("constants", constants),
                 gradient_tolerance=None if gradient_tolerance is None else _tolerance(gradient_tolerance),
                 reset=_reset(reset, kept),
-                batched=_batched(batched, points),
+                batched=batched,
                 accepts_constant=bool(accepts_constant),
                 source=str(source),
-                owner=_owner(owner),
+                owner=owner,
                 claims=check_claims(claims, points, optimised),
             )
             if both := set(self.constants) & set(self.state):
@@ -219,12 +223,12 @@ class Operator(_Declared):
             check_gradients(self.gradients, self.constants, self.state)
             for key, variant in {**self.implementations, **self.impostors}.items():
                 _check_consumed(self, key, variant.consumes)
-            for key, variant in {"baseline": self.baseline, **self.variants}.items():
-                if variant.prepare is not None and not self.constants:
-                    raise DeclarationError(
-                        f"{key!r} has prepare=, which takes the operator's constants, but there are none; "
-                        "name the inputs that stay the same from call to call: constants=['weight']"
-                    )
+            preparing = [key for key, variant in self.implementations.items() if variant.prepare is not None]
+            if preparing and not self.constants:
+                raise DeclarationError(
+                    f"{preparing[0]!r} has prepare=, which takes the operator's constants, but there are none; "
+                    "name the inputs that stay the same from call to call: constants=['weight']"
+                )
 
     @property
     def implementations(self) -> dict[str, Variant]:
@@ -261,13 +265,6 @@ class Operator(_Declared):
         directed = copy.copy(self)
         vars(directed).update(direction=direction)
         return directed
-
-
-def _batched(axis: str | None, cases: tuple[Case, ...]) -> str | None:
-    values = [dict(case.axes).get(axis or "") for case in cases]
-    if axis is not None and not all(type(value) is int for value in values):
-        raise DeclarationError(f"batched is {axis!r}, expected the name of an axis of whole numbers")
-    return axis
 
 
 def _implementation(what: str, value: Any) -> Variant:
@@ -391,12 +388,6 @@ def _reset(value: Any, state: tuple[str, ...]) -> bool | Callable[..., object]:
             "reset= puts state back, but there is none; name the inputs that a call changes: state=['cache']"
         )
     return value if callable(value) else bool(value)
-
-
-def _owner(value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable() or len(value) > 100:
-        raise DeclarationError(f"owner is {value!r:.120}, expected a name on one line, such as '@team/kernels'")
-    return value
 
 
 def _names(what: str, value: Any) -> tuple[str, ...]:

@@ -162,14 +162,10 @@ class Triage:
                 raise ValueError(f"{name} {value!r} goes with state {state!r} alone, and the state is {self.state!r}")
         if self.url is not None and not _ADDRESS.fullmatch(self.url):
             raise ValueError(f"url {self.url!r} is no address, expected one like https://example.org/issues/12")
-        if self.until is not None and not _is_day(self.until):
-            raise ValueError(f"until {self.until!r} is no day, expected one like 2026-12-24")
-
-
-def _is_day(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return dt.date.fromisoformat(text).isoformat() == text
-    return False
+        with contextlib.suppress(ValueError):
+            if self.until is None or dt.date.fromisoformat(self.until).isoformat() == self.until:
+                return
+        raise ValueError(f"until {self.until!r} is no day, expected one like 2026-12-24")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from pairbench.store.reading import Reading, renamed_series
 Value = TypeVar("Value")
 
 _CHECKSUM = "checksum"
+_Publish = Callable[[str, pa.Buffer], None]
 _Kind = tuple[str, str]  # the folder of a kind of documents, and its name with the version of its format
 _ACCEPTANCES = ("accepted", "acceptance 1")
 _TRIAGES = ("triage", "triage 1")
@@ -36,9 +37,7 @@ _BREAKDOWNS = ("breakdowns", "breakdown 1")
 _CALIBRATIONS = ("calibrations", "calibration 1")
 
 
-def _write(
-    store: Store, kind_of: _Kind, name: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
-) -> str:
+def _write(store: Store, kind_of: _Kind, name: str, value: Any, publish: _Publish | None = None) -> str:
     """Store a dataclass as a JSON file and return its path; `publish` writes the file where given, and makes its folder."""
     location, (folder, kind) = StoreLocation.of(store), kind_of
     body = {"pairbench": kind, **plain(value, canonical=True)}
@@ -166,9 +165,7 @@ def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
     return Reading(tuple(sorted(renamed, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)
 
 
-def write_calibration(
-    store: Store, calibration: Calibration, publish: Callable[[str, pa.Buffer], None] | None = None
-) -> str:
+def write_calibration(store: Store, calibration: Calibration, publish: _Publish | None = None) -> str:
     name = f"device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
     return _write(store, _CALIBRATIONS, name, calibration, publish)
 

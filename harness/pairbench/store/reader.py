@@ -282,11 +282,7 @@ Columns = dict[str, list[Any]]
 
 
 def read_series(
-    store: Store,
-    *,
-    where: Mapping[str, object],
-    columns: Collection[str] = TREND_COLUMNS,
-    run_ids: Collection[str] | None = None,
+    store: Store, *, where: Mapping[str, object], columns: Collection[str] = TREND_COLUMNS, run_ids: Names = None
 ) -> Reading[tuple[Record, ...]]:
     """Return the records of one series, or of a few, oldest run first."""
     # `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
@@ -313,14 +309,11 @@ def read_distinct(
 ) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
     """Return for each file the combinations of values that some columns have in it."""
     place = StoreLocation.of(store)
-    return read_each(
-        place,
-        "records",
-        list(files),
-        lambda file: NarrowFile(file).distinct(columns, place.moved),
-        threads=_NARROW_THREADS,
-        key=("distinct", *columns),
-    )
+
+    def read(file: OpenedFile) -> list[dict[str, Any]]:
+        return NarrowFile(file).distinct(columns, place.moved)
+
+    return read_each(place, "records", list(files), read, threads=_NARROW_THREADS, key=("distinct", *columns))
 
 
 def _records(

@@ -215,10 +215,8 @@ _HAS_DEVICE = "has_device"
 _FROM_MEDIANS = ("bound", DEVICE.speedup, HOST.speedup)
 _LISTS = {"call_round_p50_ns": "round_p50_ns", "call_round_p95_ns": "round_p95_ns"}
 """The names of columns in earlier versions."""
-_FROM_SAMPLES = (
-    *(f"{name}{end}" for name in (DEVICE.p50, DEVICE.p95, DEVICE.speedup) for end in ENDS[1:]),
-    *DEVICE.rounds,
-)
+_INTERVALS = tuple(f"{name}{end}" for name in (DEVICE.p50, DEVICE.p95, DEVICE.speedup) for end in ENDS[1:])
+_FROM_SAMPLES = (*_INTERVALS, *DEVICE.rounds)
 DERIVED = frozenset((*_FROM_MEDIANS, *_LISTS, *_FROM_SAMPLES))
 
 _Key = tuple[Any, ...]

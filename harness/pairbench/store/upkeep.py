@@ -143,9 +143,8 @@ def _also_elsewhere(place: StoreLocation, chosen: Chosen, files: Iterable[RunFil
     def is_elsewhere(file: RunFile) -> bool:
         for run_id, rows in rows_of(file.path).items():
             others = [path for path in own if path == f"{file.folder}/{run_id}.parquet"]
-            others += [
-                path for path, runs in chosen.runs.items() if run_id in runs and path.rpartition("/")[0] == file.folder
-            ]
+            holding = (path for path, runs in chosen.runs.items() if run_id in runs)
+            others += [path for path in holding if path.rpartition("/")[0] == file.folder]
             if not any(rows_of(path).get(run_id, 0) >= rows for path in others if path != file.path):
                 return False
         return bool(rows_of(file.path))
@@ -290,7 +289,13 @@ def check(place: StoreLocation) -> Checked:
         infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").paths))
         count, size = count + len(infos), size + sum(info.size or 0 for info in infos)
     findings += _superfluous(place, of_dataset, damaged)
-    findings += _orphaned(place, of_dataset)
+    # A run goes on, an import was killed between the two datasets, or records were deleted.
+    known = {(file.folder, run_id) for file in choose(place, of_dataset["records"]).files for run_id in file.run_ids}
+    for file in of_dataset["samples"]:
+        partition = file.folder.removeprefix(f"{place.root}/samples")
+        if (f"{place.root}/records{partition}", file.run_id) not in known:
+            reason = "the store has no records of its run; delete it where nobody has"
+            findings.append(Finding(ORPHANED, file.path, reason))
     if place.is_local:
         half = "half-written: its writer is at work, or was killed and the next run removes it"
         hidden = (path for folder in FOLDERS for path in sorted(Path(place.root, folder).rglob(".*.tmp")))
@@ -336,16 +341,6 @@ def _superfluous(place: StoreLocation, of_dataset: dict[str, list[RunFile]], dam
     if index_is_stale(place, of_dataset["records"]):
         held = "is not what the compacted files hold, which are asked themselves"
         yield Finding(LEFT, f"{place.root}/{INDEX}", f"{held}; `pairbench store compact` makes it again")
-
-
-def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Iterator[Finding]:
-    """Yield samples without records: a run goes on, an import was killed between the two, or records were deleted."""
-    records = choose(place, of_dataset["records"]).files
-    known = {(file.folder, run_id) for file in records for run_id in file.run_ids}
-    for file in of_dataset["samples"]:
-        partition = file.folder.removeprefix(f"{place.root}/samples")
-        if (f"{place.root}/records{partition}", file.run_id) not in known:
-            yield Finding(ORPHANED, file.path, "the store has no records of its run; delete it where nobody has")
 
 
 def _of_sentence(what: str, problem: str) -> Finding:

@@ -9,7 +9,7 @@ import functools
 import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,12 +37,12 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
     # Imports inside of functions count; imports by names that are made at run time are not found.
 
     def imported(file: Path) -> Iterator[Path]:
-        return (other for name in _imports(file).names for other in _package_files(name, repository))
+        return (other for name in _imports(file)[1] for other in _package_files(name, repository))
 
-    tree = _closure([suite], lambda file: _imports(file).files)
+    tree = _closure([suite], lambda file: _imports(file)[0])
     # Packages do not import the tree of suites.
     start = [other for file in tree for other in imported(file)]
-    packages = _closure(start, lambda file: [*_imports(file).files, *imported(file)])
+    packages = _closure(start, lambda file: [*_imports(file)[0], *imported(file)])
     return ReachedFiles(tree, packages - tree)
 
 
@@ -80,30 +80,24 @@ def forget() -> None:
     _places.cache_clear()
 
 
-class _Imports(NamedTuple):
-    """The files that a file imports by relative or plain names, and the names of the packages and modules that it imports."""
-
-    files: Collection[Path] = ()
-    names: Collection[str] = ()
-
-
-def _imports(file: Path) -> _Imports:
-    """Return the imports of a file, cached while the file does not change, for `try --watch` asks five times a second."""
+def _imports(file: Path) -> tuple[set[Path], set[str]]:
+    """Return the files that a file imports by relative or plain names, and the names of the packages and modules that it imports."""
+    # Cached while the file does not change, for `try --watch` asks five times a second.
     try:
         state = file.stat()
     except OSError:
-        return _Imports()
+        return set(), set()
     return _imports_of(file, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=4096)
-def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
+def _imports_of(file: Path, _mtime_ns: int, _size: int) -> tuple[set[Path], set[str]]:
+    files: set[Path] = set()
+    names: set[str] = set()
     try:
         module = parse_module(file)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return _Imports()  # loading the file reports it
-    files: set[Path] = set()
-    names: set[str] = set()
+        return files, names  # loading the file reports it
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -113,7 +107,7 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
             files |= {found for alias in node.names for found in _along(folder, [*parts, alias.name])}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return _Imports(files, names)
+    return files, names
 
 
 def _along(folder: Path, parts: list[str]) -> Iterator[Path]:

@@ -280,7 +280,7 @@ def test_the_oracle_rule_has_a_margin_too() -> None:
     assert "only 20 % of the oracle rule is left, before 75 %" in found.reason
     (fine,) = judge_margin(now, now)
     assert fine.outcome is GateOutcome.UNCHANGED
-    assert judge_margin(replace(RECORD, margin=None), RECORD) == []
+    assert not list(judge_margin(replace(RECORD, margin=None), RECORD))
 
 
 GOOD = (make_run(0)[0], make_run(1)[0])

@@ -265,8 +265,8 @@ def test_the_best_cut_is_that_of_fits_one_by_one() -> None:
         likelihoods = {cut: by_hand(values, cut, before, after) for cut in range(4, 27)}
         fit = changepoint._fitted(values, before, after, 1e-8, 4)
         assert fit is not None
-        assert fit.cut == max(likelihoods, key=lambda cut: likelihoods[cut])
-        assert fit.likelihood == pytest.approx(likelihoods[fit.cut])
+        assert fit[0] == max(likelihoods, key=lambda cut: likelihoods[cut])
+        assert fit[1] == pytest.approx(likelihoods[fit[0]])
 
 
 def by_hand(values: Floats, cut: int, before: Flags, after: Flags) -> float:

@@ -47,7 +47,11 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
     residual = y - fitted
     low, high = np.percentile(residual, [25, 75])
     # Quartiles of few series lie by chance too near to each other, and a line through few follows their noise.
-    lent = min(_lent(float(high - low) * (1 + 1 / np.sqrt(number)), typical), most)
+    spread = float(high - low) * (1 + 1 / np.sqrt(number))
+    # The prior's degrees of freedom at which variances would have this interquartile range, which falls in them.
+    tried = np.geomspace(0.5, 1000, 40)
+    lower, upper = (np.log(special.fdtri(max(round(typical), 1), tried, q)) for q in (0.25, 0.75))
+    lent = min(float(np.exp(np.interp(-spread, lower - upper, np.log(tried)))), most)
     doubt = share * special.polygamma(1, typical / 2)
     trusted = 1 / (1 / lent + doubt / 2)
     usual = np.exp(np.interp(log_latency, x, fitted + float(np.median(residual))))
@@ -101,14 +105,6 @@ def _smooth(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     fitted: Floats = mean_y + slope * (x - mean_x)
     share: Floats = (1 + np.where(straight, (x - mean_x) ** 2 / np.maximum(spread, 1e-6), 0.0)) / width
     return fitted, share
-
-
-def _lent(spread: float, freedom: float) -> float:
-    """Return the prior's degrees of freedom at which variances would have this interquartile range of logarithms."""
-    lent = np.geomspace(0.5, 1000, 40)
-    low, high = (np.log(special.fdtri(max(round(freedom), 1), lent, q)) for q in (0.25, 0.75))
-    # The range falls in the prior's degrees of freedom.
-    return float(np.exp(np.interp(-spread, low - high, np.log(lent))))
 
 
 _NORMAL = 1.959963984540054

@@ -18,14 +18,16 @@ from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import Record, Series
 
+Records = tuple[Record, ...]
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Matched:
     """One series with its records on both sides, oldest first; the reference without records that cannot be compared, if others can."""
 
     series: Series
-    reference: tuple[Record, ...]
-    current: tuple[Record, ...]
+    reference: Records
+    current: Records
     outcome: GateOutcome | None = None
     """New, missing, incomparable, or failed with the whole suite; None where there is something to judge."""
     reason: str = ""
@@ -67,7 +69,7 @@ def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matche
         if record.suite not in suites:
             series = Series(device_name=record.device_name, suite=record.suite, case="", implementation="", mode="")
             reason = f"the suite could not be loaded: {reason_of(record)}"
-            matches.append(_unjudged(series, (), (record,), GateOutcome.FAILED, reason))
+            matches.append(Matched(series, (), (record,), GateOutcome.FAILED, reason))
     return matches
 
 
@@ -76,7 +78,7 @@ def representative(records: Sequence[Record]) -> Record:
     return next((record for record in reversed(records) if usable(record)), records[-1])
 
 
-def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], dict[str, Record]]:
+def _by_series(records: Iterable[Record]) -> tuple[dict[Series, Records], dict[str, Record]]:
     by_series: defaultdict[Series, list[Record]] = defaultdict(list)
     broken: dict[str, Record] = {}
     for record in records:
@@ -90,31 +92,15 @@ def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], d
             # The same run may be read twice; its rounds are not more for that.
             own[:] = [record for place, record in enumerate(own) if record not in own[:place]]
         own.sort(key=lambda record: record.run_id)
-    return dict(by_series), broken
-
-
-def _unjudged(
-    series: Series,
-    reference: Sequence[Record],
-    current: Sequence[Record],
-    outcome: GateOutcome,
-    reason: str,
-    attribution: Attribution | None = None,
-) -> Matched:
-    sides: dict[str, Any] = {"reference": tuple(reference), "current": tuple(current)}
-    return Matched(series=series, **sides, outcome=outcome, reason=reason, attribution=attribution)
+    return {series: tuple(own) for series, own in by_series.items()}, broken
 
 
 def _incomparable(
-    series: Series,
-    reference: Sequence[Record],
-    current: Sequence[Record],
-    reason: str,
-    attribution: Attribution | None = None,
+    series: Series, reference: Records, current: Records, reason: str, attribution: Attribution | None = None
 ) -> Matched:
     wrong = _failure(current)
     outcome = GateOutcome.FAILED if wrong else GateOutcome.INCOMPARABLE
-    return _unjudged(series, reference, current, outcome, f"{wrong}; {reason}" if wrong else reason, attribution)
+    return Matched(series, reference, current, outcome, f"{wrong}; {reason}" if wrong else reason, attribution)
 
 
 def _failure(records: Sequence[Record]) -> str:
@@ -127,7 +113,7 @@ def reason_of(record: Record) -> str:
     return record.reason or "no reason was stored"
 
 
-def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
+def _both(series: Series, reference: Records, current: Records) -> Matched:
     present = representative(current)
     if present.reason == OUT_OF_BUDGET:
         return _incomparable(series, reference, current, f"not measured: {OUT_OF_BUDGET}")
@@ -136,17 +122,18 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
         before = representative(reference).definition_hash
         reason = f"the question changed: definition {before or 'unknown'} -> {present.definition_hash or 'unknown'}"
         return _incomparable(series, reference, current, reason, Attribution.DEFINITION)
-    current = [
-        record for record in current if record.definition_hash == present.definition_hash or record.status in BAD
-    ]
+    wanted = present.definition_hash
+    current = tuple(record for record in current if record.definition_hash == wanted or record.status in BAD)
     if usable(present):
         timed = [record for record in kept if not usable(record) or record.timer == present.timer]
         if any(usable(record) for record in kept) and not any(usable(record) for record in timed):
             reason = f"another timer: {representative(kept).timer or 'unknown'} -> {present.timer or 'unknown'}"
             return _incomparable(series, reference, current, reason)
         kept = timed
-        current = [record for record in current if not usable(record) or record.timer == present.timer]
-    kept = _of_same_gpus(kept, current)
+        current = tuple(record for record in current if not usable(record) or record.timer == present.timer)
+    gpus = {record.device_uuid for record in current if usable(record)}
+    if any(usable(record) and record.device_uuid in gpus for record in kept):
+        kept = [record for record in kept if record.device_uuid in (None, *gpus) or not usable(record)]
     # A change of era was judged when it came; while there are runs of the present era, they alone are the reference.
     same_era = [record for record in kept if record.environment_hash == present.environment_hash]
     if any(usable(record) for record in same_era) and usable(present):
@@ -154,19 +141,8 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
     # An average over several versions of the code is the latency of none: the newest of them is the reference.
     source = representative(kept).implementation_hash
     others = dict.fromkeys(record.run_id for record in kept if record.implementation_hash != source)
-    return Matched(
-        series=series,
-        reference=tuple(record for record in kept if record.implementation_hash == source),
-        current=tuple(current),
-        left_out_runs=tuple(others),
-    )
-
-
-def _of_same_gpus(reference: Sequence[Record], current: Sequence[Record]) -> Sequence[Record]:
-    here = {record.device_uuid for record in current if usable(record)}
-    if not any(usable(record) and record.device_uuid in here for record in reference):
-        return reference
-    return [record for record in reference if record.device_uuid in (None, *here) or not usable(record)]
+    newest = tuple(record for record in kept if record.implementation_hash == source)
+    return Matched(series, newest, current, left_out_runs=tuple(others))
 
 
 def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, Series]:
@@ -183,26 +159,26 @@ def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, 
     return twin_of
 
 
-def _new(series: Series, records: Sequence[Record]) -> Matched:
+def _new(series: Series, records: Records) -> Matched:
     record = representative(records)
     if record.reason == OUT_OF_BUDGET:
         return _incomparable(series, (), records, f"not measured: {OUT_OF_BUDGET}")
     if wrong := _failure(records):
-        return _unjudged(series, (), records, GateOutcome.FAILED, f"new, and {wrong}")
+        return Matched(series, (), records, GateOutcome.FAILED, f"new, and {wrong}")
     state = "" if usable(record) else f"; {record.status}: {reason_of(record)}"
-    return _unjudged(series, (), records, GateOutcome.NEW, f"the reference does not have it{state}")
+    return Matched(series, (), records, GateOutcome.NEW, f"the reference does not have it{state}")
 
 
 def _gone(
-    series: Series, records: Sequence[Record], broken: Record | None, candidates: Sequence[tuple[Series, Record]]
+    series: Series, records: Records, broken: Record | None, candidates: Sequence[tuple[Series, Record]]
 ) -> Matched:
     if broken:
         reason = f"its suite could not be loaded: {reason_of(broken)}"
-        return _unjudged(series, records, (), GateOutcome.FAILED, reason)
+        return Matched(series, records, (), GateOutcome.FAILED, reason)
     likely = _renamed(series, representative(records), candidates)
     hint = f"; renamed to {likely.name}?" if likely else ""
     reason = f"renamed, vanished or not selected: the current side does not have it{hint}"
-    return _unjudged(series, records, (), GateOutcome.MISSING, reason)
+    return Matched(series, records, (), GateOutcome.MISSING, reason)
 
 
 def _renamed(series: Series, record: Record, candidates: Sequence[tuple[Series, Record]]) -> Series | None:
@@ -300,13 +276,12 @@ def _memory(reference: Record, current: Record, policy: Policy) -> Iterator[Judg
 _RATIO_LIMIT = 2.0  # the oracle rule allows an error of at most this multiple of the baseline's
 
 
-def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
-    """Return the judgements of the correctness of two measured records; none where the reference's is not known."""
+def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -> Iterator[Judgement]:
+    """Yield the judgements of the correctness of two measured records; none where the reference's is not known."""
     ratios = (reference.oracle_ratio, current.oracle_ratio)
     left = [None if ratio is None else 1 - ratio / _RATIO_LIMIT for ratio in ratios]
     margins = [reference.margin, current.margin]
     judged = (("margin", "tolerance", margins, margins), ("oracle_ratio", "oracle rule", ratios, left))
-    judgements = []
     for metric, words, stored, (before, now) in judged:
         if before is None or not math.isfinite(before):
             continue
@@ -317,10 +292,7 @@ def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -
             reason = f"still right, but only {100 * now:.0f} % of the {words} is left, before {100 * before:.0f} %"
         else:  # where nothing was left before, nothing is lost
             outcome, reason = GateOutcome.UNCHANGED, f"{100 * now:.0f} % of the {words} is left"
-        judgements.append(
-            Judgement(metric=metric, outcome=outcome, reference=stored[0], current=stored[1], reason=reason)
-        )
-    return judgements
+        yield Judgement(metric=metric, outcome=outcome, reference=stored[0], current=stored[1], reason=reason)
 
 
 def bad(record: Record) -> bool:
@@ -416,18 +388,13 @@ def acceptance_of(series: Series, records: Sequence[Record], *, run_id: str, at:
         why = damage(last) if usable(last) else f"{last.status}: {reason_of(last)}"
         raise UsageError(f"{series.name} has no level to accept in run {run_id}: {why}")
     last = sound[-1]
-    known = (
-        (metric, latency_of_runs(sound, metric)) for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50)
-    )
-    latencies = {metric: value for metric, value in known if math.isfinite(value)}
+    names = {"p50_ns": CALL.p50, "p95_ns": CALL.p95, **{name: name for name in (DEVICE.p50, DEVICE.p95, HOST.p50)}}
+    known = ((name, latency_of_runs(sound, metric)) for name, metric in names.items())
+    latencies: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in known}
     return Acceptance(
         series=series,
         definition_hash=last.definition_hash,
-        p50_ns=latencies.get(CALL.p50),
-        p95_ns=latencies.get(CALL.p95),
-        device_p50_ns=latencies.get(DEVICE.p50),
-        device_p95_ns=latencies.get(DEVICE.p95),
-        host_p50_ns=latencies.get(HOST.p50),
+        **latencies,
         exact={name: value for name in (*METRICS, "margin") if (value := number(last, name)) is not None},
         run_id=run_id,
         at=at,

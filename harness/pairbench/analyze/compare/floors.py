@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, pair_of, relative_rounds, usable
+from pairbench.analyze.compare.rounds import Floats, Ints, damage, mean_log, pair_of, relative_rounds, usable
 from pairbench.analyze.compare.runs import compare
-from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Policy
+from pairbench.model.comparison import Floor, GateOutcome
 from pairbench.model.latency import DEVICE, HOST, result_of
 from pairbench.model.record import Record, Series
+from pairbench.stats import row_medians
 
 LEAST_RUNS = 5
 """The number of runs below which nothing can be said of a series' noise."""
@@ -105,15 +106,17 @@ def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
     """Return the bound of 95 % of the changes between runs, and the number of changes behind it."""
     alike = kinds[:, 1:] == kinds[:, :-1]
     with np.errstate(invalid="ignore"):
-        all_ = _differences(logs, alike)
+        all_ = np.where(alike, np.diff(logs, axis=1), np.nan)
         telling = np.isfinite(all_).sum(axis=1) >= _TELLING
-        rough = np.where(telling, _rough(all_), np.inf)[:, None]
+        # The standard deviation by the median size, which a few large differences do not move.
+        sizes = np.where(np.isfinite(all_), np.abs(all_), np.nan)
+        rough = np.where(telling, 1.4826 * row_medians(sizes), np.inf)[:, None]
         # A spike is far from both its neighbours.
         cleaned = logs.copy()
         middle = logs[:, 1:-1]
         spike = np.abs(middle - _median_of_three(logs)) > _FAR * rough / np.sqrt(2)
         cleaned[:, 1:-1] = np.where(spike & alike[:, 1:] & alike[:, :-1], np.nan, middle)
-        differences = _differences(cleaned, alike)
+        differences = np.where(alike, np.diff(cleaned, axis=1), np.nan)
         # A step is large, and lasts.
         wide = np.pad(cleaned, ((0, 0), (2, 2)), mode="edge")
         medians = _median_of_three(wide)
@@ -128,42 +131,25 @@ def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
     return np.where(number > 0, _NORMAL * size, np.nan), number
 
 
-def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT) -> Calibrated:
+def calibrate_from(runs: Sequence[Sequence[Record]]) -> Calibrated:
     """Compare every run with every later one of the same code, as if it were the reference, and count false alarms."""
     # No floors are used: they would come from these very runs, and find them quiet.
     judged = alarms = comparisons = 0
     for reference, current in itertools.combinations(runs, 2):
-        changes = compare(reference, current, policy=policy)
-        outcomes = [change.outcome for change in changes if change.verdict is not None]
+        outcomes = [change.outcome for change in compare(reference, current) if change.verdict is not None]
         comparisons += 1
         judged += len(outcomes)
         alarms += sum(outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT) for outcome in outcomes)
     history: dict[Series, list[Past]] = {}
     for records in runs:
         known = [(series, record) for record in records if (series := Series.of(record)) is not None]
-        baselines = {
-            (pair_of(series), record.device_uuid): record for series, record in known if record.role == "baseline"
-        }
+        controls = ((series, record) for series, record in known if record.role == "baseline")
+        baselines = {(pair_of(series), record.device_uuid): record for series, record in controls}
         for series, record in known:
             baseline = baselines.get((pair_of(series), record.device_uuid))
             if (past := past_of(record, None if record is baseline else baseline)) is not None:
                 history.setdefault(series, []).append(past)
     return Calibrated(floors_of(history, source="calibration"), comparisons, judged, alarms)
-
-
-def _differences(logs: Floats, alike: Bools) -> Floats:
-    return np.where(alike, np.diff(logs, axis=1), np.nan)
-
-
-def _rough(differences: Floats) -> Floats:
-    """Return the standard deviation of differences by their median size, which a few large ones do not move."""
-    known = np.isfinite(differences)
-    ordered = np.sort(np.where(known, np.abs(differences), np.inf), axis=1)
-    number = known.sum(axis=1)
-    middle = np.maximum(number - 1, 0)
-    rows = np.arange(len(ordered))
-    median = (ordered[rows, middle // 2] + ordered[rows, (middle + 1) // 2]) / 2
-    return np.where(number > 0, 1.4826 * median, np.nan)
 
 
 def _median_of_three(values: Floats) -> Floats:

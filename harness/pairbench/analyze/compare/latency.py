@@ -39,20 +39,20 @@ from pairbench.model.record import Series
 from pairbench.stats import Interval
 
 
-def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
+def own_host_floors(floors: Mapping[Series, Floor]) -> dict[Series, float]:
     """Return the floors of the host's time by itself, in log units, where it repeats, as it does in most series of the device model."""
     # One series alone does not tell: that few runs of it agree may be chance.
     by_device: dict[str, dict[Series, float]] = {}
     for series, floor in floors.items():
         if floor.host is not None:
             by_device.setdefault(series.device_name, {})[series] = floor.host
-    quiet = [known for known in by_device.values() if statistics.median(known.values()) <= policy.host_floor]
-    return {series: floor for known in quiet for series, floor in known.items() if floor <= policy.host_floor}
+    quiet = [known for known in by_device.values() if statistics.median(known.values()) <= DEFAULT.host_floor]
+    return {series: floor for known in quiet for series, floor in known.items() if floor <= DEFAULT.host_floor}
 
 
-def relative_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
+def relative_host_floors(floors: Mapping[Series, Floor]) -> dict[Series, float]:
     known = {series: floor.host_relative for series, floor in floors.items() if floor.host_relative is not None}
-    return {series: floor for series, floor in known.items() if floor <= policy.host_relative_floor}
+    return {series: floor for series, floor in known.items() if floor <= DEFAULT.host_relative_floor}
 
 
 def judged_hosts(floors: Mapping[Series, Floor]) -> frozenset[Series]:
@@ -60,6 +60,7 @@ def judged_hosts(floors: Mapping[Series, Floor]) -> frozenset[Series]:
     return frozenset(relative_host_floors(floors).keys() | own_host_floors(floors).keys())
 
 
+_JUDGED = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
 _LARGEST = 100.0  # the largest logarithm of a change that is turned into a ratio
 
 _OUTCOMES = {
@@ -77,7 +78,7 @@ def judge_latencies(
         return []
     none = np.zeros(len(all_measured), dtype=np.bool_)
     null = np.array([measured.is_baseline for measured in all_measured], dtype=np.bool_)
-    floor_of = _floors_of(all_measured, floors, policy)
+    floor_of = _floors_of(all_measured, floors)
     known = [floors.get(measured.series) for measured in all_measured]
     estimated = functools.partial(
         estimate,
@@ -99,7 +100,7 @@ def judge_latencies(
         by_it = [measured.latency.p50 == metric for measured in all_measured]
         rounds = relative_to_baselines(all_measured, metric, by_it)
         relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
-    of_ratios = relative_host_floors(floors, policy)
+    of_ratios = relative_host_floors(floors)
     ratio_floors = np.array([of_ratios.get(measured.series, math.nan) for measured in all_measured], dtype=np.float64)
     divisible = [
         _is_judged(measured, HOST.p50, floor) and _has_rounds(measured, HOST_JUDGED)
@@ -113,10 +114,8 @@ def judge_latencies(
     return judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
 
 
-def _floors_of(
-    all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy
-) -> dict[str, Floats]:
-    own_hosts = own_host_floors(floors, policy)
+def _floors_of(all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor]) -> dict[str, Floats]:
+    own_hosts = own_host_floors(floors)
 
     def floor_of(measured: MeasuredSides, metric: str) -> float:
         floor = floors.get(measured.series)
@@ -128,11 +127,7 @@ def _floors_of(
             return math.nan
         return floor.p50 if is_median(metric) else floor.p95
 
-    metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
-    return {
-        metric: np.array([floor_of(measured, metric) for measured in all_measured], dtype=np.float64)
-        for metric in metrics
-    }
+    return {metric: np.array([floor_of(item, metric) for item in all_measured], dtype=np.float64) for metric in _JUDGED}
 
 
 def _is_judged(measured: MeasuredSides, metric: str, limit: float) -> bool:
@@ -235,9 +230,7 @@ def judgements(
     return [_with_shown(measured, judged) for measured, judged in zip(all_measured, by_series, strict=True)]
 
 
-def with_relative(
-    own: Effects, decided: Verdicts, relative: Effects, floor: Floats, policy: Policy = DEFAULT
-) -> Verdicts:
+def with_relative(own: Effects, decided: Verdicts, relative: Effects, floor: Floats, policy: Policy) -> Verdicts:
     """Return verdicts in which changes count that are large enough only relative to the baseline; `relative` has NaN where there is no such change."""
     (found,) = decide([relative], [floor], policy)
     moved = decided.adjusted <= policy.false_discovery_rate
@@ -251,8 +244,7 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
     if not all_measured:
         return []
     groups = spread_groups(all_measured)
-    metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
-    found = {metric: _ratios(all_measured, metric) for metric in metrics}
+    found = {metric: _ratios(all_measured, metric) for metric in _JUDGED}
     ratios, latency = found[HOST.p50]
     # The rounds of variants less those of their baselines, where these have as many.
     beside = [

@@ -77,7 +77,10 @@ class MeasuredSides:
 
     @functools.cached_property
     def latency(self) -> Latency:
-        return judged_latency((*self.reference, *self.current))
+        """The latency by which the records are compared: the device's if all have it from one clock."""
+        known = (*self.reference, *self.current)
+        of_device = all(result_of(record) is DEVICE for record in known)
+        return DEVICE if of_device and len({record.device_timer for record in known}) == 1 else CALL
 
     @property
     def is_baseline(self) -> bool:
@@ -90,13 +93,6 @@ def pair_of(series: Series) -> tuple[str, str, str, str]:
 
 def usable(record: Record) -> bool:
     return record.status == "measured"
-
-
-def judged_latency(records: Iterable[Record]) -> Latency:
-    """Return the latency by which records are compared: the device's if all have it from one clock."""
-    known = list(records)
-    of_device = all(result_of(record) is DEVICE for record in known)
-    return DEVICE if of_device and len({record.device_timer for record in known}) == 1 else CALL
 
 
 def is_median(metric: str) -> bool:

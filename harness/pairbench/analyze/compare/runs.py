@@ -74,9 +74,8 @@ def confirm(
         unseen = _seen_again(judgement, reference, current, second, policy, controls)
     elif judgement.metric in METRICS and judgement.outcome is GateOutcome.REGRESSION:
         value = number(second[-1], judgement.metric)
-        worse = {
-            item.metric for item in judge_exact(reference[-1], second[-1], policy) if item.outcome is judgement.outcome
-        }
+        judged = judge_exact(reference[-1], second[-1], policy)
+        worse = {item.metric for item in judged if item.outcome is judgement.outcome}
         # Peak memory need not be the same to the byte.
         repeated = judgement.metric in worse and (value == judgement.current or judgement.metric == "peak_bytes")
         counted = "not counted" if value is None else f"{value:.0f}"
@@ -120,17 +119,11 @@ def _seen_again(
     return f"not seen again when measured again ({percent(math.exp(seen))})"
 
 
-SEVERITY = tuple(
-    map(
-        GateOutcome, ("failed", "regression", "incomparable", "missing", "undecided", "new", "improvement", "unchanged")
-    )
-)
+_WORST_FIRST = ("failed", "regression", "incomparable", "missing", "undecided", "new", "improvement", "unchanged")
+SEVERITY = tuple(map(GateOutcome, _WORST_FIRST))
 """The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more launch is a regression."""
 
 _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
-_NOT_THE_CODE = (
-    "so it is not shown that the code became slower; `pairbench ab` measures both sides in one place and would tell"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +170,16 @@ def _change(evidence: _Evidence) -> Change:
         across = _across(matched) if matched.outcome is GateOutcome.INCOMPARABLE else None
         return described(outcome=matched.outcome, reason=matched.reason, attribution=matched.attribution, across=across)
     before, now = representative(matched.reference), representative(matched.current)
-    known = _circumstances(evidence, before, now)
+    # Of several GPUs a side, only where none is on both sides.
+    gpus = [{record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)]
+    apart = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
+    known = Circumstances.between(
+        before,
+        now,
+        (evidence.control.reference[-1], evidence.control.current[-1]) if evidence.control else (None, None),
+        gpus=[" ".join(sorted(map(str, side))) for side in gpus] if apart else (None, None),
+        interleaved=evidence.interleaved,
+    )
     findings = [_finished(finding, evidence) for finding in _findings(evidence, known)]
     # Worst first; of equal ones the median, then the tail.
     findings.sort(
@@ -289,7 +291,7 @@ def _latency(judgement: Judgement, evidence: _Evidence, known: Circumstances) ->
     attribution, why = known.cause_of_latency(judgement.change, control, evidence.policy, relative=relative)
     outcome = outcome_of_move(judgement.change.estimate, attribution)
     if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
-        why = f"{why}; {_NOT_THE_CODE}"
+        why += "; so it is not shown that the code became slower; `pairbench ab` measures both sides in one place and would tell"
     return _Finding(judgement=replace(judgement, outcome=outcome), attribution=attribution, why=why, median=median)
 
 
@@ -304,20 +306,6 @@ def _finished(finding: _Finding, evidence: _Evidence) -> _Finding:
     asked = evidence.acceptance
     covered = accepted(judgement, asked, sides.current[-1].definition_hash, policy) if asked else None
     return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
-
-
-def _circumstances(evidence: _Evidence, before: Record, now: Record) -> Circumstances:
-    matched, control = evidence.matched, evidence.control
-    # Of several GPUs a side, only where none is on both sides.
-    gpus = [{record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)]
-    known = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
-    return Circumstances.between(
-        before,
-        now,
-        (control.reference[-1], control.current[-1]) if control else (None, None),
-        gpus=[" ".join(sorted(map(str, side))) for side in gpus] if known else (None, None),
-        interleaved=evidence.interleaved,
-    )
 
 
 def _left_out(evidence: _Evidence) -> list[str]:
@@ -347,7 +335,12 @@ def compare(
     # `current` has the runs that measured suspects again, too. Latencies are judged of `trusted` series, whose machine is quiet enough, or
     # of all. Sides that were measured interleaved are compared round by round, without floors.
     matched = match(reference, current)
-    all_measured = [measured for item in matched if (measured := _measured_sides(item)) is not None]
+    all_measured = []
+    for item in (item for item in matched if item.outcome is None):
+        both = (item.reference, item.current)
+        sound = [tuple(record for record in side if usable(record) and not damage(record)) for side in both]
+        if all(sound):
+            all_measured.append(MeasuredSides(series=item.series, reference=sound[0], current=sound[1]))
     judged = (
         judge_interleaved(all_measured, policy) if interleaved else judge_latencies(all_measured, floors or {}, policy)
     )
@@ -373,16 +366,6 @@ def compare(
         )
         changes.append(_change(evidence))
     return tuple(changes)
-
-
-def _measured_sides(item: Matched) -> MeasuredSides | None:
-    if item.outcome is not None:
-        return None
-    sides = [
-        tuple(record for record in records if usable(record) and not damage(record))
-        for records in (item.reference, item.current)
-    ]
-    return MeasuredSides(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
 
 
 def _control(

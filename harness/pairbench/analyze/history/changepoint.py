@@ -39,34 +39,24 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from pairbench.analyze.history.drift import Slope, likelihood_of, slope_beside
-from pairbench.stats import Floats
+from pairbench.stats import Floats, row_medians
 
 _ROUNDS = 6  # the largest number of rounds. Most fits stop after three: no round may lower the likelihood.
 
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Fit:
-    """A step in noise of two modes."""
-
-    cut: int
-    likelihood: float
-    borders: tuple[float, float]  # the values half way between the modes, before the step and after it
-
-
 def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
     """Return where the one step of a stretch is: at the given cut, unless noise of two modes puts it elsewhere, and clearly."""
     values = stretch - stretch.mean()
-    best: _Fit | None = None
-    borders = _parted(values, cut)
+    best, likelihood, borders = cut, -math.inf, _parted(values, cut)
     # One start, from the given cut: from several, the step itself is often taken for the distance between modes.
     for _ in range(_ROUNDS):
         fit = _fitted(values, values > borders[0], values > borders[1], least, shortest)
-        if fit is None or (best is not None and fit.likelihood <= best.likelihood):
+        if fit is None or fit[1] <= likelihood:
             break
-        best, borders = fit, fit.borders
-    return best.cut if best is not None and best.likelihood > plain + _margin(len(values)) else cut
+        best, likelihood, borders = fit
+    return best if likelihood > plain + _margin(len(values)) else cut
 
 
 def _margin(size: int) -> float:
@@ -84,8 +74,10 @@ def _parted(values: Floats, cut: int) -> tuple[float, float]:
     return means[0] + split, means[1] + split
 
 
-def _fitted(values: Floats, before: Flags, after: Flags, least: float, shortest: int) -> _Fit | None:
-    """Return the likeliest fit over all cuts, None if none has two modes."""
+def _fitted(
+    values: Floats, before: Flags, after: Flags, least: float, shortest: int
+) -> tuple[int, float, tuple[float, float]] | None:
+    """Return the likeliest cut, its likelihood, and the values half way between the modes on both sides; None if no cut has two modes."""
     size = len(values)
     cuts = np.arange(shortest, size - shortest + 1)
     rest = size - cuts
@@ -101,14 +93,9 @@ def _fitted(values: Floats, before: Flags, after: Flags, least: float, shortest:
     squares = float(values @ values) - total**2 * size / (cuts * rest) - gap * both
     likelihood = -0.5 * size * np.log(np.maximum(squares / size, least)) + _sequence(before, after, cuts, high + late)
     best = int(np.argmax(np.where(two, likelihood, -np.inf)))
-    return _Fit(
-        cut=int(cuts[best]),
-        likelihood=float(likelihood[best]),
-        borders=(
-            float(total[best] / cuts[best] + gap[best] * (0.5 - high[best] / cuts[best])),
-            float(-total[best] / rest[best] + gap[best] * (0.5 - late[best] / rest[best])),
-        ),
-    )
+    lower = float(total[best] / cuts[best] + gap[best] * (0.5 - high[best] / cuts[best]))
+    upper = float(-total[best] / rest[best] + gap[best] * (0.5 - late[best] / rest[best]))
+    return int(cuts[best]), float(likelihood[best]), (lower, upper)
 
 
 def _sequence(before: Flags, after: Flags, cuts: NDArray[np.intp], high: NDArray[Any]) -> Floats:
@@ -246,22 +233,12 @@ def clean(values: Floats) -> Floats:
     # A step agrees with what follows it and is kept; a spike agrees with neither side. The scale is that of the differences of neighbours,
     # which steps hardly touch.
     padded = np.concatenate([np.full(_WINDOW, np.nan), values, np.full(_WINDOW, np.nan)])
-    middle = _nanmedian(sliding_window_view(padded, _WINDOW))
+    middle = row_medians(sliding_window_view(padded, _WINDOW))
     left, right = middle[: len(values)], middle[_WINDOW + 1 :]
     left, right = np.where(np.isnan(left), right, left), np.where(np.isnan(right), left, right)
     nearer = np.where(np.abs(values - left) <= np.abs(values - right), left, right)
     scale = max(1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2), _FINEST)
     return np.where(np.abs(values - nearer) > _OUTLIER * scale, nearer, values)
-
-
-def _nanmedian(windows: Floats) -> Floats:
-    """Return the median of each row, NaN where nothing else is in it: np.nanmedian would warn of those."""
-    ordered = np.sort(windows, axis=1)
-    count = np.sum(~np.isnan(windows), axis=1)
-    rows = np.arange(len(windows))
-    low, high = np.maximum(count - 1, 0) // 2, count // 2
-    medians: Floats = (ordered[rows, low] + ordered[rows, np.minimum(high, _WINDOW - 1)]) / 2
-    return medians
 
 
 def _proposals(values: Floats) -> list[tuple[int, ...]]:
@@ -314,9 +291,8 @@ def _refined(total: Floats, cuts: tuple[int, ...]) -> tuple[int, ...]:
         return cuts
     for number, cut in enumerate(cuts):
         start, end = (0, *cuts)[number], (*cuts, size)[number + 1]
-        near = np.arange(
-            max(start + MIN_RUNS, cut - _SPACING + 1), min(end - MIN_RUNS, cut + _SPACING - 1) + 1, dtype=np.intp
-        )
+        first, last = max(start + MIN_RUNS, cut - _SPACING + 1), min(end - MIN_RUNS, cut + _SPACING - 1)
+        near = np.arange(first, last + 1, dtype=np.intp)
         reward = (total[near] - total[start]) ** 2 / (near - start) + (total[end] - total[near]) ** 2 / (end - near)
         cuts = (*cuts[:number], int(near[reward.argmax()]), *cuts[number + 1 :])
     return cuts
@@ -344,9 +320,8 @@ class _Weigh:
         return likelihood_of(self._values - np.repeat(self.levels(cuts), np.diff(ends)), self._least)
 
     def slope(self, cuts: tuple[int, ...], known: Collection[int]) -> Slope | None:
-        return slope_beside(
-            self._values, cuts, known, smallest=self._smallest, penalty=self._penalty, least=self._least
-        )
+        limits = {"smallest": self._smallest, "penalty": self._penalty, "least": self._least}
+        return slope_beside(self._values, cuts, known, **limits)
 
     def gain(self, cuts: Sequence[int], number: int) -> float:
         return self.likelihood(cuts) - self.likelihood([*cuts[:number], *cuts[number + 1 :]])

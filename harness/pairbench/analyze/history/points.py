@@ -16,13 +16,14 @@ from pairbench.analyze.compare.attribute import Circumstances, another_gpu, move
 from pairbench.analyze.compare.rounds import run_of
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
-from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Policy
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange
 from pairbench.model.latency import CALL, DEVICE, Latency, p50_of, p95_of, result_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.stats import Floats, Interval
 
+Lines = tuple[Floats, Floats]  # the log latencies of a series and of its control
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
 
@@ -233,7 +234,7 @@ class Move:
         return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.own
 
 
-def lines_of(points: Sequence[SeriesPoint]) -> tuple[Floats, Floats]:
+def lines_of(points: Sequence[SeriesPoint]) -> Lines:
     """Return the natural logarithms of the points' latencies, and of their controls'; NaN where there is none."""
     own = [math.log(point.p50.estimate) if point.p50 else math.nan for point in points]
     control = [math.log(point.control_ns) if point.control_ns else math.nan for point in points]
@@ -252,12 +253,7 @@ def breaks_of(points: Sequence[SeriesPoint]) -> tuple[int, ...]:
 
 
 def moves_of(
-    points: Sequence[SeriesPoint],
-    lines: tuple[Floats, Floats],
-    steps: tuple[Sequence[Changepoint], Sequence[Changepoint]],
-    *,
-    first: int = 0,
-    policy: Policy = DEFAULT,
+    points: Sequence[SeriesPoint], lines: Lines, steps: Sequence[Sequence[Changepoint]], *, first: int = 0
 ) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
     # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in which the
@@ -275,7 +271,7 @@ def moves_of(
         own, control, relative = (shift(line, index, (start, stop)) for line in (latency, beside, latency - beside))
         assert own is not None
         known = points[index].since(points[before])
-        attribution, reason = cause_of(own, control, known, policy)
+        attribution, reason = cause_of(own, control, known)
         move = Move(
             before=first + before,
             index=first + index,
@@ -293,23 +289,16 @@ def moves_of(
     return tuple(moves)
 
 
-def without_drift(
-    points: Sequence[SeriesPoint],
-    lines: tuple[Floats, Floats],
-    drift: Drift,
-    *,
-    first: int = 0,
-    policy: Policy = DEFAULT,
-) -> tuple[Move, tuple[Floats, Floats]]:
+def without_drift(points: Sequence[SeriesPoint], lines: Lines, drift: Drift, *, first: int) -> tuple[Move, Lines]:
     """Return the move of a drift that was found in a latency, or in that over its control, and both lines without it."""
     near = slice(max(0, drift.index - MIN_RUNS), drift.last + 1 + MIN_RUNS)
     runs, total = drift.line[near], float(drift.line[drift.last])
     breaks = [place - near.start for place in breaks_of(points) if near.start < place < near.stop]
     own, control = (_along(line[near], runs, total, breaks) for line in lines)
     assert own is not None
-    if control is not None and abs(math.log(own.estimate)) < policy.control_part * abs(total):
+    if control is not None and abs(math.log(own.estimate)) < DEFAULT.control_part * abs(total):
         attribution, shares = None, (0.0, math.log(control.estimate) / total)
-    elif control is not None and moved_along(own, control, policy):
+    elif control is not None and moved_along(own, control):
         attribution, shares = Attribution.MACHINE, (1.0, math.log(control.estimate) / total)
     else:
         attribution, shares = Attribution.CODE, (1.0, 0.0)
@@ -384,15 +373,13 @@ def shift(values: Floats, index: int, ends: tuple[int, int]) -> Interval | None:
     return Interval(math.exp(moved), math.exp(moved - reach), math.exp(moved + reach))
 
 
-def cause_of(
-    own: Interval, control: Interval | None, known: Circumstances, policy: Policy = DEFAULT
-) -> tuple[Attribution | None, str]:
+def cause_of(own: Interval, control: Interval | None, known: Circumstances) -> tuple[Attribution | None, str]:
     """Return the likely cause of a move between two runs, None where only the control moved, and the sentence that says why."""
     moved = math.log(own.estimate)
     beside = math.log(control.estimate) if control is not None else 0.0
-    if abs(moved) < policy.control_part * abs(moved - beside):
+    if abs(moved) < DEFAULT.control_part * abs(moved - beside):
         return None, f"its control moved {100 * math.expm1(beside):+.1f} % and it hardly did: only the speedup changed"
-    return known.cause_of_latency(own, control, policy)
+    return known.cause_of_latency(own, control)
 
 
 def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list[int]:

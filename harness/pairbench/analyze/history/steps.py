@@ -15,7 +15,7 @@ from pairbench.analyze.compare.attribute import Circumstances
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
-from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement, Policy
+from pairbench.model.comparison import Attribution, EraChange, GateOutcome, Judgement
 from pairbench.model.record import Record
 
 MARGINS = ("margin", "oracle_ratio")
@@ -57,9 +57,9 @@ class Step:
         return self.outcome in _WORSE
 
 
-def steps_of(points: Sequence[SeriesPoint], policy: Policy = DEFAULT) -> tuple[Step, ...]:
+def steps_of(points: Sequence[SeriesPoint]) -> tuple[Step, ...]:
     """Return the steps of a series; a return to an earlier value ends the step away from it, and is none itself."""
-    walk = _Walk(points, policy)
+    walk = _Walk(points)
     for index, point in enumerate(points):
         if index and point.part != points[index - 1].part:
             walk.new_definition(index)
@@ -71,8 +71,8 @@ def steps_of(points: Sequence[SeriesPoint], policy: Policy = DEFAULT) -> tuple[S
 class _Walk:
     """Goes along a series, and keeps for each metric the first run with the present value and the last with any."""
 
-    def __init__(self, points: Sequence[SeriesPoint], policy: Policy) -> None:
-        self._points, self._policy = points, policy
+    def __init__(self, points: Sequence[SeriesPoint]) -> None:
+        self._points = points
         self.done: list[Step] = []
         self._begin()
 
@@ -156,16 +156,14 @@ class _Walk:
         if metric == STATUS:
             return judge_status([then], [now])
         judge = judge_margin if metric in MARGINS else judge_exact
-        return next(judgement for judgement in judge(then, now, self._policy) if judgement.metric == metric)
+        return next(judgement for judgement in judge(then, now) if judgement.metric == metric)
 
     def _step(self, judgement: Judgement, index: int) -> Step:
         before, now = self._seen.get(judgement.metric), self._points[index].record
-        then = self._points[before].record if before is not None else now
-        known = Circumstances.between(then, now)
+        then = self._points[before].record if before is not None else None
+        known = Circumstances.between(then or now, now)
         failed = judgement.outcome is GateOutcome.FAILED
-        cause, why = (
-            known.cause_of_failure(then if before is not None else None, [now]) if failed else known.cause_of_count()
-        )
+        cause, why = known.cause_of_failure(then, [now]) if failed else known.cause_of_count()
         return Step(
             metric=judgement.metric,
             level=self._levels.get(judgement.metric),

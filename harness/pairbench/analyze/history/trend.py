@@ -33,7 +33,7 @@ from pairbench.analyze.history.points import (
     without_drift,
 )
 from pairbench.analyze.history.steps import Step, steps_of
-from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Policy, Verdict
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Verdict
 from pairbench.model.latency import CALL, Latency
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
@@ -84,22 +84,16 @@ def judge_newest(
         return NewestRuns(verdict=Verdict.UNDECIDED, reason="the newest run has no value")
     cuts = [0, *np.searchsorted(places, [point.index for point in changepoints]).tolist(), len(values)]
     if changepoints and cuts[-1] - cuts[-2] < MIN_RUNS + _SHORTEST:
-        return _arrived(values, cuts[-1] - cuts[-2], changepoints[-1])
+        last, runs = changepoints[-1], cuts[-1] - cuts[-2]
+        back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
+        reason = f"a new level began {runs} runs ago{', but the newest run is nearer to the old one' if back else ''}"
+        verdict = Verdict.UNDECIDED if back else _towards(last.after - last.before)
+        return NewestRuns(verdict=verdict, runs=runs, effect=last.effect, reason=reason)
     most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
     tails = [tail for runs in range(1, most + 1) if (tail := _tail(values, cuts, runs, floor)) is not None]
     if not tails:
         return NewestRuns(verdict=Verdict.UNDECIDED, reason="too few runs before it on its level")
     return _judged(tails, math.log1p(minimum_effect))
-
-
-def _arrived(values: Floats, runs: int, last: Changepoint) -> NewestRuns:
-    back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
-    return NewestRuns(
-        verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before),
-        runs=runs,
-        effect=last.effect,
-        reason=f"a new level began {runs} runs ago" + (", but the newest run is nearer to the old one" if back else ""),
-    )
 
 
 def _towards(shift: float) -> Verdict:
@@ -182,8 +176,7 @@ def latest(
     line: Floats,
     own: Sequence[Changepoint],
     *,
-    floor: float | None = None,
-    policy: Policy = DEFAULT,
+    floor: float | None,
 ) -> Latest:
     """Return the verdict of the newest of some points, one at least."""
     # `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices of `own`, its
@@ -201,7 +194,7 @@ def latest(
     recent = next(
         (move for move in reversed(moves) if move.index >= max(first, len(points) - _NEWS) or move.last == index), None
     )
-    if recent is not None and abs(math.log(recent.own)) >= math.log1p(policy.minimum_effect):
+    if recent is not None and abs(math.log(recent.own)) >= math.log1p(DEFAULT.minimum_effect):
         since = "" if recent.last is not None else f"on a new level since run {points[recent.index].record.run_id}: "
         return Latest(
             index=index,
@@ -212,7 +205,7 @@ def latest(
             reason=f"{since}{recent.reason}",
         )
     here = points[first:]
-    judged = judge_newest(line, own, floor=floor, minimum_effect=policy.minimum_effect)
+    judged = judge_newest(line, own, floor=floor, minimum_effect=DEFAULT.minimum_effect)
     if first and len(here) == 1:
         return Latest(index=index, outcome=GateOutcome.NEW, reason="the first run of a new definition")
     outcome = GateOutcome.UNCHANGED if judged.verdict is Verdict.SAME else GateOutcome.UNDECIDED
@@ -223,7 +216,7 @@ def latest(
     after, before = measured[-judged.runs], measured[-judged.runs - 1]
     control = shift(lines_of(here)[1], after, (own[-1].index if own else 0, len(here)))
     moved = Interval(judged.effect, judged.effect, judged.effect)
-    attribution, why = cause_of(moved, control, here[-1].since(here[before]), policy)
+    attribution, why = cause_of(moved, control, here[-1].since(here[before]))
     if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
         outcome = GateOutcome.UNDECIDED
         hint = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
@@ -300,7 +293,6 @@ def make_trend(
     last: int | None = None,
     floor: Floor | None = None,
     accepted: AcceptedLevel | None = None,
-    policy: Policy = DEFAULT,
 ) -> Trend:
     """Return the trend of a series, from all records of its case in its mode on its device model, in any order."""
     # It has the values of one timer, by default that of the newest run, of all runs or of the `last` newest.
@@ -318,14 +310,14 @@ def make_trend(
         lines, breaks, drifts = (latency, control), breaks_of(here), []
         for _ in range(_DRIFTS):
             (own, sloped), (relative, beside) = (
-                explain(line, floor=limit, minimum_effect=policy.minimum_effect, breaks=breaks)
+                explain(line, floor=limit, minimum_effect=DEFAULT.minimum_effect, breaks=breaks)
                 for line in (lines[0], lines[0] - lines[1])
             )
             if (drift := sloped or beside) is None:
                 break
-            move, lines = without_drift(here, lines, drift, first=first, policy=policy)
+            move, lines = without_drift(here, lines, drift, first=first)
             drifts.append(move)
-        steps = moves_of(here, lines, (own, relative), first=first, policy=policy)
+        steps = moves_of(here, lines, (own, relative), first=first)
         moved = sorted([*drifts, *steps], key=lambda move: move.index)
         moves += moved
         sign = 1 if series.implementation == BASELINE else -1
@@ -346,14 +338,14 @@ def make_trend(
             )
             levels.append(level)
         if part is parts[-1]:
-            newest = latest(points, first, moves, lines[0], own, floor=limit, policy=policy)
+            newest = latest(points, first, moves, lines[0], own, floor=limit)
     return Trend(
         series=series,
         points=points,
         timer=past.timer,
         control=past.control,
         moves=tuple(moves),
-        steps=steps_of(points, policy),
+        steps=steps_of(points),
         levels=tuple(levels),
         eras=tuple(_eras(points)),
         definitions=tuple(part[0] for part in parts[1:]),
