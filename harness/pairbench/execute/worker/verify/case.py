@@ -49,10 +49,10 @@ class ExpectedOutputs:
     make: Callable[[], dict[str, Any]]
     """Returns the inputs: those held, or where memory is short new ones."""
     outputs: Any | None = None
-    """None where they are computed at each use, or where only the judge outside has them."""
+    """The expected outputs; None where they are computed at each use, or where only the judge outside has them."""
     oracle: Any | None = None
     oracle_missing: str | None = None
-    """Why there is no oracle; None where there is one."""
+    """Why there is no oracle; None where there is one, or where only the judge outside knows."""
     expect: Callable[[], Any] | None = None
     """Computes the outputs where memory is short."""
     known: Known = field(default_factory=Known)
