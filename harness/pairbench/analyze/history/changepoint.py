@@ -187,11 +187,13 @@ def detect(levels: ArrayLike, **options: Any) -> tuple[Changepoint, ...]:
 def explain(
     levels: ArrayLike, *, floor: float | None = None, minimum_effect: float = 0.02, breaks: Collection[int] = ()
 ) -> tuple[tuple[Changepoint, ...], Drift | None]:
-    """Return the changepoints of a series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none."""
-    # `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how far two runs of the same
-    # code differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from the series alone. `minimum_effect` is the
-    # smallest change that counts, up or down; 0.02 is 2 %. `breaks` are places at which something else is known to have changed, such as the driver: a
-    # changepoint that could as well lie there is put there.
+    """Return the changepoints of a series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none.
+
+    `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how far two runs of the same code
+    differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from the series alone. `minimum_effect` is the smallest change that
+    counts, up or down; 0.02 is 2 %. `breaks` are places at which something else is known to have changed, such as the driver: a changepoint that could as well lie
+    there is put there.
+    """
     if minimum_effect < 0 or (floor is not None and not 0 <= floor < math.inf):
         raise ValueError(f"minimum_effect is {minimum_effect} and floor {floor}, expected numbers from 0 up")
     values, places = finite(levels)

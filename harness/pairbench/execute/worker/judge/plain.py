@@ -38,8 +38,8 @@ _NAMES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _OF_NUMPY = (np.ndarray, *{np.dtype(code).type for code in np.typecodes["All"]})
 _FIELD = dataclasses._FIELD  # type: ignore[attr-defined]
 _MOST_LEAVES, _LONGEST = 100_000, 400
-_NO_PLAIN_TENSOR = "a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
-_NO_PLAIN_VALUE = "tensors, numbers, texts or None, or dicts, lists, tuples or dataclasses of them"
+_PLAIN_TENSOR_WANTED = "a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
+_PLAIN_VALUE_WANTED = "tensors, numbers, texts or None, or dicts, lists, tuples or dataclasses of them"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def readable(outputs: Any) -> Any:
         return {"jagged": {name: readable(dict.get(held, f"_{name}")) for name in ("values", "offsets", "lengths")}}
     if type(kind) is type and (fields := _fields_of(kind)):
         return _readable_fields(kind, fields, outputs)
-    why = _NO_PLAIN_TENSOR if issubclass(kind, _TENSOR) else _NO_PLAIN_VALUE
+    why = _PLAIN_TENSOR_WANTED if issubclass(kind, _TENSOR) else _PLAIN_VALUE_WANTED
     return Refused(f"a {_name_of(kind)}, expected {why}")
 
 
