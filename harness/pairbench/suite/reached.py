@@ -11,10 +11,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pairbench.model.site import About
 from pairbench.suite.modules import file_beside, find_package, parse_module
+
+if TYPE_CHECKING:
+    from pairbench.model.site import About  # it loads NumPy, which a command's help does without
 
 _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
 """Packages that are no part of a suite: pairbench itself, and installed ones, which belong to the environment."""
@@ -154,7 +156,7 @@ _LARGEST, _LONGEST = 4 * 2**20, 600
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def about(path: Path, shown: str) -> dict[str, About]:
+def about(path: Path, shown: str) -> "dict[str, About]":
     """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed."""
     # `shown` is the file's name in records.
     # The parser raises several errors for deep nesting, and a ValueError for bytes that are no text.
@@ -166,7 +168,9 @@ def about(path: Path, shown: str) -> dict[str, About]:
     return {}
 
 
-def _found(module: ast.Module, shown: str) -> dict[str, About]:
+def _found(module: ast.Module, shown: str) -> "dict[str, About]":
+    from pairbench.model.site import About
+
     functions = {node.name: node for node in module.body if isinstance(node, _Function)}
     assigned = [node for node in module.body if isinstance(node, ast.Assign)]
     targets = [(target, node.value) for node in assigned for target in node.targets]
