@@ -54,6 +54,7 @@ X = torch.arange(24.0).reshape(2, 3, 4)
         X[:, 1:, ::2],
         X[0, 0, 0],
         torch.empty(0, 3),
+        torch.empty(0, 3).as_strided((0, 3), (0, 1)),
         torch.ones(3, 1).expand(3, 5),
         X.to(torch.bfloat16),
         X.to(torch.complex128),

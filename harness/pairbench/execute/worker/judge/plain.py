@@ -195,7 +195,7 @@ def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.
     if any(lazy):
         tensor = _resolve_neg(_resolve_conj(_detach(tensor)))
     strides, item = _stride(tensor), _item_size(tensor)
-    distinct = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+    distinct = tuple(min(size, 1) if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
     count = math.prod(distinct)
     if count:
         extent = item * (1 + sum((size - 1) * stride for size, stride in zip(distinct, strides, strict=True)))
