@@ -144,7 +144,7 @@ def backfill(
         ),
     ] = None,
 ) -> int | None:
-    """Measure commits of the past, and store them as runs of their commits. Takes all commits of the range, merges as one, oldest first.
+    """Measure commits of the past, and store each as a run of that commit. Takes all commits of the range, oldest first; a merge counts as one.
 
     Each commit has a folder of its own; your checkout is left alone. All are measured by this pairbench, under this Python, now. What the
     store has already of a commit, on this device model and in this environment, is left out, so that the same command goes on where

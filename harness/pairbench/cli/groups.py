@@ -248,8 +248,16 @@ def run(
     """
     from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
 
-    options = {"tier": given.tier, "mode": given.mode, "rounds": given.rounds}
-    units = partial(units_of, given.config, select or [], commit or (), devices or (), **options)
+    units = partial(
+        units_of,
+        given.config,
+        select or [],
+        commit or (),
+        devices or (),
+        tier=given.tier,
+        mode=given.mode,
+        rounds=given.rounds,
+    )
     done = run_fleet(given.config, units, scheduler, certificates, patience, insecure=insecure)
     put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
     return done.exit_code

@@ -102,8 +102,9 @@ def backfill(
     repository = arguments.repository
     commits = list_commits(repository, "--first-parent", arguments.base)
     if tags:
-        tagged = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)").split()
-        commits = tuple(commit for commit in commits if commit.sha in set(tagged))
+        tagged = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
+        names = set(tagged.split())
+        commits = tuple(commit for commit in commits if commit.sha in names)
     if nth is not None:
         commits = tuple(commits[index] for index in every(len(commits), nth))
     if not commits:

@@ -121,7 +121,7 @@ class Result:
         return pd.DataFrame(rows, columns=[*_BEST, "p50_us", *_SPEEDUP])
 
     def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
-        """Draw one line an implementation along an axis of the cases, with 95 % intervals, and mark where lines cross the baseline's.
+        """Draw a line for each implementation along an axis of the cases, with 95 % intervals, and mark where it crosses the baseline's.
 
         Cases that differ in other axes have panels of their own.
 

@@ -19,7 +19,7 @@ from pairbench.stats import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """One of the four, by the names of its columns, in ns: of percentiles over all rounds and by round, and of the speedup."""
+    """One of the four latencies, with the names of its columns in ns: percentiles over all rounds, percentiles by round, and the speedup."""
 
     name: str
     rounds: tuple[str, str]

@@ -148,7 +148,7 @@ class TimedRound:
     judging_s: float = 0.0
     """Seconds spent on making and placing other values for the inputs, and on judging outputs of timed calls."""
     alone_ns: tuple[float, ...] = ()
-    """Latencies of the baseline where no variant was ever called, in ns; empty where they were not taken."""
+    """Latencies in ns of the baseline's calls in a process that calls no variant; empty where they were not taken."""
 
 
 @dataclass(frozen=True, kw_only=True)

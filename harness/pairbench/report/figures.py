@@ -470,9 +470,9 @@ def _sizes(places: Sequence[float]) -> list[str]:
     """Return sizes in one notation: of 100,000 and more, where all from 1024 on are multiples of it, as 64Ki; else as they are."""
     if max(places) < 1e5 or any(place % 2**10 for place in places if place >= 2**10):
         return [f"{place:.15g}" for place in places]
-    units = [next((unit for unit in (2**30, 2**20, 2**10) if place % unit == 0), 1) for place in places]
+    factors = [next((factor for factor in (2**30, 2**20, 2**10) if place % factor == 0), 1) for place in places]
     names = {2**30: "Gi", 2**20: "Mi", 2**10: "Ki", 1: ""}
-    return [f"{place / unit:.15g}{names[unit]}" for place, unit in zip(places, units, strict=True)]
+    return [f"{place / factor:.15g}{names[factor]}" for place, factor in zip(places, factors, strict=True)]
 
 
 def axis_bytes(chart: AxisChart, suffix: str, *, paper: bool = False) -> bytes:

@@ -118,7 +118,7 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
                     serves[head.run_id].add(series)  # it is gone, and this run, asked for it, still had it
             later += [] if head.confirms else [Scope.of(scopes[head.run_id], moved)]
         looked += chunk
-        if all(len(need.kept[0]) >= most for need in wanted.values()):
+        if all(len(need.kept[0]) >= most for need in wanted.values()):  # runs on the same GPU
             break
     for series, need in wanted.items():
         for run_id in need.runs(most):
@@ -221,11 +221,13 @@ class Comparer:
     quiet_only: bool = False  # whether times on a CPU are judged only where a calibration found it quiet
 
     @classmethod
-    def open(cls, config: Config, *, store: StoreLocation | None = None, **settings: Any) -> "Comparer":
-        """Open the store of a configuration, by its location where that is known already; settings are the fields with defaults."""
+    def open(
+        cls, config: Config, *, policy: Policy = DEFAULT, quiet_only: bool = False, store: StoreLocation | None = None
+    ) -> "Comparer":
+        """Open the store of a configuration, by its location where that is known already."""
         store = store or store_of(config)
         index, repository = RunIndex.of_store(store), Repository(config.root)
-        return cls(index, repository, read_acceptances(store), read_calibrations(store), **settings)
+        return cls(index, repository, read_acceptances(store), read_calibrations(store), policy, quiet_only)
 
     def compare(self, reference: str = AUTO, current: str = AUTO, *, wanted: Wanted = ANY) -> ComparedRuns:
         """Compare two sides, each named as `selectors.WORDS` says; `wanted` limits both, and keeps the baselines as controls."""

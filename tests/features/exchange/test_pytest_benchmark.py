@@ -191,7 +191,7 @@ def test_a_file_that_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, co
 
 
 def with_ours(document: dict[str, Any]) -> None:
-    """Put in what pairbench's plugin writes: three rounds of one benchmark beside benchmarks of others."""
+    """Add the fields that pairbench's plugin writes: one benchmark of three rounds, beside benchmarks without them, and one that failed."""
     record = make_run(rounds=3)[1]
     document["machine_info"][KEY] = machine_info_of(record)
     data = [1e-4 + 1e-6 * number for number in range(6)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.site import serve
 from pairbench.site.serve import EVENTS, Board, LiveHandler, make_server
 from pairbench.workflow.progress import DeviceNow, LiveRun
 
@@ -24,12 +25,14 @@ def board() -> Board:
 
 
 @pytest.fixture
-def port(tmp_path: Path, board: Board) -> Iterator[int]:
+def port(tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(serve, "_PING_S", 0.05)  # a stream notices so soon that it was closed
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "index.html").write_text("<p>page</p>")
     (folder / "a.js").write_text("1")
     with make_server(folder, 0, handler=partial(LiveHandler, board=board)) as one:
+        one.daemon_threads = False  # waited for at the end: another test may look for threads that are left
         thread = threading.Thread(target=one.serve_forever, args=(0.01,))
         thread.start()
         yield one.server_address[1]

@@ -50,7 +50,7 @@ class Step:
     ended: int | None = None
     """Index of the run in which it was no longer so; None while it lasts."""
     superseded: bool = False
-    """Whether it ended because something else took its place, such as a new definition, and not by being undone."""
+    """Whether it ended because something replaced it, such as a new definition, and not because it was undone."""
 
     @property
     def worse(self) -> bool:

@@ -61,7 +61,7 @@ def ask(
 def compare_outputs(
     sides: Sequence[Workers], cases: Sequence[PlannedCase], entries: tuple[Entry, ...], file: Path
 ) -> dict[Entry, OutputsCompared]:
-    """Return how the outputs of two workers compare, which pass through a file. A failure here is not the entries': they were verified, and will be timed."""
+    """Return how the outputs of two workers compare, which are exchanged through a file. An entry that fails here is not ended: it was verified, and will be timed."""
     told = [_fingerprints(*side, entries) for side in zip(sides, cases, strict=True)]
     compared = {}
     for entry in entries:

@@ -16,8 +16,15 @@ from pairbench.execute.worker.trees import check_supported, copy_inputs, leaves,
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
 
-made_s = [0.0]
-"""Seconds that making inputs took in this process so far."""
+
+@dataclass
+class Making:
+    """The time that making inputs took in this process so far."""
+
+    seconds: float = 0.0
+
+
+making = Making()
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
@@ -108,7 +115,7 @@ def build_inputs(
     try:
         return _built(operator, case, device, seed, like or {})
     finally:
-        made_s[0] += time.perf_counter() - began
+        making.seconds += time.perf_counter() - began
 
 
 def _built(operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pairbench.execute.worker.devices import SEEDS, release_memory, synchronize,
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
-from pairbench.execute.worker.inputs import build_inputs, made_s
+from pairbench.execute.worker.inputs import build_inputs, making
 from pairbench.execute.worker.judge.sent import answer_judge, outside_references
 from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import profile_entries
@@ -64,7 +64,7 @@ def run_stage(
     line: protocol.ParentLine | None = None,
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
-    device, (before_s,) = begin_case(config, job, operator), made_s
+    device, before_s = begin_case(config, job, operator), making.seconds
     given = operator, heartbeat, device
     match job:
         case protocol.VerifyCase():
@@ -85,7 +85,7 @@ def run_stage(
             stage = diverge(job, operator, config, heartbeat, device)
     yield from of_case(stage)
     measures = isinstance(job, protocol.VerifyCase | protocol.TimeCase | protocol.ProfileCase)
-    if measures and (took_s := made_s[0] - before_s) >= _TOLD_S:
+    if measures and (took_s := making.seconds - before_s) >= _TOLD_S:
         yield protocol.InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
     release_memory()

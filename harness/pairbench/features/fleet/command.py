@@ -30,11 +30,18 @@ ANY = "any"  # the device of units that are measured on each device model of the
 
 
 def units_of(
-    config: Config, arguments: list[str], commits: Sequence[str], devices: Sequence[str], **options: Any
+    config: Config,
+    arguments: list[str],
+    commits: Sequence[str],
+    devices: Sequence[str],
+    *,
+    tier: tuple[str, ...],
+    mode: tuple[str, ...],
+    rounds: int | None,
 ) -> tuple[Unit, ...]:
-    """Return the units of a plan's file, or of SELECT arguments at some commits (without any, the checked-out one); `options` are tier, mode and rounds."""
+    """Return the units of a plan's file, or of SELECT arguments at some commits, by default the one that is checked out."""
     if len(arguments) == 1 and arguments[0].endswith((".json", ".toml")):
-        if any((commits, devices, *options.values())):
+        if any((commits, devices, tier, mode, rounds)):
             raise UsageError(
                 f"plan {arguments[0]!r} says all of its units: it goes with none of --commit, --device, --tier, --mode, --rounds"
             )
@@ -44,7 +51,7 @@ def units_of(
     named: list[str | None] = [*(resolve(_repository(config), name) for name in commits)]
     shas = named or [git(config.root, "rev-parse", "HEAD")]
     return tuple(
-        Unit(operators=names, commit=commit, device=device, **options)
+        Unit(operators=names, commit=commit, device=device, tier=tier, mode=mode, rounds=rounds)
         for commit, names, device in itertools.product(shas, selected, devices or (ANY,))
     )
 

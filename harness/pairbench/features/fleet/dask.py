@@ -24,9 +24,8 @@ _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 AUTHORITY = "ca"
 # The roles of certificates, and where the files of each belong.
 ROLES = {"scheduler": "the scheduler's host", "worker": "every worker's host", "client": "whoever calls `fleet run`"}
-NO_HTTP = (
-    "127.0.0.1:0"  # of Dask's HTTP servers, which cannot be switched off and have no TLS: no other host reaches it
-)
+# The address of Dask's HTTP servers, which cannot be switched off and have no TLS: no other host reaches it.
+NO_HTTP = "127.0.0.1:0"
 QUIET: dict[str, Any] = {
     # What would disturb a measurement beside it.
     "distributed.diagnostics.nvml": False,  # asks every GPU every 500 ms

@@ -27,7 +27,7 @@ def _nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeTimer(HostTimer):
-    """Says that a call took as long as the call itself returns."""
+    """Takes the number that a call returns for its latency in ns."""
 
     name = "fake"
     settling = 0

@@ -36,7 +36,7 @@ from pairbench.model.outcome import Status
 _WARM_UP_S, _SECONDS = 0.003, 0.01
 """Seconds in which the baseline warms up, and in which it is timed alone, if `_FEWEST` calls fit into them."""
 _FEWEST, _FEWEST_LONG, _LONG_NS, _MOST = 6, 3, 50e6, 200
-"""Fewest calls that are timed, fewest of those that take `_LONG_NS`, and most."""
+"""Fewest timed calls, fewest where a call takes `_LONG_NS` or more, that length, and most timed calls."""
 _OTHER_DATA = np.zeros(1 << 15)
 """Read before each call, as other implementations read theirs beside it: without, calls of 5 us alone read 2.2 times as quick as beside honest variants."""
 

@@ -67,7 +67,7 @@ def outside_references(
 def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: protocol.ParentLine) -> float:
     """Answer the judge's questions about a timed case, and return the seconds that this took, with those spent on values before."""
     began = trusted.perf_counter()
-    if why := ready.watch.changed_input():  # the rest was looked at when the last round ended
+    if why := ready.watch.changed_input():  # flags and frozen values were compared as timing ended
         raise UnnamedError(why)
     entries = [
         protocol.TimedEntry(
@@ -84,7 +84,7 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: p
     asked, sets = _Asked(ready, _file(line)), len(ready.values.sets)
     request = line.ask(protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=sets))
     while request.kind != "end":
-        guard = guarded if request.kind in ("again", "pairs") else attributed  # the others call nothing
+        guard = guarded if request.kind in ("again", "pairs") else attributed  # only these call an implementation
         answer = guard(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
         request = line.ask(protocol.Answer(ended=answer) if isinstance(answer, protocol.Ended) else answer)
     clear(_file(line))

@@ -267,7 +267,7 @@ class Blocks:
                 timed.reset()
                 self._setup.timer.flush()
                 on_new = unseen and not timed.lead_in
-                keep = functools.partial(self._keep, timed, None if on_new else changed)
+                keep = functools.partial(_keep_all, timed) if on_new else functools.partial(self._keep, timed, changed)
                 sample = self._setup.timer.sample(timed.run, keep=keep)
                 if on_new:
                     timed.first_observed = sample.kept
@@ -307,10 +307,8 @@ class Blocks:
         self._changed_ns = now
         return changed
 
-    def _keep(self, timed: Timed, changed: bool | None, outputs: Any) -> Any | None:
-        """Return a copy of some outputs, drawn at random so that no call can know, and None of most; on the values of the call before, a remembered result is right. With `changed` None, copy state too."""
-        if changed is None:
-            return timed.copied(timed.observed(outputs))
+    def _keep(self, timed: Timed, changed: bool, outputs: Any) -> Any | None:
+        """Return a copy of some outputs, drawn at random so that no call can know, and None of most; on the values of the call before, a remembered result is right."""
         if not self._values.judged or not (changed or len(self._values.sets) == 1):
             return None
         timed.keepable += 1
@@ -331,6 +329,11 @@ class Blocks:
             telemetry=self._setup.recorder.summary(),
             measuring_s=self._busy_s,
         )
+
+
+def _keep_all(timed: Timed, outputs: Any) -> Any | None:
+    """Return a copy of a call's outputs and state; None where there is no room for it."""
+    return timed.copied(timed.observed(outputs))
 
 
 def _warm_up(setup: Setup, heartbeat: Heartbeat) -> None:

@@ -329,7 +329,7 @@ def _judge_again(
 
 
 def _calling(case: Case) -> Callable[..., Any]:
-    """Return the guard of a step that calls a variant: elsewhere the process in which the variant runs looks what it left behind."""
+    """Return the guard of a step that calls a variant: for a case elsewhere, the process in which the variant runs finds what it leaves behind."""
     return attributed if isinstance(case, Elsewhere) else guarded
 
 

@@ -223,9 +223,9 @@ class DeviceClock:
     """A guess for the next spin: each guess that is too short costs another call."""
     _LONGEST_SPIN_S = 0.2
     _LATE = 5
-    """How often in a row a host may be late behind a spin that has been long enough before."""
+    """Most samples in a row whose launch outlasts the spin, although a spin of this length was long enough before."""
     _WAITS = 2
-    """How often in a row the host may take half as long again behind a longer spin: then it waits for the device, or for room in its queue."""
+    """Most samples in a row in which the host takes half as long again behind a longer spin: it then waits for the device, or for room in its queue."""
 
     def __init__(
         self, timer: CudaTimer, run: Run, reset: Callable[[], None] = lambda: None, name: str = "spin"
