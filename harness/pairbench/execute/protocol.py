@@ -158,6 +158,10 @@ class HoldCase(CaseJob):
     automatic_impostors: bool
 
 
+class TooLarge(Message):
+    """There may be too little memory to judge a case in another process: the worker judges it itself."""
+
+
 class Inputs(Message):
     """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's."""
 
@@ -243,6 +247,10 @@ class Taken(Message):
     """The worker's clock when it had the answer to the last of these messages that asks for one."""
     asks: bool
     """Whether the worker waits for an answer, so that the parent can tell how much time has passed before and after."""
+    host_ns: tuple[float, ...] = ()
+    """Empty on a CPU, as the next two are: there it is the latency of the call."""
+    device_ns: tuple[float | None, ...] = ()
+    stream_ns: tuple[float | None, ...] = ()
 
 
 class TimedEntry(Message):
@@ -257,6 +265,8 @@ class TimedEntry(Message):
     """Number of the set of values, for each output that was kept."""
     began_on_new: bool
     """Whether the first sample was on values that no call had seen, and its output was kept."""
+    captures: int = 0
+    """Number of captures whose replays were timed."""
 
 
 class TimedCase(Message):
@@ -271,7 +281,7 @@ class Request(Message):
     """What the judge asks of the worker that timed a case: outputs that were kept, or calls on other values. It is answered with an `Answer`."""
 
     kind: str
-    """`kept`, `first`, `again`, `pairs`, or `end` where nothing more is asked."""
+    """`kept`, `first`, `again`, `pairs`, `replays`, or `end` where nothing more is asked."""
     index: int = 0
     place: int = 0
     """Place of the output among those that were kept of the entry."""

@@ -286,6 +286,6 @@ def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
 def test_how_many_there_are() -> None:
     assert [count_workers(CPU, 100, cores=cores) for cores in (1, 2, 64)] == [1, 2, 4]
     assert [count_workers(CPU, cases, cores=64) for cases in (0, 4, 8, 100)] == [1, 1, 2, 4]
-    assert [count_workers(GPU, 100, cores=cores) for cores in (1, 2, 4, 16, 128)] == [1, 1, 2, 8, 8]
+    assert [count_workers(GPU, 100, cores=cores) for cores in (1, 2, 4, 16, 128)] == [1, 1, 2, 4, 4]
     assert count_workers(GPU, 3, cores=128) == 3
     assert count_workers(GPU, 0, cores=128) == 1

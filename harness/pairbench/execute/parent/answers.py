@@ -33,10 +33,10 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
 _ABOUT_CASES: dict[type, tuple[type, ...]] = {
     protocol.VerifyCase: (Verification, ImpostorResult, protocol.Inputs, protocol.Outputs, protocol.InputsMade),
     protocol.TimeCase: (TimedRound, *_OF_TIMING, protocol.InputsMade),
-    protocol.HoldCase: (ImpostorResult,),
+    protocol.HoldCase: (ImpostorResult, protocol.TooLarge),
     protocol.CompareInputs: (protocol.Judged,),
     protocol.JudgeOutputs: (protocol.Judged,),
-    protocol.TimeAlone: (protocol.Alone,),
+    protocol.TimeAlone: (protocol.Alone, protocol.TooLarge),
     protocol.JudgeTimed: (protocol.Request,),
     protocol.ProfileCase: (Profile, protocol.InputsMade),
     protocol.OpenCase: (protocol.Opened,),
@@ -69,7 +69,7 @@ _ONCE = (
     Entry,
 )
 _MOST = 10_000
-_MOST_SETS = 16
+_MOST_SETS, _MOST_CAPTURES = 16, 100
 
 
 class Answers:
@@ -107,9 +107,10 @@ class Answers:
             case _ if isinstance(answer, _OUTSIDE_ONLY) and not getattr(job, "outside", False):
                 return "although it judges itself"
             case protocol.Taken():
-                columns = (answer.call_ns, answer.position, answer.at_ns, answer.turn_ns)
+                more = [column for column in (answer.host_ns, answer.device_ns, answer.stream_ns) if column]
+                columns = (answer.call_ns, answer.position, answer.at_ns, answer.turn_ns, *more)
                 fits = len({*map(len, columns)}) == 1 and answer.now_ns >= 0
-                times = (*answer.call_ns, *answer.at_ns, *answer.turn_ns)
+                times = [value for column in columns for value in column if value is not None]
                 return None if fits and _are_times(times) else "that is none"
             case protocol.TimedCase() if isinstance(job, protocol.TimeCase):
                 return None if _is_told(answer, len(job.entries)) else "that cannot be"
@@ -152,6 +153,7 @@ def _is_told(answer: protocol.TimedCase, entries: int) -> bool:
         and all(0 <= index < entries for index in indices)
         and 1 <= answer.sets <= _MOST_SETS
         and all(one.call_ns and _are_times((*one.call_ns, *one.fresh_ns, one.warm_up_ns)) for one in answer.entries)
+        and all(0 <= one.captures <= _MOST_CAPTURES for one in answer.entries)
         and all(0 <= one.lead_in <= _MOST and {*one.kept} <= {*range(answer.sets)} for one in answer.entries)
         and _are_times((answer.measuring_s,))
     )

@@ -85,11 +85,22 @@ class OutsideClock:
         count = len(told.entries)
 
         def taken(place: int, samples: EntrySamples) -> EntrySamples:
-            call_ns = self._of("call_ns", place, count)
-            if len(call_ns) != len(samples.call_ns):
+            names = ("call_ns", "position", "at_ns", "host_ns", "device_ns", "stream_ns")
+            call_ns, position, at_ns, host_ns, device_ns, stream_ns = (self._of(name, place, count) for name in names)
+            if samples.entry.mode == "graph":  # whose call is the device's time
+                device_ns = call_ns
+            whole = device_ns if samples.device_ns is not None else ()
+            if len(call_ns) != len(samples.call_ns) or None in whole or len(whole) not in (0, len(call_ns)):
                 raise NoMessageError("it tells of other samples at the end than while it took them")
-            position, at_ns = self._of("position", place, count), self._of("at_ns", place, count)
-            return dataclasses.replace(samples, call_ns=call_ns, host_ns=call_ns, position=position, at_ns=at_ns)
+            return dataclasses.replace(
+                samples,
+                call_ns=call_ns,
+                position=position,
+                at_ns=at_ns,
+                host_ns=host_ns or call_ns,
+                device_ns=whole or None,
+                stream_ns=stream_ns if any(stream_ns) else None,
+            )
 
         entries = tuple(taken(place, samples) for place, samples in enumerate(told.entries))
         return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
@@ -171,7 +182,11 @@ class _Verifying:
         about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.HoldCase)}
         hold = protocol.HoldCase(**about)
         with _to_the_end(self._judge):
-            for result in self._judge.request(hold, self._worker.outputs):
+            found = self._judge.request(hold, self._worker.outputs)
+            for result in found:
+                if isinstance(result, protocol.TooLarge):
+                    yield from _within(self._worker, found, job)
+                    return
                 ended |= isinstance(result, protocol.Ended)
                 yield result
         if not ended:
@@ -243,6 +258,9 @@ class _Timing:
             **self._fields, takes=not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
         )
         found = [*self._judge.request(job, self._worker.outputs)]
+        if any(isinstance(one, protocol.TooLarge) for one in found):
+            yield from _within(self._worker, iter(()), self._job)
+            return
         alone = next((one for one in found if isinstance(one, protocol.Alone)), None)
         if alone is None:
             yield from found
@@ -313,6 +331,13 @@ class _Timing:
                 return
             self._judge.reply(answer)
         self._worker.reply(protocol.Request(kind="end"))
+
+
+def _within(worker: WorkerProcess, rest: Iterator[Any], job: protocol.VerifyCase | protocol.TimeCase) -> Iterator[Any]:
+    """Yield what a job gives that the worker judges itself, once the judge has said the `rest`."""
+    for _ in rest:
+        pass
+    yield from worker.request(dataclasses.replace(job, outside=False))
 
 
 @contextlib.contextmanager

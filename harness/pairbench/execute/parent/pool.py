@@ -419,9 +419,9 @@ class Workers(AbstractContextManager["Workers"]):
             list(self.get().request(Wait()))
 
 
-def judge_of(context: WorkerContext, device: Device, *, interpret: bool = False) -> Workers | None:
-    """Return what judges in a process of its own, interpreting Triton's kernels as those it judges; None on a GPU, where workers judge themselves."""
-    return Workers(context, device, interpret=interpret) if device.kind == "cpu" else None
+def judge_of(context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> Workers | None:
+    """Return what judges in a process of its own, interpreting Triton's kernels as those it judges; None for what `do_bench` times, whose samples nobody sees as they are taken."""
+    return None if timed and context.settings.timer == "do_bench" else Workers(context, device, interpret=interpret)
 
 
 def wait_for(all_workers: Iterable[Workers]) -> None:

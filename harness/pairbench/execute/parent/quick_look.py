@@ -92,7 +92,7 @@ class CaseByCase(AbstractContextManager["CaseByCase"]):
         judge = judge_of(context, device, interpret=cpu)
         self._verifier = Workers(context, device, interpret=cpu, judge=judge, owns_judge=True)
         self._profiler = Workers(context, device)
-        self._judge = judge_of(context, device)
+        self._judge = judge_of(context, device, timed=True)
         self._rounds = tuple(
             Workers(context, device, timed=True, judge=self._judge) for _ in range(context.settings.rounds)
         )

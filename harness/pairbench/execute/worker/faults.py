@@ -91,6 +91,10 @@ class SuiteFaultError(Exception):
         self.reason = reason
 
 
+class TooLargeError(SuiteFaultError):
+    """There may be too little of a GPU's memory to judge a case in a process of its own."""
+
+
 class UnnamedError(SuiteFaultError):
     """An unknown implementation changed something that all share: no latency of the process is believed."""
 

@@ -23,7 +23,7 @@ from pairbench.execute.heartbeat import NOBODY, Heartbeat
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.calls import why_invalid
 from pairbench.execute.worker.devices import SEEDS, release_memory, synchronize, torch_device
-from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
+from pairbench.execute.worker.faults import SuiteFaultError, TooLargeError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs, making
@@ -52,6 +52,7 @@ from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05
 """Seconds from which the time to make a case's inputs is reported."""
+_VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
 _MORE_SEEDS = range(100, 104)
 """Seeds far from those of verification, for inputs that tell whether small outputs are the same by chance."""
 
@@ -118,14 +119,19 @@ def expected_of(
         return ()
     tried = job.automatic_impostors and references[0].outputs is not None
     results = audit_automatic(operator, references[0]) if tried else []
-    if tried:
-        more = (build_inputs(operator, job.case, device, seed) for seed in _MORE_SEEDS)
-        results += audit_other_inputs(operator, job.case, references, more)
     yield from results
     if let_through := [result.impostor for result in results if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
         yield protocol.Ended(entry=None, status=Status.FAILED, reason=reason)
         return ()
+    more = (build_inputs(operator, job.case, device, seed) for seed in _MORE_SEEDS)
+    if tried and (other := audit_other_inputs(operator, job.case, references, more)) is not None:
+        if other.rejected:
+            yield other
+        else:
+            return tuple(
+                replace(one, caveat="; ".join(filter(None, [one.caveat, _VARIES_LITTLE]))) for one in references
+            )
     return references
 
 
@@ -190,8 +196,7 @@ def _references(
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
-            beside = isinstance(job, protocol.VerifyCase) and job.beside
-            references, useless = _held_or_sparing(operator, job.case, device, beside=beside)
+            references, useless = _held_or_sparing(job, operator, device)
             wrong = useless or check_baseline(references[0], operator.tolerance_for)
             useless = useless or why_random(operator, references[0], off_the_oracle=bool(wrong))
     except SuiteFaultError:
@@ -210,19 +215,22 @@ def _references(
 
 
 def _held_or_sparing(
-    operator: Operator, case: Case, device: torch.device, *, beside: bool
+    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, device: torch.device
 ) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
-    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a SuiteFaultError where memory is short beside other workers."""
+    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a SuiteFaultError where memory is short beside other processes."""
+    case = job.case
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]
     short = is_short(first[0], device)
-    if short and beside:
+    if short and isinstance(job, protocol.VerifyCase) and job.beside:
         raise SuiteFaultError(Status.OOM, "out of memory beside other workers that verify")
+    if short and isinstance(job, protocol.HoldCase) and device.type == "cuda":
+        raise TooLargeError(Status.OOM, "out of memory beside the worker that is judged")
     if not short:
         try:
             # No generator: what raises may be StopIteration.
             references = tuple([make_expected(operator, given) for given in (first.pop(), make(case, SEEDS[1]))])
-            if not any("out of memory" in (one.oracle_missing or "") for one in references):
+            if not any("out of memory" in (one.caveat or "") for one in references):
                 more = (build_inputs(operator, case, device, seed) for seed in _MORE_SEEDS)
                 return references, why_anything_passes(operator, case, references, more)
         except BaseException as error:

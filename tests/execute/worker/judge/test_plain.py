@@ -211,7 +211,7 @@ def test_a_cycle_ends(file: int) -> None:
     assert sent(outputs, file)[""].why == "nested too deeply"
 
 
-FLOATS = ["tensor", "float32", [4], [4], 16, False, False]
+FLOATS = ["tensor", "float32", [4], [4], 16, "cpu", False, False]
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ FLOATS = ["tensor", "float32", [4], [4], 16, False, False]
         "[1]",
         json.dumps([["", ["value", [1]]]]),
         json.dumps([["", ["unknown"]]]),
-        json.dumps([["", ["tensor", "float32", [400], [400], 1600, False, False]]]),
-        json.dumps([["", ["tensor", "float32", [2], [4], 16, False, False]]]),
-        json.dumps([["", ["tensor", "float32", [-4], [-4], 16, False, False]]]),
-        json.dumps([["", ["tensor", "nn", [4], [4], 16, False, False]]]),
-        json.dumps([["", ["tensor", "float64", [4], [4], 16, False, False]]]),
+        json.dumps([["", ["tensor", "float32", [400], [400], 1600, "cpu", False, False]]]),
+        json.dumps([["", ["tensor", "float32", [2], [4], 16, "cpu", False, False]]]),
+        json.dumps([["", ["tensor", "float32", [-4], [-4], 16, "cpu", False, False]]]),
+        json.dumps([["", ["tensor", "nn", [4], [4], 16, "cpu", False, False]]]),
+        json.dumps([["", ["tensor", "float64", [4], [4], 16, "cpu", False, False]]]),
         json.dumps([["a", FLOATS], ["b", FLOATS]]),
     ],
 )

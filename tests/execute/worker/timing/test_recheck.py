@@ -9,7 +9,7 @@ import torch
 from scipy.stats import binom
 
 from pairbench.execute.worker.graphs import Replay
-from pairbench.execute.worker.timing import recheck
+from pairbench.execute.worker.timing import new_values, recheck
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.new_values import Again
 from pairbench.execute.worker.timing.recheck import Rights
@@ -110,7 +110,7 @@ class Judging:
         watch = SimpleNamespace(changed=lambda: None, changed_flags=lambda: None)
         job = SimpleNamespace(round=round_index, sparing=sparing, thorough=False, earlier_ns=())
         self.ready: Any = SimpleNamespace(
-            watch=watch, job=job, values=self.values, inputs={}, timed=self.timed, replays={}
+            watch=watch, job=job, values=self.values, inputs={}, timed=self.timed, replays={}, captures=lambda _: 0
         )
 
     def _take(self, _: Any, __: Any, entries: list[Any]) -> Iterator[Any]:
@@ -278,7 +278,7 @@ class Replayed:
             recheck, "memory_of_graphs", lambda: lambda tensor: tensor.untyped_storage().data_ptr() in self.owned
         )
         monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
-        monkeypatch.setattr(recheck, "build_inputs", lambda *_, like: {"x": torch.full((4,), 77.0)})
+        monkeypatch.setattr(new_values, "build_inputs", lambda *_, like: {"x": torch.full((4,), 77.0)})
         self.timed = [entry_of(name, call_ns=[1e4]) for name in computes]
         operator = Operator(
             "op",
@@ -306,6 +306,7 @@ class Replayed:
             replays=replays,
             timed=self.timed,
             values=SimpleNamespace(sets=values, current=1),
+            captures=lambda timed: len(replays[timed.entry].replays),
         )
 
     def _capture(self, name: str, computes: Any) -> Replay:
@@ -324,10 +325,8 @@ class Replayed:
 
     def judge(self, *, thorough: bool = True) -> dict[str, str]:
         """Return why entries end."""
-        inputs = recheck._values_for_replays(self.ready, thorough=thorough)
-        assert inputs is not None
         heartbeat: Any = None
-        ends = recheck._judge_replays(self.ready, heartbeat, self.timed, inputs)
+        ends = recheck.judge_replays(self.ready, heartbeat, set(), thorough=thorough)
         return {end.entry.implementation: end.reason for end in ends if end.entry}
 
 
@@ -360,25 +359,16 @@ def test_each_capture_of_each_entry_is_judged(
     assert replayed.count("baseline") in (7, 8), "one that others vouch for is judged by them"
 
 
-def test_replays_have_values_that_no_capture_has_seen_and_that_the_calls_before_did_not_leave(
+def test_replays_have_values_that_no_call_has_seen_wherever_there_is_time_to_make_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A graph that copies what the last call computed has the right answer for that call's values."""
     case = Replayed(monkeypatch, sets=4, baseline=[right])
-    drawn = set[float]()
-    for _ in range(40):
+    for thorough, inputs_s, seen in ((False, 0.0, {77.0}), (False, 0.2, set()), (True, 0.2, {77.0})):
+        case.ready.inputs_s = inputs_s
         case.seen.clear()
-        case.judge(thorough=False)
-        drawn |= {value for _, value in case.seen}
-    assert drawn == {2.0, 3.0}, "0 was captured, and 1 is in place"
-    case.seen.clear()
-    case.judge(thorough=True)
-    assert {value for _, value in case.seen} == {77.0}
-    case.ready.values.sets = case.ready.values.sets[:1]
-    assert recheck._values_for_replays(case.ready, thorough=False) is not None
-    case.ready.inputs_s = 0.2
-    assert recheck._values_for_replays(case.ready, thorough=False) is None, "it takes longer than a round allows"
-    assert recheck._values_for_replays(case.ready, thorough=True) is not None
+        case.judge(thorough=thorough)
+        assert {value for _, value in case.seen} == seen
 
 
 def test_a_baseline_is_judged_itself_where_no_other_agrees(monkeypatch: pytest.MonkeyPatch) -> None:

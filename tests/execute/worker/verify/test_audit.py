@@ -103,7 +103,9 @@ def references(operator: Operator) -> tuple[ExpectedOutputs, ExpectedOutputs]:
     return make_expected(operator, first), make_expected(operator, second)
 
 
-MEAN = Tolerance(rtol=0.016, atol=1e-5)
+LOOSE = Tolerance(rtol=0.016, atol=1e-5)
+MEAN = Tolerance(rtol=0.016, atol=1e-5, rel_l2=0.016)
+"""No oracle is asked."""
 
 
 @pytest.mark.parametrize(
@@ -111,6 +113,7 @@ MEAN = Tolerance(rtol=0.016, atol=1e-5)
     [
         (lambda x: x * 2, {}, False),
         (lambda x: 12 + x.mean() / 100, {}, False),
+        (lambda x: 12 + x.mean() / 100, {"tolerance": LOOSE}, False),
         (lambda x: 12 + x.mean() / 100, {"tolerance": MEAN}, True),
         (lambda x: (x, 12 + x.mean() / 100), {"tolerance": MEAN}, False),
         (lambda x: 12 + x.mean() / 100, {"tolerance": MEAN, "accepts_constant": True}, None),
@@ -128,8 +131,8 @@ def test_the_output_for_other_inputs_is_an_impostor(
 ) -> None:
     operator = declare(baseline, **changes)
     more = [{"x": torch.full((4,), value) + torch.arange(4.0)} for value in (6.0, 9.0)]
-    found = list(audit_other_inputs(operator, operator.cases[0], references(operator), more))
-    assert [not one.rejected for one in found] == ([] if passes is None else [passes])
+    found = audit_other_inputs(operator, operator.cases[0], references(operator), more)
+    assert (found and not found.rejected) == passes
 
 
 def declared(impostor: Any, **changes: Any) -> ImpostorResult:

@@ -3,14 +3,16 @@
 import functools
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.protocol import HoldCase, VerifyCase
 from pairbench.execute.worker import stages, trees
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.faults import SuiteFaultError, TooLargeError
 from pairbench.execute.worker.profile import host_memory
 from pairbench.execute.worker.verify import case as verify_case
 from pairbench.execute.worker.verify import distance, judge, sparing
@@ -46,9 +48,18 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "_LARGE", 1 << 12)
 
 
+def about(operator: Operator) -> dict[str, Any]:
+    (case,) = operator.cases
+    return {"path": Path("suite.py"), "operator": "op", "case": case, "entries": (), "automatic_impostors": False}
+
+
+def job_of(operator: Operator, *, beside: bool = False) -> VerifyCase:
+    return VerifyCase(**about(operator), declared_impostors=(), beside=beside)
+
+
 def hold(operator: Operator) -> Held:
     (case,) = operator.cases
-    references, useless = stages._held_or_sparing(operator, case, CPU, beside=False)
+    references, useless = stages._held_or_sparing(job_of(operator), operator, CPU)
     assert useless is None
     return Held(operator, case, CPU, references, functools.partial(stages._made, operator, CPU))
 
@@ -57,8 +68,18 @@ def hold(operator: Operator) -> Held:
 def test_a_case_that_is_short_beside_others_is_left_for_later() -> None:
     operator = declare()
     with pytest.raises(SuiteFaultError, match="out of memory beside other workers") as raised:
-        stages._held_or_sparing(operator, operator.cases[0], CPU, beside=True)
+        stages._held_or_sparing(job_of(operator, beside=True), operator, CPU)
     assert raised.value.status is Status.OOM
+
+
+@pytest.mark.usefixtures("short")
+def test_a_case_that_is_short_on_a_gpu_is_not_judged_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, made = declare(), stages._made
+    monkeypatch.setattr(stages, "_made", lambda operator, _, case, seed: made(operator, CPU, case, seed))
+    job = HoldCase(**about(operator))
+    with pytest.raises(TooLargeError):
+        stages._held_or_sparing(job, operator, torch.device("cuda"))
+    assert stages._held_or_sparing(job, operator, CPU)[1] is None
 
 
 def verify(held: Held, operator: Operator, name: str = "v") -> Verification:

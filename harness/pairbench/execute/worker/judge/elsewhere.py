@@ -10,9 +10,10 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import Answer, Ended, JudgeTimed, Request, TimeAlone
-from pairbench.execute.worker.devices import SEEDS
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.judge.plain import read
+from pairbench.execute.worker.judge.plain import read, read_each
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.values import set_seed
 from pairbench.model.operator import Operator
@@ -36,11 +37,21 @@ class Elsewhere:
         self.device = device
         self._line = line
         self.timed: list[Timed] = []
+        self._captures = dict[int, int]()
         self.values = SimpleNamespace(sets=range(1))
 
     @functools.cached_property
     def inputs(self) -> dict[str, Any]:
-        return build_inputs(self.operator, self.job.case, self.device, SEEDS[0])
+        began = trusted.perf_counter()
+        made = build_inputs(self.operator, self.job.case, self.device, SEEDS[0])
+        synchronize(self.device)
+        self._inputs_s = trusted.perf_counter() - began
+        return made
+
+    @property
+    def inputs_s(self) -> float:
+        """Seconds in which inputs are made."""
+        return self.inputs is not None and self._inputs_s
 
     @property
     def like(self) -> dict[str, Any] | None:
@@ -52,6 +63,7 @@ class Elsewhere:
             raise DeclarationError("its worker told of calls of no entry")
         self._first_seed = told.first_seed
         self.values.sets = range(told.timed.sets)
+        self._captures = {one.index: one.captures for one in told.timed.entries}
         self.timed = [
             Timed(
                 index=one.index,
@@ -98,6 +110,17 @@ class Elsewhere:
         if not len(answer.known_ns) == len(answer.new_ns) == len(seeds):
             raise DeclarationError("its worker did not tell how long its calls took")
         return list(zip(answer.known_ns, answer.new_ns, strict=True))
+
+    def captures(self, timed: Timed) -> int:
+        """Return the number of an entry's captures whose replays were timed."""
+        return self._captures[timed.index]
+
+    def replayed(self, timed: Timed, seed: int) -> list[dict[str, Any]]:
+        """Return the outputs of each of an entry's captures on the inputs of a seed."""
+        answer = self.ask(Request(kind="replays", index=timed.index, seeds=(seed,)))
+        if answer.ended is not None:
+            raise DeclarationError(answer.ended.reason)
+        return read_each(answer.described, self._line.outputs, self.captures(timed))
 
     def ask(self, request: Request) -> Answer:
         answer = self._line.ask(request)

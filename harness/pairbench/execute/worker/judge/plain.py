@@ -3,16 +3,19 @@
 A variant may return anything, even a tensor whose own attribute `detach` computes. So no code of an output is ever called: containers are read by the methods of
 `dict`, `list` and `tuple`, tensors by those of `torch.Tensor`, bound here before any suite is loaded, and elements are copied from their address by NumPy, past
 torch's dispatcher. Parts that cannot be read so are refused by name and path.
+
+Outputs on a GPU stay there: the judge is given a handle of their memory (CUDA IPC), and copies the bytes. Where the driver gives no handle, they go by the host.
 """
 
 import ctypes
 import dataclasses
+import functools
 import json
 import math
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +34,7 @@ _detach, _storage = _TENSOR.detach, _TENSOR.untyped_storage
 _OF_TENSORS = frozenset(dir(_TENSOR))
 _array, _write, _read, _status, _dumps = np.ndarray, os.pwrite, os.preadv, os.fstat, json.dumps
 _char = ctypes.c_char
+_empty, _stream, _wait, _on = torch.empty, torch.cuda.current_stream, torch.cuda.synchronize, torch.cuda.device
 _name_of = type.__dict__["__qualname__"].__get__
 _own = object.__getattribute__
 _PLAIN = (bool, int, float, str, type(None))
@@ -57,8 +61,18 @@ class Exported:
     leaves: list[Any]
     """Path of each leaf, with a list of its kind and its description."""
     pieces: list[Any]
+    """Bytes of the leaves that go by the host's memory, in their order."""
     held: list[torch.Tensor]
-    """Tensors that own the memory of the pieces."""
+    """Tensors that own the memory of the pieces, and that to which the descriptions have handles."""
+
+
+def together(several: Iterable[Exported]) -> Exported:
+    """Return the outputs of several calls as those of one; `read_each` tells them apart."""
+    parts = list(several)
+    leaves = [(f"{number}:{path}", one) for number, part in enumerate(parts) for path, one in part.leaves]
+    return Exported(
+        leaves, [one for part in parts for one in part.pieces], [one for part in parts for one in part.held]
+    )
 
 
 def export(outputs: Any, *, copy: bool = True) -> Exported:
@@ -188,8 +202,9 @@ def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.Tensor], *, copy: bool) -> list[Any]:
-    if tensor.device.type != "cpu":
-        return ["refused", f"on {tensor.device}, expected on cpu"]
+    device = tensor.device
+    if device.type not in ("cpu", "cuda"):
+        return ["refused", f"on {device}, expected on cpu or a GPU"]
     lazy = [_is_conj(tensor), _is_neg(tensor)]
     shape, dtype = tuple(_size(tensor)), _dtype_of(tensor)
     if any(lazy):
@@ -202,12 +217,95 @@ def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.
         storage = _storage(tensor)
         if storage.data_ptr() + storage.nbytes() < _address(tensor) + extent:
             return ["refused", "a tensor whose memory was given back"]
-        memory = (_char * extent).from_address(_address(tensor))
+        if device.type == "cuda":
+            held.append(_copied_on_gpu(tensor, extent) if copy else tensor)
+            if (handle := _driver().handle(_address(held[-1]))) is not None:
+                return ["shared", dtype, list(shape), list(strides), *handle, extent, str(device), *lazy]
+            memory = _driver().on_host(_address(held[-1]), extent)
+        else:
+            memory = (_char * extent).from_address(_address(tensor))
         words = _array(distinct, _WORDS.get(item, f"V{item}"), memory, 0, tuple(item * stride for stride in strides))
         dense = words.flags.c_contiguous and not copy
         pieces.append(words if dense else _array.copy(words, "C"))
         held.append(tensor)
-    return ["tensor", dtype, list(shape), list(distinct), count * item, *lazy]
+    return ["tensor", dtype, list(shape), list(distinct), count * item, str(device), *lazy]
+
+
+def _copied_on_gpu(tensor: torch.Tensor, extent: int) -> torch.Tensor:
+    """Return a copy of the bytes from a tensor's address on, queued behind what its device does now."""
+    with _on(tensor.device):
+        copied = _empty(extent, dtype=torch.uint8, device=tensor.device)
+        _driver().copy(_address(copied), _address(tensor), extent, _stream().cuda_stream)
+    return copied
+
+
+class _Driver:
+    """Functions of CUDA's driver to copy memory and to share it between processes. They give 0, or the number of an error."""
+
+    def __init__(self) -> None:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        address, size, number = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_uint
+        self._handle, where = _char * 64, ctypes.POINTER(address)
+
+        class ByValue(ctypes.Structure):
+            _fields_ = (("bytes", self._handle),)
+
+        self._by_value = ByValue
+
+        def function(name: str, *arguments: Any) -> Any:
+            found = getattr(cuda, name)
+            found.argtypes = arguments
+            return found
+
+        self._range = function("cuMemGetAddressRange_v2", where, ctypes.POINTER(size), address)
+        self._share = function("cuIpcGetMemHandle", ctypes.c_void_p, address)
+        self._open = function("cuIpcOpenMemHandle_v2", where, ByValue, number)
+        self._close = function("cuIpcCloseMemHandle", address)
+        self._copy = function("cuMemcpyDtoDAsync_v2", address, address, size, ctypes.c_void_p)
+        self._to_host = function("cuMemcpyDtoH_v2", ctypes.c_void_p, address, size)
+
+    def handle(self, address: int) -> tuple[str, int] | None:
+        """Return a handle of the allocation that an address is in, in hexadecimal digits, and the address's offset; None where the driver gives none, as for virtual memory."""
+        first, handle = self._allocation(address)[0], self._handle()
+        if self._share(ctypes.addressof(handle), first):
+            return None
+        return handle.raw.hex(), address - first
+
+    def copy(self, to: int, address: int, extent: int, stream: int) -> None:
+        self._check(self._copy(to, address, extent, stream), "copy")
+
+    def on_host(self, address: int, extent: int) -> np.ndarray[Any, Any]:
+        _wait()
+        found = np.empty(extent, "u1")
+        self._check(self._to_host(found.ctypes.data, address, extent), "copy")
+        return found
+
+    def read(self, handle: str, offset: int, extent: int, to: torch.Tensor) -> None:
+        """Copy bytes of another process's allocation into a tensor; a ValueError where the allocation has none there."""
+        opened = ctypes.c_uint64()
+        by_value = self._by_value.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
+        self._check(self._open(ctypes.byref(opened), by_value, 1), "open")
+        try:
+            first, size = self._allocation(opened.value)
+            if offset + extent > size - (opened.value - first):
+                raise ValueError("bytes that are not there")
+            self.copy(_address(to), opened.value + offset, extent, _stream().cuda_stream)
+            _wait()
+        finally:
+            self._close(opened.value)
+
+    def _allocation(self, address: int) -> tuple[int, int]:
+        """Return the first address of an allocation, and its size in bytes."""
+        first, size = ctypes.c_uint64(), ctypes.c_size_t()
+        self._check(self._range(ctypes.byref(first), ctypes.byref(size), address), "find")
+        return first.value, size.value
+
+    def _check(self, error: int, what: str) -> None:
+        if error:
+            raise ValueError(f"memory that CUDA cannot {what} (error {error})")
+
+
+_driver = functools.cache(_Driver)
 
 
 _WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
@@ -218,8 +316,10 @@ def _dtype_of(tensor: torch.Tensor) -> str:
 
 
 def write(exported: Exported, file: int) -> str:
-    """Write the bytes to a file of shared memory, and return the description that `read` needs."""
+    """Write the bytes to a file of shared memory, and return the description that `read` needs. Bytes on a GPU stay there: they must not change until they are read."""
     place = 0
+    if any(one[0] == "shared" for _, one in exported.leaves):
+        _wait()
     for piece in exported.pieces:
         rest = memoryview(piece.reshape(-1).view("u1")).cast("B")
         while rest:
@@ -241,6 +341,17 @@ def read(described: str, file: int) -> dict[str, Any]:
     return found
 
 
+def read_each(described: str, file: int, count: int) -> list[dict[str, Any]]:
+    """Return the outputs of so many calls, which were written `together`."""
+    each = [dict[str, Any]() for _ in range(count)]
+    for path, leaf in read(described, file).items():
+        number, _, rest = path.partition(":")
+        if not number.isdecimal() or int(number) >= count:
+            raise DeclarationError("its worker sent outputs of no call")
+        each[int(number)][rest] = leaf
+    return each
+
+
 def _leaf(file: int, place: int, kind: str, rest: list[Any]) -> tuple[Any, int]:
     """Return a leaf, and the number of its bytes in the file."""
     match kind, rest:
@@ -250,18 +361,22 @@ def _leaf(file: int, place: int, kind: str, rest: list[Any]) -> tuple[Any, int]:
             return complex(real, imaginary), 0
         case "refused", [str() as why]:
             return Refused(why[:_LONGEST]), 0
-        case "tensor", [str(), list(), list(), int() as length, bool() as conj, bool() as neg]:
-            return _tensor(file, place, *rest[:4], conj=conj, neg=neg), length
+        case "tensor", [str(), list(), list(), int() as length, str() as device, bool() as conj, bool() as neg]:
+            return _lazy(_tensor(file, place, *rest[:4]).to(device), conj=conj, neg=neg), length
+        case "shared", [str(), list(), list(), str(), int(), int(), str(), bool() as conj, bool() as neg]:
+            return _lazy(_shared_tensor(*rest[:7]), conj=conj, neg=neg), 0
     raise ValueError("a part of no known kind")
 
 
-def _tensor(
-    file: int, place: int, name: str, shape: list[int], distinct: list[int], length: int, *, conj: bool, neg: bool
-) -> torch.Tensor:
+def _dtype_named(name: str, sizes: list[int]) -> torch.dtype:
     dtype = getattr(torch, name)
-    sizes = [*shape, *distinct]
     if not isinstance(dtype, torch.dtype) or not all(type(one) is int and one >= 0 for one in sizes):
         raise ValueError("a tensor of no dtype or shape")
+    return dtype
+
+
+def _tensor(file: int, place: int, name: str, shape: list[int], distinct: list[int], length: int) -> torch.Tensor:
+    dtype = _dtype_named(name, [*shape, *distinct])
     if len(shape) != len(distinct) or any(few not in (1, size) for size, few in zip(shape, distinct, strict=True)):
         raise ValueError("a tensor of two shapes")
     if math.prod(distinct) * dtype.itemsize != length or length > _status(file).st_size - place:
@@ -274,7 +389,25 @@ def _tensor(
             raise ValueError("bytes that are not there any more")
         content, place = content[got:], place + got
     value = (raw != 0) if dtype is torch.bool else raw.view(dtype)
-    value = value.reshape(distinct).expand(shape)
+    return value.reshape(distinct).expand(shape)
+
+
+def _shared_tensor(
+    name: str, shape: list[int], strides: list[int], handle: str, offset: int, extent: int, device: str
+) -> torch.Tensor:
+    dtype = _dtype_named(name, [*shape, *strides, offset])
+    if len(shape) != len(strides) or not all(shape):
+        raise ValueError("a tensor of two shapes, or of none")
+    if extent != dtype.itemsize * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))):
+        raise ValueError("a tensor of another size")
+    with _on(torch.device(device)):
+        raw = torch.empty(extent, dtype=torch.uint8, device=device)
+        _driver().read(handle, offset, extent, raw)
+    value = (raw != 0) if dtype is torch.bool else raw.view(dtype)
+    return value.as_strided(shape, strides)
+
+
+def _lazy(value: torch.Tensor, *, conj: bool, neg: bool) -> torch.Tensor:
     if conj:
         value = torch.conj(value.conj_physical())
     return torch._neg_view(-value) if neg else value

@@ -3,8 +3,8 @@
 The worker that calls the variants sends it outputs as bytes (`judge/plain.py`); the parent carries questions and answers between the two, and takes verdicts from
 the judge alone. Expected outputs, tolerances, the choice of timed calls and the new values are here, where no variant can read or change them.
 
-On a CPU judging is in this process. On a GPU, in `try` and in `ab`, it is in the worker: `verify.case.ExpectedOutputs` and `timing.ready.Ready` take the places of
-`judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere`. To judge a GPU's outputs here, `judge/plain.py` needs a way for them, and `WorkerContext.judges` to say so.
+In `ab`, and in cases that need much of a GPU's memory, judging is in the worker: `verify.case.ExpectedOutputs` and `timing.ready.Ready`
+take the places of `judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere`.
 """
 
 from collections.abc import Iterator
@@ -17,26 +17,31 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
 from pairbench.execute.garbage import no_collection
-from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.heartbeat import NOBODY, Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import make_call
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.devices import release_memory
+from pairbench.execute.worker.faults import SuiteFaultError, TooLargeError, is_out_of_memory
 from pairbench.execute.worker.guard import of_case
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.judge.plain import as_judged, read
 from pairbench.execute.worker.judge.sent import sums
 from pairbench.execute.worker.stages import begin_case, expected_of
-from pairbench.execute.worker.timing.recheck import is_thorough, judge_calls
+from pairbench.execute.worker.timing.recheck import is_thorough, judge_calls, judge_replays
 from pairbench.execute.worker.timing.timers import HostTimer
+from pairbench.execute.worker.trees import copy_inputs
 from pairbench.execute.worker.verify.case import ExpectedOutputs, strays_note
 from pairbench.execute.worker.verify.judge import OutputVerdict, worst
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
+from pairbench.model.plan import Entry
 
 _WARM_UP_S, _SECONDS = 0.003, 0.01
 """Seconds in which the baseline warms up, and in which it is timed alone, if `_FEWEST` calls fit into them."""
 _FEWEST, _FEWEST_LONG, _LONG_NS, _MOST = 6, 3, 50e6, 200
 """Fewest timed calls, fewest where a call takes `_LONG_NS` or more, that length, and most timed calls."""
+_PART = 0.25
+"""Part of a GPU's free memory that inputs and a call of the baseline may take here: the worker needs as much, beside copies and captures."""
 _OTHER_DATA = np.zeros(1 << 15)
 """Read before each call, as other implementations read theirs beside it: without, calls of 5 us alone read 2.2 times as quick as beside honest variants."""
 
@@ -49,20 +54,29 @@ class Judge:
         self._references = tuple[ExpectedOutputs, ...]()
         self._verdicts = dict[int, list[OutputVerdict]]()
         self._timed: Elsewhere | None = None
+        self._fits = dict[tuple[str, str], bool]()
+        """Whether there is room on a GPU for the baseline's calls here, beside those of the worker, by operator and case."""
 
     def hold(self, job: protocol.HoldCase | protocol.TimeAlone, operator: Operator) -> Iterator[Any]:
         """Yield the results of a case by itself, and hold it in the place of the case before."""
         self._references, self._verdicts, self._timed = (), {}, None
         self._tolerance_for = operator.tolerance_for
         device = begin_case(self._config, replace(job, entries=()), operator)  # nothing is compiled here
-        if isinstance(job, protocol.TimeAlone):
-            self._timed = Elsewhere(job, operator, device, self._line)
-            yield from of_case(self._time_alone(job, self._timed))
-        else:
-            yield from of_case(self._expect(job, operator, device))
+        try:
+            if isinstance(job, protocol.TimeAlone):
+                self._timed = Elsewhere(job, operator, device, self._line)
+                yield from of_case(self._time_alone(job, self._timed))
+            else:
+                yield from of_case(self._expect(job, operator, device))
+        finally:
+            release_memory()  # of a GPU, for the worker
 
     def _expect(self, job: protocol.HoldCase, operator: Operator, device: torch.device) -> Iterator[Any]:
-        references = yield from expected_of(job, operator, self._heartbeat, device)
+        try:
+            references = yield from expected_of(job, operator, self._heartbeat, device)
+        except TooLargeError:
+            yield protocol.TooLarge()
+            return
         if not references:
             return
         try:
@@ -71,19 +85,39 @@ class Judge:
             yield from protocol.without_baseline(job.entries, Status.FAILED, str(error))
 
     def _time_alone(self, job: protocol.TimeAlone, timed: Elsewhere) -> Iterator[Any]:
+        operator, on_gpu = timed.operator, timed.device.type == "cuda"
         baseline = next(
             (index for index, entry in enumerate(job.entries) if entry.role == "baseline" and entry.mode == "eager"),
-            None,
+            NOBODY,
         )
-        call_ns = tuple[float, ...]()
-        if baseline is not None and job.takes:
-            with self._heartbeat.entry(baseline), no_collection(collect=False):
-                call_ns = _alone_ns(timed.operator, timed.inputs)
-        operator = timed.operator
+        with self._heartbeat.entry(baseline):
+            if on_gpu and not self._has_room(timed):
+                self._timed = None  # its inputs are not to be held beside the worker's
+                yield protocol.TooLarge()
+                return
+            call_ns = tuple[float, ...]()
+            # On a GPU the host's part of a call differs between processes: 93 us beside honest variants, 36 us alone.
+            if baseline != NOBODY and job.takes and not on_gpu:
+                with no_collection(collect=False):
+                    call_ns = _alone_ns(operator, timed.inputs)
         consumes = any(variant.consumes for variant in operator.implementations.values())
-        yield protocol.Alone(
-            call_ns=call_ns, plain=not (operator.direction or operator.state or operator.reset or consumes)
-        )
+        # A turn on a GPU has replays besides.
+        more = on_gpu or operator.direction or operator.state or operator.reset or consumes
+        yield protocol.Alone(call_ns=call_ns, plain=not more)
+
+    def _has_room(self, timed: Elsewhere) -> bool:
+        """Return whether a GPU has room for the baseline's calls here, beside those of the worker."""
+        case = timed.operator.name, str(timed.job.case.key)
+        if case not in self._fits:
+            free, _ = torch.cuda.mem_get_info()
+            torch.cuda.reset_peak_memory_stats()
+            try:
+                make_call(timed.operator, timed.operator.baseline, "eager", copy_inputs(timed.inputs)).observe()
+            except BaseException as error:
+                if not is_out_of_memory(error):
+                    raise
+            self._fits[case] = torch.cuda.max_memory_allocated() < _PART * free
+        return self._fits[case]
 
     def serve(self, job: protocol.CompareInputs | protocol.JudgeOutputs | protocol.JudgeTimed) -> Iterator[Any]:
         steps: dict[type, Any] = {
@@ -109,15 +143,15 @@ class Judge:
         references = self._case()
         if self._line.outputs is None or not 0 <= job.seed < len(references):
             raise SuiteFaultError(Status.FAILED, "its worker sent outputs of no inputs")
-        verdicts, missing = self._verdicts.setdefault(job.index, []), references[0].oracle_missing
+        verdicts, caveat = self._verdicts.setdefault(job.index, []), references[0].caveat
         with self._heartbeat.entry(job.index):
             outputs = read(job.described, self._line.outputs)
             verdicts.append(references[job.seed].judge(outputs, self._tolerance_for))
         wrong = next((item.mismatch for item in verdicts if item.mismatch), None)  # once wrong, an entry stays so
         yield protocol.Judged(
-            mismatch=wrong and wrong + (f" ({missing})" if missing else ""),
+            mismatch=wrong and wrong + (f" ({caveat})" if caveat else ""),
             correctness=worst(verdicts),
-            note=missing or strays_note(verdicts),
+            note=caveat or strays_note(verdicts),
         )
 
     def _judge_timed(self, job: protocol.JudgeTimed) -> Iterator[protocol.Ended]:
@@ -126,7 +160,12 @@ class Judge:
         self._timed.take(job)
         with no_collection(collect=False):
             thorough = is_thorough(self._timed)
-            yield from judge_calls(self._timed, job.timed.measuring_s, self._heartbeat, thorough=thorough)
+            ended = set[Entry]()
+            for end in judge_calls(self._timed, job.timed.measuring_s, self._heartbeat, thorough=thorough):
+                ended.update([end.entry] if end.entry else [])
+                yield end
+            yield from judge_replays(self._timed, self._heartbeat, ended, thorough=thorough)
+        release_memory()
 
     def _case(self) -> tuple[ExpectedOutputs, ...]:
         if not self._references:

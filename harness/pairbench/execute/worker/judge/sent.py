@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from pairbench.execute import protocol
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.guard import attributed, guarded
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.judge.plain import clear, export, write
+from pairbench.execute.worker.judge.plain import Exported, clear, export, readable, together, write
 from pairbench.execute.worker.timing.new_values import call_again, call_in_pairs, compares
 from pairbench.execute.worker.timing.ready import Ready
-from pairbench.execute.worker.trees import copy_inputs, parts
+from pairbench.execute.worker.timing.recheck import Replays
+from pairbench.execute.worker.trees import copy_inputs, leaves, parts
 from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import OutputVerdict
 from pairbench.model.tolerance import Tolerance
@@ -26,13 +29,25 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     """Return the name of each leaf of each seed's inputs, with a text of its form and a checksum of its elements."""
     found = []
     for seed, given in enumerate(inputs):
-        exported = export(dict(parts(given)), copy=False)
-        pieces = iter(exported.pieces)
-        for path, described in exported.leaves:
-            filled = described[0] == "tensor" and described[4]
-            total = zlib.crc32(memoryview(next(pieces).reshape(-1).view("u1"))) if filled else 0
-            found.append((f"{seed}:{path}", f"{json.dumps(described)} {total}"))
+        for path, leaf in leaves(readable(dict(parts(given)))):
+            if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+                form = f"{leaf.dtype} {list(leaf.shape)} {leaf.device} {_sum_on_gpu(leaf)}"
+            else:
+                exported = export({path: leaf}, copy=False)
+                totals = [zlib.crc32(memoryview(piece.reshape(-1).view("u1"))) for piece in exported.pieces]
+                form = f"{json.dumps([described for _, described in exported.leaves])} {totals}"
+            found.append((f"{seed}:{path}", form))
     return tuple(found)
+
+
+_CHUNK = 1 << 24
+
+
+def _sum_on_gpu(tensor: torch.Tensor) -> list[int]:
+    """Return the sum of each chunk's bytes, weighted by their places, modulo 2 ** 64."""
+    chunks = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).split(_CHUNK)
+    weights = 2 * torch.arange(len(chunks[0]), device=tensor.device) + 1
+    return torch.stack([(chunk * weights[: len(chunk)]).sum() for chunk in chunks]).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +93,7 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: p
             warm_up_ns=timed.warm_up_ns,
             kept=tuple(number for number, _ in timed.kept),
             began_on_new=timed.first_observed is not None,
+            captures=ready.captures(timed),
         )
         for timed in ready.timed
     ]
@@ -118,9 +134,14 @@ class _Asked:
                 assert known is not None
                 pairs = call_in_pairs(self._ready, timed, [self._made(seed) for seed in request.seeds], known)
                 return protocol.Answer(known_ns=tuple(one for one, _ in pairs), new_ns=tuple(one for _, one in pairs))
+            case "replays":
+                # Their graphs share memory, so each is copied before the next is replayed.
+                captures = map(export, Replays(self._ready, self._made(*request.seeds)).outputs(timed))
+                return protocol.Answer(described=write(together(captures), self._file))
         known = self._known  # before other values are in place
         made = call_again(self._ready, timed, self._made(*request.seeds), known)
-        return protocol.Answer(described=write(made.outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
+        outputs = made.outputs if isinstance(made.outputs, Exported) else export(made.outputs, copy=False)
+        return protocol.Answer(described=write(outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
 
 
 def _file(line: protocol.ParentLine) -> int:

@@ -19,7 +19,7 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
 from pairbench.execute.worker.judge.plain import readable
-from pairbench.execute.worker.timing.timers import DeviceClock, TelemetryRecorder, Throttling, Timer
+from pairbench.execute.worker.timing.timers import DeviceClock, HostTimer, TelemetryRecorder, Throttling, Timer
 from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.model.outcome import EntrySamples, TimedRound
@@ -36,6 +36,8 @@ _STREAM_FIRST, _STREAM_EVERY = 2, 8
 """The latency of a call's own launches is taken in this block, the next two and every so many: a check needs few samples. Without a lead-in one is enough."""
 _TELL_NS, _ASK_NS = 5e6, 50e6
 """Time in ns after which samples are sent to the parent, some 50 us, and after which its answer is waited for."""
+_COLUMNS, _HOSTS = ("call_ns", "position", "at_ns", "turn_ns", "host_ns", "device_ns", "stream_ns"), 4
+"""Columns of samples that are sent, and the number of those that tell all of what runs on the host."""
 _BOTH_CLOCKS = 2
 """Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
 
@@ -233,7 +235,7 @@ class Blocks:
         blocks = range(self._told, until)
         columns: dict[str, Any] = {
             name: tuple(getattr(timed, name)[block] for block in blocks for timed in self._entries)
-            for name in ("call_ns", "position", "at_ns", "turn_ns")
+            for name in _COLUMNS[: _HOSTS if isinstance(self._setup.timer, HostTimer) else None]
         }
         taken = Taken(
             **columns,

@@ -22,12 +22,12 @@ from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.judge.plain import export
+from pairbench.execute.worker.judge.plain import Exported, export, readable
 from pairbench.execute.worker.process_state import pinned
 from pairbench.execute.worker.timing import timers
 from pairbench.execute.worker.timing.measure import Setup, Timed, copy_where_room
 from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
-from pairbench.execute.worker.trees import named_tensors, refill, tensors
+from pairbench.execute.worker.trees import has_room, named_tensors, refill, tensors
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
@@ -112,6 +112,10 @@ class Ready(Setup):
     replays: dict[Entry, Replay | Rotation]
     """The captures whose replays are timed, by entry; their outputs are judged at the end of the round."""
 
+    def captures(self, timed: Timed) -> int:
+        """Return the number of an entry's captures whose replays are timed."""
+        return len(self.replays[timed.entry].replays) if timed.entry in self.replays else 0
+
 
 def make_ready(
     job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
@@ -169,7 +173,7 @@ def make_ready(
             stream_clock=clocks[entry][1],
             first_call_ns=first_call_ns[entry],
             autotuned=autotuned[entry],
-            copied=export if job.outside else copy_where_room,
+            copied=_export_where_room if job.outside else copy_where_room,
         )
         for index, entry in enumerate(job.entries)
         if entry in calls
@@ -194,6 +198,10 @@ def make_ready(
         values=values,
         watch=Watch(values, constants),
     )
+
+
+def _export_where_room(outputs: Any) -> Exported | None:
+    return export(outputs) if has_room(readable(outputs)) else None
 
 
 def _capture(

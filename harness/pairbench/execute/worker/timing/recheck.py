@@ -1,10 +1,13 @@
 """Whether timed calls computed their outputs, each time anew: judged after the clock has stopped, by outputs that the baseline, and in doubt the oracle, computes then."""
 
 import functools
+import itertools
 import secrets
 import statistics
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended
@@ -13,12 +16,12 @@ from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
-from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
 from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
+    NewInputs,
     call_again_on,
     compares,
     has_become_quick,
@@ -181,9 +184,7 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     for end in judge_calls(ready, measuring_s, heartbeat, thorough=thorough):
         ended.update([end.entry] if end.entry else [])
         yield end
-    replayed = [timed for timed in ready.timed if timed.entry in ready.replays and timed.entry not in ended]
-    if replayed and (inputs := _values_for_replays(ready, thorough=thorough)):
-        yield from _judge_replays(ready, heartbeat, replayed, inputs)
+    yield from judge_replays(ready, heartbeat, ended, thorough=thorough)
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
@@ -340,86 +341,88 @@ def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
     return wrong and f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
 
 
-def _values_for_replays(ready: Ready, *, thorough: bool) -> dict[str, Any] | None:
-    """Return inputs that no capture has seen, other than those of the calls before: a graph may copy their results. None where making them takes too long for this round."""
-    sets = ready.values.sets
-    others = [values for number, values in enumerate(sets) if number not in (0, ready.values.current)]
-    if others and not thorough:
-        return {**ready.inputs, **secrets.choice(others)}
-    if not thorough and ready.inputs_s > _QUICKLY_MADE_S:
-        return None
-    return build_inputs(ready.operator, ready.job.case, ready.device, secrets.randbits(60), like=ready.inputs)
+def judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry], *, thorough: bool) -> Iterator[Ended]:
+    """Yield the ends of entries whose captured calls, replayed on values that no capture has seen, give wrong outputs; entries that ended are left out.
 
-
-def _judge_replays(ready: Ready, heartbeat: Heartbeat, entries: list[Timed], inputs: dict[str, Any]) -> Iterator[Ended]:
-    """Judge the outputs of each capture, replayed on these inputs at the addresses that it was captured with.
-
-    Each is judged before the next one is replayed, for their graphs share memory. The baseline's replay is copied first, and the others are judged by that copy, as long
-    as they agree; the baseline itself is judged where none did.
+    In the process that timed them, the baseline's replay is copied first, and the others are judged by that copy, as long as they agree; the baseline itself is judged where
+    none did. A judge outside computes the expected outputs.
     """
-    replay_of = _Replays(ready, inputs)
+    entries = [timed for timed in case.timed if case.captures(timed) and timed.entry not in ended]
+    inputs = _values_for_replays(case, thorough=thorough) if entries else None
+    if inputs is None:
+        return
+    given, replays = None, None if isinstance(case, Elsewhere) else Replays(case, inputs)
     baseline = next((timed for timed in entries if timed.is_eager_baseline), None)
-    given = None
-    if baseline is not None:
-        given = attributed(ready.job, baseline.index, heartbeat, functools.partial(replay_of.first_copied, baseline))
+    if replays and baseline is not None:
+        given = attributed(case.job, baseline.index, heartbeat, functools.partial(replays.first_copied, baseline))
         if isinstance(given, Ended):
             yield given
             given, entries = None, [timed for timed in entries if timed is not baseline]
-    right = Right(ready, inputs, given=given)
+    right = Right(case, inputs, given=given)
     for timed in baseline_last(entries):
-        step = functools.partial(replay_of.contradicted, timed, right)
-        verdict = attributed(ready.job, timed.index, heartbeat, step)
+
+        def step(timed: Timed = timed) -> str | None:
+            if isinstance(case, Elsewhere):
+                return _wrong_capture(case.replayed(timed, inputs.seed), right, lambda _: True)
+            assert replays is not None
+            vouched = timed.is_eager_baseline and right.vouched
+            return _wrong_capture(
+                itertools.islice(replays.outputs(timed), int(vouched), None), right, replays.of_graphs
+            )
+
+        verdict = attributed(case.job, timed.index, heartbeat, step)
         if verdict is not None:
             yield _ended(timed, verdict)
 
 
-class _Replays:
+def _values_for_replays(case: Case, *, thorough: bool) -> NewInputs | None:
+    """Return inputs that no capture has seen, other than those of the calls before: a graph may copy their results. None where making them takes too long for this round."""
+    return None if not thorough and case.inputs_s > _QUICKLY_MADE_S else new_values(case)
+
+
+def _wrong_capture(captures: Iterable[Any], right: Right, stays: Callable[[torch.Tensor], bool]) -> str | None:
+    """Return what is wrong with the outputs of an entry's captures, each judged before the next is made, or None; `stays` says whether that leaves a tensor as it is."""
+    first = None
+    for outputs in captures:
+        # Captures of one call mostly agree to the bit.
+        if first is not None and same_outputs(outputs, first):
+            continue
+        if wrong := right.contradicts(outputs, drawn=True):
+            return (
+                f"a replay of its captured call computes something else: {wrong}; it does other work while it is captured, or copies what "
+                "an earlier call has computed"
+            )
+        first = outputs if all(map(stays, tensors(outputs))) else None
+    return None
+
+
+class Replays:
     def __init__(self, ready: Ready, inputs: dict[str, Any]) -> None:
+        """Replay nothing yet; captured calls are going to be replayed on these inputs, at the addresses that they were captured with."""
         self._ready = ready
         self._inputs = inputs
-        self._of_graphs = memory_of_graphs()
+        self.of_graphs = memory_of_graphs()
+        """Whether a tensor is in a graph's own memory, which no other replay overwrites."""
 
     def first_copied(self, timed: Timed) -> Any:
         """Return a copy of the first capture's outputs, and poison the outputs."""
-        replay = self._ready.replays[timed.entry].replays[0]
-        self._put(timed)
-        copied = copy_tree(self._observe(timed, replay))
-        self._poison(replay)
+        copied = copy_tree(next(self.outputs(timed)))
+        self._poison(self._ready.replays[timed.entry].replays[0])
         return copied
 
-    def contradicted(self, timed: Timed, right: Right) -> str | None:
-        """Return what is wrong with the captures of an entry, or None; the baseline's first one is left out where others vouch for it."""
-        captures = self._ready.replays[timed.entry].replays
-        if timed.is_eager_baseline and right.vouched:
-            captures = captures[1:]
-        first = None
-        for number, replay in enumerate(captures):
+    def outputs(self, timed: Timed) -> Iterator[Any]:
+        """Yield the outputs of each capture; the next one may overwrite them, for their graphs share memory."""
+        for number, replay in enumerate(self._ready.replays[timed.entry].replays):
             if not number or self._ready.operator.state:
-                self._put(timed)
-            outputs = self._observe(timed, replay)
-            # Captures of one call mostly agree to the bit. In memory of its own, the first one's outputs are still there.
-            if first is not None and same_outputs(outputs, first):
-                continue
-            if wrong := right.contradicts(outputs, drawn=True):
-                return (
-                    f"a replay of its captured call computes something else: {wrong}; it does other work while it is captured, or copies what "
-                    "an earlier call has computed"
-                )
-            first = outputs if all(map(self._of_graphs, tensors(outputs))) else None
-        return None
-
-    def _put(self, timed: Timed) -> None:
-        refill(self._ready.inputs, self._inputs)
-        self._ready.calls[timed.entry].refill(self._inputs)
-
-    def _observe(self, timed: Timed, replay: Replay) -> Any:
-        self._poison(replay)
-        replay.before()
-        return self._ready.calls[timed.entry].observed(replay())
+                refill(self._ready.inputs, self._inputs)
+                self._ready.calls[timed.entry].refill(self._inputs)
+            self._poison(replay)
+            replay.before()
+            yield self._ready.calls[timed.entry].observed(replay())
 
     def _poison(self, replay: Replay) -> None:
         """Poison the outputs in the graph's own memory. Elsewhere they may be constants, which no call writes."""
-        for tensor in filter(self._of_graphs, tensors(replay.outputs)):
+        for tensor in filter(self.of_graphs, tensors(replay.outputs)):
             poison(tensor)
 
 

@@ -224,7 +224,11 @@ class Watch:
             raise UnnamedError(why)
         processes.begin()
         before = trusted.perf_counter()
-        yield
+        try:
+            yield
+        except BaseException:  # perhaps because files are closed, which is to be known here
+            files.end_without(self._files)
+            raise
         after = trusted.perf_counter()
         if files.read() != self._files:  # who closes them is to be known at once: there is no way to tell it later
             looks = closely = True
