@@ -26,7 +26,7 @@ from tests.commands import Done, call
         (["export"], "pytest-benchmark or csv"),
         (["fly"], "fly"),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_arguments_have_a_sentence_and_exit_code_2(cli: Cli, arguments: list[str], words: str) -> None:
     said = cli(*arguments)
@@ -42,7 +42,7 @@ def test_wrong_arguments_have_a_sentence_and_exit_code_2(cli: Cli, arguments: li
         (["run", "good.py", "--timer", "do_bench", "--device", "cpu"], "--timer do_bench needs a CUDA device"),
         (["list", "good.py::shift"], "selects nothing"),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_arguments_that_fit_no_suite_have_a_sentence_and_exit_code_2(
     quick: Pairbench, arguments: list[str], words: str

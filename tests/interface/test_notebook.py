@@ -1,5 +1,6 @@
 """Operators of a notebook's cells: in IPython in this process, and in a notebook that is executed headless, with Ctrl-C."""
 
+import importlib
 import sys
 import types
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ import pytest
 
 from tests.commands import environment_of, forked_workers
 
-pytest.importorskip("nbclient", reason="the extra `test` brings what runs notebooks")
+nbclient = pytest.importorskip("nbclient", reason="the extra `test` brings what runs notebooks")
+nbformat = pytest.importorskip("nbformat")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 CELLS = (
@@ -39,9 +41,8 @@ CUT = "cut = pairbench.run(silu, **{**QUICK, 'rounds': 500})\nassert cut.interru
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Give the shell of a notebook's kernel, without the kernel, in a folder without settings."""
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
+    interactive: Any = importlib.import_module("IPython.core.interactiveshell")
+    traitlets: Any = importlib.import_module("traitlets.config")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PAIRBENCH_WORKERS", "fork")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
@@ -49,18 +50,18 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(sys, prompt, "", raising=False)
     main = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
-    made = InteractiveShell.instance(user_module=main, config=Config(HistoryManager={"enabled": False}))
+    without_history = traitlets.Config(HistoryManager={"enabled": False})
+    made = interactive.InteractiveShell.instance(user_module=main, config=without_history)
     made.kernel = None
     with forked_workers():
         yield made
-    InteractiveShell.clear_instance()
+    interactive.InteractiveShell.clear_instance()
 
 
 def test_a_run_of_what_cells_define_is_shown_as_a_table_and_a_chart(shell: Any) -> None:
-    from IPython.utils.capture import capture_output
-
+    capture: Any = importlib.import_module("IPython.utils.capture")
     for cell in CELLS:
-        with capture_output() as captured:
+        with capture.capture_output() as captured:
             done = shell.run_cell(cell, store_history=True)
         done.raise_error()
     shown = shell.display_formatter.format(done.result)[0]["text/html"]
@@ -70,9 +71,6 @@ def test_a_run_of_what_cells_define_is_shown_as_a_table_and_a_chart(shell: Any) 
 
 @pytest.mark.slow
 def test_a_notebook_that_is_executed_headless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nbclient
-    import nbformat
-
     for name, value in environment_of(tmp_path / "places", PAIRBENCH_WORKERS="fork").items():
         monkeypatch.setenv(name, value)
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR"):
