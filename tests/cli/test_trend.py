@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,10 +111,11 @@ def test_devices_timers_and_damage(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_changed_environment_is_named(cli: Cli, tmp_path: Path) -> None:
-    old, new = (
-        {"environment": json.dumps({"flags": {"matmul.allow_tf32": allowed}}), "environment_hash": digest}
-        for allowed, digest in ((False, "f"), (True, "g"))
-    )
+    environments: list[dict[str, Any]] = [
+        {"environment": json.dumps({"flags": {"matmul.allow_tf32": allowed}}), "environment_hash": str(allowed)}
+        for allowed in (False, True)
+    ]
+    old, new = environments
     runs = [make_run(24 * day, slower={CASES[0]: 1.2}, **new) for day in range(8, 16)]
     write_runs(tmp_path / "results", *(make_run(24 * day, **old) for day in range(8)), *runs)
     said = cli("trend", NAME, "-f", "json")
