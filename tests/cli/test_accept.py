@@ -54,6 +54,8 @@ def test_a_glob_accepts_all_that_it_fits(cli: Cli) -> None:
     [
         (["--reason", "x", NAME.replace("fused", "fussed")], f"did you mean {NAME}"),
         (["--reason", "  ", NAME], "--reason is empty, expected a sentence"),
+        (["--reason", "x", NAME, "--run", "nonsense"], "'nonsense' names no run"),
+        (["--reason", "x", NAME, "--device", "B200"], "--device B200 is in no record"),
         (["--reason", "x", f"{SUITE}::{CASES[1]}-fused-eager"], "has no level to accept in run .*: oom: made up"),
         (["--reason", "x", f"{SUITE}::{CASES[1]}-baseline-eager"], "has no level to accept .*nan"),
     ],

@@ -152,6 +152,12 @@ def test_an_operator_with_gradients_is_sent_with_them(places: Path) -> None:
     assert list(found.frame["case"].unique()) == ["squares[direction=bwd,n=16]"]
 
 
+def test_measure_refuses_what_differs(places: Path) -> None:
+    found = pairbench.measure({"silu": torch.nn.functional.silu, "relu": torch.relu}, torch.randn(100), **QUICK)
+    assert not found.ok
+    assert list(found.frame.status) == ["skipped", "mismatched"]  # without a variant there is nothing to time
+
+
 def test_verify_and_try(places: Path) -> None:
     found = pairbench.verify(made("scaled", 3.0), device="cpu", impostors=True)
     assert not found.ok and set(found.frame.status) == {"verified", "mismatched"} and found.impostors
