@@ -42,6 +42,7 @@ LONGEST = (
     "tests/docs/test_examples.py",
     "tests/cli/test_exploits.py",
     "tests/cli/test_hostile.py",
+    "tests/cli/test_declared.py",
     "tests/integrations/test_plugin_gates.py",
     "tests/lab/scale/test_scale.py",
     "tests/site/test_long.py",

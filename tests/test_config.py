@@ -72,13 +72,10 @@ def test_a_url_is_a_store(write: Any) -> None:
         ({"tier": ["smoke", "real"]}, "tiers", ("smoke", "real")),
         ({"tier": ["smoke,real", "smoke"]}, "tiers", ("smoke", "real")),
         ({"tier": "all"}, "tiers", ("edge", "smoke", "real", "headline")),
-        ({"mode": ["graph"]}, "modes", ("graph",)),
         ({"mode": ["all"]}, "modes", ("eager", "compile", "graph")),
         ({"timeout": 3}, "timeout_s", 3.0),
-        ({"timer": "do_bench"}, "timer", "do_bench"),
         ({"tf32": True}, "tf32", True),
         ({"seed": 0}, "seed", 0),
-        ({"target": 0.01}, "target", 0.01),
         ({"case_seconds": 2}, "case_seconds", 2.0),
     ],
     ids=str,
@@ -94,31 +91,23 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
         ("round = 3", "setting 'round' is unknown; did you mean 'rounds'?"),
         ("banana = 3", "setting 'banana' is unknown; expected one of budget, build, case_seconds, max_samples"),
         ("rounds = 0", "setting 'rounds' is 0, expected more than 0"),
-        ("rounds = -1", "setting 'rounds' is -1, expected more than 0"),
         ("rounds = 2.5", "setting 'rounds' is 2.5, expected a whole number"),
         ("rounds = true", "setting 'rounds' is True, expected a whole number"),
         ('rounds = "3"', "setting 'rounds' is '3', expected a whole number"),
         ("target = 0", "setting 'target' is 0, expected more than 0"),
-        ("timeout = 0.0", "setting 'timeout_s' is 0.0, expected more than 0"),
         ('case_seconds = "long"', "setting 'case_seconds' is 'long', expected a number"),
         ("tf32 = 1", "setting 'tf32' is 1, expected true or false"),
         ('mode = "fast"', "mode 'fast' is unknown, expected one of eager, compile, graph, or all"),
         ('tier = ["smoke", "huge"]', "tier 'huge' is unknown, expected one of edge, smoke, real, headline, or all"),
-        ("tier = [3]", "tier 3 is unknown"),
         ("budget = 600", "setting 'budget' is 600, expected a length of time such as '90s', '10m' or '1h', or 'none'"),
         ('timer = "sundial"', "timer 'sundial' is unknown, expected one of auto, do_bench"),
         ('suites = "ops.py"', "setting 'suites' is 'ops.py', expected a list of files and folders: ['ops.py']"),
         ("suites = [3]", "setting 'suites' is [3], expected a list of files and folders"),
         ("store = 3", "setting 'store' is 3, expected a folder or URL"),
         ("timeout = nan", "setting 'timeout_s' is nan, expected"),
-        ("case_seconds = inf", "setting 'case_seconds' is inf, expected"),
         ("tier = 3", "tier 3 is unknown"),
-        ("suites = 3", "'suites' is 3, expected a list"),
         ("timer = []", "setting 'timer' is empty"),
-        ("tier = []", "setting 'tier' is empty"),
-        ("mode = [[1]]", "mode [1] is unknown"),
         ('store = ""', "setting 'store' is empty"),
-        ('store = " "', "setting 'store' is empty"),
         ('self_tests = "selftest/*"', "setting 'self_tests' is 'selftest/*', expected a list of patterns of suites"),
         ("rounds =", "pyproject.toml: cannot be read: "),
     ],
@@ -175,7 +164,7 @@ NAMES = (
 
 
 @given(name=st.sampled_from(NAMES), value=values)
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_any_value_of_any_setting(name: str, value: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pyproject.toml").write_text(f"[tool.pairbench]\n{name} = {toml(value)}\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from pairbench.config import load_config
 from pairbench.own_folders import held_folder, is_held, sweep_folders
 from pairbench.workflow.setup import open_context
+from tests.builders import at_once
 
 PREFIX = "pairbench-run-"
 
@@ -61,7 +61,7 @@ def test_many_that_make_and_sweep_at_once_lose_no_folder(tmp_path: Path) -> None
     lost: list[Path] = []
 
     def work() -> None:
-        for _ in range(150):
+        for _ in range(50):
             sweep_folders(tmp_path)
             with held_folder(tmp_path) as folder:
                 (folder / "a").touch()
@@ -69,11 +69,7 @@ def test_many_that_make_and_sweep_at_once_lose_no_folder(tmp_path: Path) -> None
                 if not (folder / "a").exists():
                     lost.append(folder)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[work] * 4)
     assert not lost and not list(tmp_path.iterdir())
 
 

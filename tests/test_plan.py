@@ -79,23 +79,16 @@ def smoke(*names: str) -> list[str]:
         (["norms/rms.py::rms_norm"], smoke("rms_norm")),
         (["norms/rms.py::*norm"], smoke("rms_norm", "layer_norm")),
         (["conv"], smoke("conv")),
-        (["*_norm"], smoke("rms_norm", "layer_norm")),
-        (["conv*"], smoke("conv")),
-        (["conv[rows=8]"], ["conv[rows=8]"]),
         (["*[rows=8]"], ["conv[rows=8]", "rms_norm[rows=8]", "layer_norm[rows=8]"]),
-        (["conv.py::conv[rows=4]"], ["conv[rows=4]"]),
         (["conv[rows=4096]"], ["conv[rows=4096]"]),
         (["conv[rows=1]", "rms_norm"], ["conv[rows=1]", *smoke("rms_norm")]),
         (["conv.py::conv[rows=64]"], ["conv[rows=64]"]),
         (["conv", "conv[rows=64]"], [*smoke("conv"), "conv[rows=64]"]),
-        (["layer_norm", "conv"], smoke("conv", "layer_norm")),
         (["norms/rms.py", "layer_norm"], smoke("layer_norm")),
         (["norms/rms.py", "*[rows=8]"], ["rms_norm[rows=8]", "layer_norm[rows=8]"]),
         (["conv[rows=64]", "conv.py"], ["conv[rows=64]"]),
         (["conv.py", "norms/rms.py", "*[rows=8]"], ["conv[rows=8]", "rms_norm[rows=8]", "layer_norm[rows=8]"]),
-        (["conv.py", "norms/rms.py", "conv"], smoke("conv")),
         (["norms/rms.py", "layer_norm", "conv.py::conv"], smoke("conv", "layer_norm")),
-        (["norms/rms.py::rms_norm", "conv"], smoke("conv", "rms_norm")),
     ],
     ids=lambda value: " ".join(value) if len(str(value)) < 40 else "",
 )
@@ -187,13 +180,11 @@ def skipped(needs: str, device: Device, **more: Any) -> str | None:
         ("cpu", CPU, 0, None),
         ("sm_90", H200, 1, None),
         ("sm_90", A100, 1, "needs sm_90 or newer; this is sm_80"),
-        ("sm_80", H200, 1, None),
         ("sm_100", H200, 1, "needs sm_100 or newer; this is sm_90"),
         ("sm_90", CPU, 0, "needs sm_90 or newer; this is cpu"),
         ("gpus:2", H200, 1, "needs 2 GPUs; here are 1"),
         ("gpus:2", H200, 2, None),
         ("gpus:2", CPU, 8, "needs 2 GPUs; here are 0"),
-        ("triton", CPU, 0, None),
         ("triton", H200, 1, None),
     ],
 )
@@ -277,10 +268,6 @@ def test_the_plan_keeps_the_order_of_declaration() -> None:
     assert keys(plan(device=H200, edge=True, operators=[CONV])) == [f"conv[rows={n}]" for n in (1, 4, 8, 64, 4096)]
 
 
-def test_cases_are_of_their_operator() -> None:
-    assert all(isinstance(case.case, Case) and case.case in case.operator.cases for case in plan().cases)
-
-
 GPUS = tuple(
     Device(selector=f"cuda:{index}", kind="cuda", name=name, uuid=f"GPU-{index}", capability=(9, 0))
     for index, name in enumerate(["NVIDIA H200", "NVIDIA A100", "NVIDIA H200", "NVIDIA H200"])
@@ -292,6 +279,8 @@ def test_gpus_of_one_model_come_in_order_from_the_own_one_around() -> None:
     assert [one.selector for one in same_model(GPUS[2], devices)] == ["cuda:2", "cuda:3", "cuda:0"]
     assert [one.selector for one in same_model(GPUS[1], devices)] == ["cuda:1"]
     assert same_model(CPU, devices) == ()
+    shared = operator("a.py", "op", implementation("two", "gpus:2"))
+    assert equipped(CPU, devices, plan("op[rows=4]", operators=[shared]).cases) == CPU
 
 
 @pytest.mark.parametrize(
@@ -315,11 +304,6 @@ def test_a_device_has_beside_it_what_its_plan_needs_and_no_more(needs: list[str]
     assert replace(got, beside=()) == gpu
 
 
-def test_a_cpu_has_nothing_beside_it() -> None:
-    shared = operator("a.py", "op", implementation("two", "gpus:2"))
-    assert equipped(CPU, (*GPUS, CPU), plan("op[rows=4]", operators=[shared]).cases) == CPU
-
-
 def cases_of(name: str) -> tuple[PlannedCase, ...]:
     cases: tuple[Case, ...] = tuple(
         make_case(name, {"n": n}, tier)
@@ -339,7 +323,6 @@ PLANNED = (*cases_of("silu"), *cases_of("silu_and_mul"))
         ([], CPU, ["silu[n=1]", "silu_and_mul[n=1]"]),
         ([], H200, ["silu[n=3]", "silu_and_mul[n=3]"]),
         (["ops.py"], H200, ["silu[n=3]", "silu_and_mul[n=3]"]),
-        (["silu*"], H200, ["silu[n=3]", "silu_and_mul[n=3]"]),
         (["silu[n=2]"], H200, ["silu[n=2]", "silu_and_mul[n=3]"]),
         (["ops.py::silu[n=2]", "ops.py::silu[n=7]"], H200, ["silu[n=2]", "silu[n=7]", "silu_and_mul[n=3]"]),
         (["*[n=4]"], H200, ["silu[n=4]", "silu_and_mul[n=4]"]),

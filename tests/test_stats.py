@@ -105,21 +105,6 @@ def test_speedup_interval_swaps_with_its_sides() -> None:
     assert back == pytest.approx([1 / there.estimate, 1 / there.high, 1 / there.low], rel=1e-3)
 
 
-@cheap
-@given(enough_latencies, st.floats(0.1, 10))
-def test_speedup_of_a_constant_factor_is_that_factor(rounds: list[list[float]], factor: float) -> None:
-    slower = [[value * factor for value in values] for values in rounds]
-    assert stats.speedup_interval(slower, rounds, resamples=50) == pytest.approx((factor,) * 3, rel=1e-9)
-
-
-def test_order_within_a_round_does_not_matter_to_the_estimate() -> None:
-    values = np.random.default_rng(0).normal(100, 3, (3, 50))
-    forward = latency_interval(list(values), 50)
-    backward = latency_interval(list(values[:, ::-1]), 50)
-    assert forward.estimate == backward.estimate
-    assert forward == pytest.approx(backward, rel=0.005)
-
-
 def test_a_seed_gives_one_answer() -> None:
     values = [np.random.default_rng(0).normal(100, 3, 50)]
     assert latency_interval(values, 50, seed=4) == latency_interval(values, 50, seed=4)
@@ -147,7 +132,7 @@ def test_a_spread_between_rounds_gives_at_least_students_interval() -> None:
 def test_intervals_hold_the_truth(count: int, between: float) -> None:
     generator = np.random.default_rng(7)
     hits = {"latency": 0, "speedup": 0}
-    trials = 200
+    trials = 100
     for seed in range(trials):
         common, own = generator.normal(0, between, (2, count, 1))
         baseline = 200 * np.exp(common + generator.normal(0, 0.01, (count, 40)))
@@ -224,13 +209,9 @@ def test_the_rank_of_the_medians_interval_is_scipys() -> None:
     ]
 
 
-def test_nothing_seen_is_the_rule_of_three() -> None:
+def test_nothing_seen_is_the_rule_of_three_and_a_rate_always_seen_has_no_bound() -> None:
     assert stats.upper_bound(0, 3000) == pytest.approx(3 / 3000, rel=0.01)
-
-
-@pytest.mark.parametrize("tries", [0, 1, 7])
-def test_a_rate_always_seen_has_no_bound(tries: int) -> None:
-    assert stats.upper_bound(tries, tries) == 1
+    assert [stats.upper_bound(tries, tries) for tries in (0, 1, 7)] == [1, 1, 1]
 
 
 @given(st.integers(1, 5000).flatmap(lambda tries: st.tuples(st.integers(0, tries - 1), st.just(tries))))

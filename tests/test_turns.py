@@ -52,15 +52,9 @@ def test_where_what_they_are_about_changed_lately_none_waits(monkeypatch: pytest
     items: list[Any] = [Item(ROOT / f"{folder}test_{letter}.py", slow=True) for folder in folders for letter in "abc"]
     here, later = on_turn(items)
     assert {*items[:3]} <= {*here} and len(later) >= 2
-
-
-def test_what_slow_tests_are_about_is_there() -> None:
     assert all((ROOT / place).is_dir() for folder, places in ABOUT.items() for place in (folder, *places))
-
-
-def test_elsewhere_all_of_them_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "turn", lambda _: None)
-    assert on_turn(collected()) == (collected(), [])
+    assert on_turn(items) == (items, [])
 
 
 def test_a_turn_is_of_the_commit_and_only_where_a_part_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,43 +1,56 @@
-"""Runs of the real command line, in processes of their own; the long ones are shared.
+"""Commands of the real command line: in the test's own process where nothing is measured, else forked; long runs are shared.
 
-Commands and their workers are forked (see tests/commands.py), but for one of the shared runs, `fine`, which is what
-a user starts, interpreter by interpreter. Every command has a folder of its own for temporary files, and so device locks of its own: it neither waits for a run
-on this machine nor for another test's.
+Commands that measure and their workers are forked (see tests/commands.py). Every one has a folder of its own for temporary
+files, and so device locks of its own: it neither waits for a run on this machine nor for another test's.
 """
 
+import contextlib
 import json
-import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.compared import Cli, Compared
+from pairbench.model.record import Record
+from tests.builders import CASES, run_id_of, write_runs
 from tests.commands import Done, call, environment_of
-from tests.in_process import call_main
+from tests.in_process import Said, call_main
 
-ROOT = Path(__file__).parents[2]
-SUITES = ROOT / "tests" / "suites"
-
-Rows = list[dict[str, Any]]
-
-SETTINGS = {"case_seconds": 0.05, "min_samples": 20, "rounds": 1}
-BROKEN_ENTRIES = (
-    *("raises", "exits", "segfaults", "nan", "wrong_shape", "wrong_dtype", "cached", "cached_later", "unwritten"),
-    *("mutates", "stateful", "flags", "prepare_raises", "inputs_raise", "loose_tolerance", "strays", "allocates"),
-)
-FINE = ("good", "syncs", "prints", "impostor_passes", "impostor_crashes")
-BROKEN_FILES = (
-    *("import_error", "syntax_error", "exits_on_import", "dies_on_import", "duplicate_case", "duplicate_operator"),
-    *("unknown_axis", "no_operator"),
-)
+SUITES = Path(__file__).parents[1] / "suites"
+SLOWER = {f"{CASES[0]}-fused": 1.2}
+SETTINGS = {"case_seconds": 0.02, "min_samples": 20, "rounds": 1}
 MEMORY_BYTES = 3 * 2**30
 """What a worker may take in the run with a suite that allocates without end."""
 
+Pairbench = Callable[..., Done]
+
+
+class Compared(Said):
+    """What a command said, of which `compare` counts outcomes and names the runs of its reference."""
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        return {name: number for name, number in self.document["outcomes"].items() if number}
+
+    @property
+    def reference(self) -> list[int]:
+        ids = {run_id_of(number): number for number in range(100)}
+        return [ids[run] for run in self.document["reference"]["runs"]]
+
+
+Cli = Callable[..., Compared]
+
+
+def write(*runs: Sequence[Record], store: str = "results") -> None:
+    """Write made-up runs into a store of the current folder."""
+    write_runs(store, *runs)
+
 
 def files(*names: str) -> list[str]:
-    return [str(SUITES / f"{name}.py") for name in names]
+    """Return the paths of suites, each with a selection in it where there is one."""
+    return [str(SUITES / (name if "::" in name else f"{name}.py")) for name in names]
 
 
 def settle(folder: Path, **settings: object) -> dict[str, str]:
@@ -48,53 +61,82 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     return environment_of(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
 
-OWN_OPTIONS = [
-    "--mode",
-    "compile",
-    "--mode",
-    "eager",
-    "-i",
-    "twice",
-    "--rounds",
-    "2",
-    "--store",
-    "here",
-    "--format",
-    "markdown",
-]
+def gone(pid: int) -> bool:
+    """Return whether a process has ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the process of a command in a folder that was settled, and all that it has started, whatever they are."""
+    mark, found = f"TMPDIR={folder / 'tmp'}".encode(), []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended since, or is somebody else's
+            if mark in file.read_bytes().split(b"\0"):
+                found.append(int(file.parent.name))
+    return [pid for pid in found if not gone(pid)]
+
+
+def eventually(what: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Return whether something comes true within some seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not what():
+        time.sleep(0.02)
+    return what()
+
+
+def records_of(done: Done) -> list[dict[str, Any]]:
+    """Return the records of the JSON document that a run printed."""
+    assert done.stdout, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["records"]
+    return found
+
+
+BROKEN_ENTRIES = (
+    *("exits", "segfaults", "nan", "cached_later", "stateful", "inputs_raise", "strays", "allocates"),
+    # Of two cases that differ in their size one is enough: after each bad entry a new process is started.
+    *(
+        f"{name}.py::*rows=4]"
+        for name in (
+            "raises",
+            "wrong_shape",
+            "wrong_dtype",
+            "cached",
+            "unwritten",
+            "mutates",
+            "flags",
+            "prepare_raises",
+            "loose_tolerance",
+        )
+    ),
+)
+BROKEN_FILES = (
+    *("import_error", "syntax_error", "exits_on_import", "dies_on_import", "duplicate_case", "duplicate_operator"),
+    *("unknown_axis", "no_operator"),
+)
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
     "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
-    "fine": ["run", *files(*FINE), f"{SUITES}/interpreted.py::interpreted"],
-    "own": ["run", "my_ops.py", *OWN_OPTIONS],
+    "fine": [
+        *("run", *files("good", "syncs", "prints", "impostor_passes", "impostor_crashes")),
+        f"{SUITES}/interpreted.py::interpreted",
+    ],
     "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
 }
-FRESH = "fine"
+folders: dict[str, Path] = {}
 
 
-@pytest.fixture(scope="session")
-def tried() -> set[str]:
-    """Return the names of the suites that the shared runs go through."""
-    arguments = (argument for arguments in RUNS.values() for argument in arguments if ".py" in argument)
-    return {Path(argument.partition("::")[0]).stem for argument in arguments}
+def _shared_run(name: str) -> tuple[object, object]:
+    """Return the fixtures of a finished command, and of the JSON document that it printed."""
 
-
-def free_memory() -> int:
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
-
-
-def _fixtures(name: str) -> tuple[object, object]:
     def run(tmp_path_factory: pytest.TempPathFactory) -> Done:
-        folder = tmp_path_factory.mktemp(name)
-        environment = settle(folder, memory_fraction=MEMORY_BYTES / free_memory() if name == "hostile" else 0.8)
-        if name == FRESH:
-            del environment["PAIRBENCH_WORKERS"]
-        if name == "own":
-            shutil.copy(SUITES / "slow.py", folder / "my_ops.py")
+        folder = folders[name] = tmp_path_factory.mktemp(name)
+        environment = settle(folder, memory_fraction=MEMORY_BYTES / _free_memory() if name == "hostile" else 0.8)
         verb, *arguments = RUNS[name]
-        folders[name] = folder
         return call(folder, environment, verb, "--format", "json", "--device", "cpu", *arguments)
 
     def document(request: pytest.FixtureRequest) -> Any:
@@ -108,45 +150,41 @@ def _fixtures(name: str) -> tuple[object, object]:
     )
 
 
-folders: dict[str, Path] = {}
-# `hostile_run` is the finished process, `hostile` the JSON document that it printed.
-hostile_run, hostile = _fixtures("hostile")
-broken_run, broken = _fixtures("broken")
-fine_run, fine = _fixtures("fine")
-own_run, _ = _fixtures("own")
-audited_run, audited = _fixtures("audited")
+def _free_memory() -> int:
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+hostile_run, hostile = _shared_run("hostile")
+broken_run, broken = _shared_run("broken")
+fine_run, fine = _shared_run("fine")
+audited_run, audited = _shared_run("audited")
 
 
 @pytest.fixture(scope="session")
-def own_folder(own_run: Done) -> Path:
-    """Return the folder of a user with one file of operators, after `own` ran there with its store in `here`."""
-    return folders["own"]
-
-
-@pytest.fixture(scope="session")
-def fine_folder(fine: Any) -> Path:
-    """Return the folder in which `fine` ran, with its store `results` in it."""
-    return folders["fine"]
+def fine_store(fine: Any) -> Path:
+    """Return the store of the run of suites that are fine."""
+    return folders["fine"] / "results"
 
 
 @pytest.fixture
-def pairbench(tmp_path: Path) -> Callable[..., Done]:
+def pairbench(tmp_path: Path) -> Pairbench:
     """Run a command in a folder of this test's own."""
     environment = settle(tmp_path)
 
-    def run(*arguments: str, folder: Path | None = None) -> Done:
-        return call(folder or tmp_path, environment, *arguments)
+    def run(*arguments: str) -> Done:
+        return call(tmp_path, environment, *arguments)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
-    """Run a command that changes nothing in a folder that tests share."""
-    folder = tmp_path_factory.mktemp("quick")
-    environment = settle(folder)
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Pairbench:
+    """Run a command that changes nothing in a folder that tests share, or in another one."""
+    shared = tmp_path_factory.mktemp("quick")
+    environment = settle(shared)
 
-    def run(*arguments: str, folder: Path = folder) -> Done:
+    def run(*arguments: str, folder: Path = shared) -> Done:
         return call(folder, environment, *arguments)
 
     return run

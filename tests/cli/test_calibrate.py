@@ -8,10 +8,9 @@ import pytest
 
 from pairbench.features.levels import calibrations_of, render_calibrations
 from pairbench.model.comparison import Calibration
-from pairbench.store.documents import read_calibrations, write_calibration
+from pairbench.store.documents import read_calibrations
 from tests.builders import CASES, DEVICE, make_run
-from tests.cli.conftest import SUITES, settle
-from tests.commands import call
+from tests.cli.conftest import SUITES, Pairbench
 
 NOW = dt.datetime(2024, 2, 1, tzinfo=dt.UTC)
 
@@ -39,11 +38,6 @@ def test_floors_are_about_as_wide_as_the_runs_spread(made: Calibration) -> None:
         assert 0.0003 < floor.p50 < 0.01 and floor.source == "calibration"
 
 
-def test_it_is_kept_whole(made: Calibration, tmp_path: Path) -> None:
-    write_calibration(tmp_path, made)
-    assert read_calibrations(tmp_path) == ((made,), ())
-
-
 @pytest.mark.parametrize("output", ["table", "markdown"])
 def test_it_is_told(made: Calibration, output: str) -> None:
     text = render_calibrations([made], output)
@@ -56,17 +50,10 @@ def test_json_has_each_floor(made: Calibration) -> None:
     assert document["alarms"] == 0
 
 
-def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
-    environment = settle(tmp_path)
-    done = call(tmp_path, environment, "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2")
+def test_it_runs_keeps_and_tells(pairbench: Pairbench, tmp_path: Path) -> None:
+    done = pairbench("calibrate", f"{SUITES}/good.py::extremes", "--runs", "2")
     assert done.returncode == 0, done.stderr
     assert "measured false alarms" in done.stdout
     (kept,) = read_calibrations(tmp_path / "results").value
     assert len(kept.runs) == 2 and kept.comparisons == 1
     assert len(list((tmp_path / "results" / "records").rglob("*.parquet"))) == 2
-
-
-def test_one_run_is_refused(tmp_path: Path) -> None:
-    environment = settle(tmp_path)
-    done = call(tmp_path, environment, "calibrate", "--runs", "1")
-    assert done.returncode == 2 and "--runs is 1, expected at least 2" in done.stderr

@@ -2,40 +2,34 @@
 
 import json
 import re
-import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pairbench.workflow import comparer
-from tests.builders import CASES, make_run, run_id_of
-from tests.cli.compared import SLOWER, Cli, reference_of, write
+from tests.builders import CASES, git, make_run, run_id_of
+from tests.cli.conftest import SLOWER, Cli, write
 
 
-def test_outside_a_checkout_every_earlier_run_is_reference(cli: Cli) -> None:
+def checkout() -> str:
+    """Make the current folder a repository with a commit on main, and return the commit."""
+    git(Path(), "init", "-q")
+    git(Path(), "commit", "-q", "--allow-empty", "-m", "x")
+    return git(Path(), "rev-parse", "HEAD")
+
+
+def test_every_earlier_run_is_reference_but_in_a_checkout_five_and_of_a_large_store_less(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(*(make_run(number) for number in range(8)))
-    assert reference_of(cli("compare", "-f", "json")) == [0, 1, 2, 3, 4, 5, 6]
-
-
-def test_a_large_store_has_less_of_each_series(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparer, "RECORDS", 6 * 4)
-    write(*(make_run(number) for number in range(9)))
-    assert reference_of(cli("compare", "-f", "json")) == [2, 3, 4, 5, 6, 7]
-
-
-def test_in_a_checkout_up_to_five_runs_are_reference(cli: Cli) -> None:
+    assert cli("compare", "-f", "json").reference == [0, 1, 2, 3, 4, 5, 6]
+    with monkeypatch.context() as patch:
+        patch.setattr(comparer, "RECORDS", 6 * 4)
+        assert cli("compare", "-f", "json").reference == [1, 2, 3, 4, 5, 6]
     head = checkout()
-    write(*(make_run(number, commit=head) for number in range(8)))
-    assert reference_of(cli("compare", "-f", "json")) == [2, 3, 4, 5, 6]
-
-
-def checkout(branch: str = "main") -> str:
-    for command in (
-        ["init", "-q", "-b", branch],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
-    ):
-        subprocess.run(["git", *command], check=True, capture_output=True)
-    return subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    write(*(make_run(number, commit=head) for number in range(8, 16)))
+    assert cli("compare", "-f", "json").reference == [10, 11, 12, 13, 14]
 
 
 def test_in_a_checkout_only_the_default_branch_is_reference(cli: Cli) -> None:
@@ -48,15 +42,15 @@ def test_in_a_checkout_only_the_default_branch_is_reference(cli: Cli) -> None:
         make_run(4, branch="topic", dirty=True),
     )
     said = cli("compare", "-f", "json")
-    assert said.code == 0 and reference_of(said) == [0, 2] and said.document["reference"]["asked"] == "main"
+    assert said.code == 0 and said.reference == [0, 2] and said.document["reference"]["asked"] == "main"
 
 
 def test_outside_a_checkout_every_earlier_clean_run_is(cli: Cli) -> None:
     write(make_run(0), make_run(1, branch="topic"), make_run(2, dirty=True), make_run(3, commit=None, branch=None))
-    assert reference_of(cli("compare", "-f", "json")) == [0, 1]
+    assert cli("compare", "-f", "json").reference == [0, 1]
     write(make_run(4, commit=None, branch=None))
     checkout()
-    assert reference_of(cli("compare", "-f", "json")) == [0, 1, 3]  # nothing is known of where the current run stands
+    assert cli("compare", "-f", "json").reference == [0, 1, 3]  # nothing is known of where the current run stands
 
 
 def test_without_any_run_of_the_default_branch_there_is_nothing_to_compare_with(cli: Cli) -> None:
@@ -72,10 +66,10 @@ def test_without_any_run_of_the_default_branch_there_is_nothing_to_compare_with(
 def test_the_same_environment_is_preferred_where_it_was_measured(cli: Cli) -> None:
     new: dict[str, Any] = {"environment_hash": "a" * 16, "driver": "580.2"}
     write(make_run(0, **new), make_run(1), make_run(2), make_run(3, **new))
-    assert reference_of(cli("compare", "-f", "json")) == [0]
+    assert cli("compare", "-f", "json").reference == [0]
     write(make_run(4, environment_hash="b" * 16, driver="590.0"))
     said = cli("compare", "-f", "json")
-    assert reference_of(said) == [0, 1, 2, 3]
+    assert said.reference == [0, 1, 2, 3]
     assert "driver" in json.dumps([change["era"] for change in said.document["changes"]])
 
 
@@ -83,7 +77,7 @@ def test_runs_of_other_cases_do_not_hide_the_reference(cli: Cli) -> None:
     others = [make_run(number, cases=["conv[n=1]"], suite="suites/conv.py") for number in range(1, 31)]
     write(make_run(0), *others, make_run(31))
     said = cli("compare", "-f", "json", "--strict")
-    assert said.code == 0 and said.outcomes == {"unchanged": 4} and reference_of(said) == [0]
+    assert said.code == 0 and said.outcomes == {"unchanged": 4} and said.reference == [0]
 
 
 def test_each_series_has_its_own_reference(cli: Cli) -> None:
@@ -117,9 +111,3 @@ def test_another_device_model_or_mode_is_named_where_both_sides_are(cli: Cli) ->
     assert said.code == 3 and "another mode: eager -> graph" in said.out
     said = cli("compare", "auto", run_id_of(1))
     assert said.code == 0 and "no earlier comparable run of any branch on NVIDIA B200" in said.err
-
-
-def test_a_run_on_two_devices_is_compared_on_both(cli: Cli) -> None:
-    both = [(*make_run(number), *make_run(number, device_name="NVIDIA B200")) for number in range(2)]
-    write(*both)
-    assert cli("compare", "-f", "json").outcomes == {"unchanged": 8}

@@ -1,7 +1,6 @@
 """`run --confirm`: what is measured again, in which company, and what becomes of the exit code."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -22,8 +21,9 @@ from pairbench.workflow.record import DoneRun
 from pairbench.workflow.requested import Requested
 from pairbench.workflow.setup import Chosen, Request
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
+from tests.cli.conftest import SLOWER, Pairbench
+from tests.in_process import call_main
 
-SLOWER = {f"{CASES[0]}-fused": 1.2}
 GPU = Device(selector="cuda:0", kind="cuda", name=DEVICE)
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 
@@ -69,44 +69,39 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, again)
 
 
-def test_without_suspects_nothing_is_measured(bench: Bench) -> None:
-    write_runs(bench.store, make_run(0), make_run(1))
+def test_without_a_reference_or_suspects_nothing_is_measured(bench: Bench) -> None:
+    write_runs(bench.store, make_run(0))
+    assert bench.confirm().judged.note
+    write_runs(bench.store, make_run(1))
     found = bench.confirm()
     assert (found.again, found.exit_code, bench.again.calls) == (None, 0, [])
 
 
-def test_without_a_reference_nothing_is_measured(bench: Bench) -> None:
-    write_runs(bench.store, make_run(0))
-    found = bench.confirm()
-    assert (found.again, found.exit_code) == (None, 0) and found.judged.note
-
-
-def test_a_suspects_whole_case_is_measured_again_in_its_mode_on_its_device(
+def test_a_suspects_whole_case_is_measured_again_and_fails_where_it_is_slow_both_times(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_runs(bench.store, make_run(0), make_run(1, slower=SLOWER))
     bench.again.records = make_run(2, cases=CASES[:1], slower=SLOWER, confirms=run_id_of(1))
-    bench.confirm()
+    found = bench.confirm()
     (call,) = bench.again.calls
     assert (call["modes"], call["devices"], call["confirms"]) == (("eager",), (GPU,), run_id_of(1))
     (selection,) = call["chosen"].selections
-    assert (selection.suite, selection.pattern) == (SUITE, CASES[0])
-    assert call["chosen"].survey.broken == ()
-    assert (
-        f"1 look worse than the reference and are measured again: {SUITE}::{CASES[0]}-fused" in capsys.readouterr().err
-    )
-
-
-def test_what_is_slow_both_times_fails(bench: Bench) -> None:
-    write_runs(bench.store, make_run(0), make_run(1, slower=SLOWER))
-    bench.again.records = make_run(2, cases=CASES[:1], slower=SLOWER, confirms=run_id_of(1))
-    found = bench.confirm()
+    assert (selection.suite, selection.pattern) == (SUITE, CASES[0]) and call["chosen"].survey.broken == ()
+    said = f"1 look worse than the reference and are measured again: {SUITE}::{CASES[0]}-fused"
+    assert said in capsys.readouterr().err
     assert found.exit_code == 1 and "1 regression" in found.render("table")
     assert found.judged.comparison.current.runs == (run_id_of(1), run_id_of(2))
     (worse,) = [change for change in found.judged.comparison.changes if change.confirmed]
     assert worse.series.implementation == "fused"
     plain = found.plain()
     assert plain["confirming_run_id"] == run_id_of(2) and plain["comparison"]["exit_code"] == 1
+
+
+def test_interrupted_while_measuring_again(bench: Bench) -> None:
+    write_runs(bench.store, make_run(0), make_run(1, slower=SLOWER))
+    bench.again.records = make_run(2, cases=CASES[:1], slower=SLOWER, confirms=run_id_of(1))
+    bench.again.interrupted = True
+    assert bench.confirm().exit_code == 130
 
 
 def test_what_is_slow_once_does_not(bench: Bench) -> None:
@@ -128,13 +123,6 @@ def test_what_fails_is_tried_again_too(bench: Bench) -> None:
     assert len(bench.again.calls) == 1 and len(bench.again.calls[0]["chosen"].selections) == 2
 
 
-def test_interrupted_while_measuring_again(bench: Bench) -> None:
-    write_runs(bench.store, make_run(0), make_run(1, slower=SLOWER))
-    bench.again.records = make_run(2, cases=CASES[:1], slower=SLOWER, confirms=run_id_of(1))
-    bench.again.interrupted = True
-    assert bench.confirm().exit_code == 130
-
-
 SUITE_TEXT = """
 from pairbench import Operator, grid
 
@@ -150,7 +138,7 @@ pair = Operator("pair", baseline=plain, variants={{"variant": variant}},
 """
 
 
-def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench: Callable[..., Any]) -> None:
+def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench: Pairbench) -> None:
     """The whole way, by a count that does not depend on how busy this machine is."""
     suite = tmp_path / "ops.py"
     suite.write_text(SUITE_TEXT.format(first="pass"))
@@ -176,4 +164,4 @@ def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench
     again = read_run(tmp_path / "results").value
     assert {record.confirms for record in again} == {document["run_id"]}
     assert {record.implementation for record in again} == {"baseline", "variant"}
-    assert pairbench("compare").returncode == 1
+    assert call_main(tmp_path, "compare").code == 1

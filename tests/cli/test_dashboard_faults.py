@@ -1,12 +1,14 @@
 """`pairbench dashboard` on stores that fail: a site that is there stays as it is, and the exit code says so."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from pairbench.errors import StoreFailedError
 from pairbench.store.opened import OpenedFile
 from tests.builders import make_run, write_runs
 from tests.in_process import call_main
@@ -16,11 +18,19 @@ def site_of(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted((folder / "site").rglob("*")) if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a store of two runs, and its site."""
+    folder = tmp_path_factory.mktemp("made")
+    write_runs(folder / "results", make_run(0), make_run(1))
+    assert call_main(folder, "dashboard", "-o", "site").code == 0
+    return folder
+
+
 @pytest.fixture
-def there(tmp_path: Path) -> dict[str, bytes]:
-    """Write a store of two runs, and its site."""
-    write_runs(tmp_path / "results", make_run(0), make_run(1))
-    assert call_main(tmp_path, "dashboard", "-o", "site").code == 0
+def there(made: Path, tmp_path: Path) -> dict[str, bytes]:
+    """Copy the store and its site, and return what the site holds."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return site_of(tmp_path)
 
 
@@ -55,8 +65,6 @@ def test_a_store_elsewhere_that_fails_as_it_is_read(
     tmp_path: Path, there: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on this machine and cannot be read is that file's fault; what does not come over a network may be there tomorrow."""
-    from pairbench.errors import StoreFailedError
-
     real = OpenedFile.__init__
 
     def fails(self: OpenedFile, place: object, path: str, dataset: str) -> None:

@@ -1,19 +1,17 @@
 """`pairbench breakdown` and `pairbench diverge`: real processes, and what they say to wrong arguments."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Done = subprocess.CompletedProcess[str]
-Pairbench = Callable[..., Done]
+from tests.cli.conftest import SUITES, Pairbench
+
+NETWORK = f"{SUITES}/modules.py::network"
 
 
-def test_a_breakdown_with_its_trace(pairbench: Pairbench, suites: Path, tmp_path: Path) -> None:
-    select = f"{suites}/modules.py::network"
-    done = pairbench("breakdown", select, "-i", "casts", "-d", "cpu", "--trace", "out.json", "--format", "json")
+def test_a_breakdown_with_its_trace(pairbench: Pairbench, tmp_path: Path) -> None:
+    done = pairbench("breakdown", NETWORK, "-i", "casts", "-d", "cpu", "--trace", "out.json", "--format", "json")
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["breakdown"]["implementations"]
     assert {line["spot"]["what"] for line in found["lines"]} == {"cast", "cache"}
@@ -21,9 +19,8 @@ def test_a_breakdown_with_its_trace(pairbench: Pairbench, suites: Path, tmp_path
     assert json.loads((tmp_path / "out.json").read_text())["traceEvents"]
 
 
-def test_what_is_kept_is_on_the_site(pairbench: Pairbench, suites: Path, tmp_path: Path) -> None:
-    select = f"{suites}/modules.py::network"
-    done = pairbench("breakdown", select, "--device", "cpu", "--keep", "--store", "here")
+def test_what_is_kept_is_on_the_site(pairbench: Pairbench, tmp_path: Path) -> None:
+    done = pairbench("breakdown", NETWORK, "--device", "cpu", "--keep", "--store", "here")
     assert done.returncode == 0 and "pairbench: kept as " in done.stderr
     assert list((tmp_path / "here" / "breakdowns").glob("device=*/*.json"))
     assert pairbench("dashboard", "--store", "here", "--output", "site").returncode == 0
@@ -32,36 +29,29 @@ def test_what_is_kept_is_on_the_site(pairbench: Pairbench, suites: Path, tmp_pat
     assert "blocks.0-3" in page.read_text() and "modules.py:29" in page.read_text()
 
 
-def test_what_fails_is_told_and_the_others_are_shown(pairbench: Pairbench, suites: Path) -> None:
-    done = pairbench("breakdown", f"{suites}/modules.py::network", "-i", "raises", "-i", "baseline", "--device", "cpu")
+def test_what_fails_is_told_and_the_others_are_shown(pairbench: Pairbench) -> None:
+    done = pairbench("breakdown", NETWORK, "-i", "raises", "-i", "baseline", "--device", "cpu")
     assert done.returncode == 1
     assert "ArithmeticError: no such block" in done.stdout and "blocks.0-3" in done.stdout
     assert "none of them is a latency" in done.stdout
 
 
-def test_a_divergence(pairbench: Pairbench, suites: Path) -> None:
-    select = f"{suites}/modules.py::network"
-    done = pairbench("diverge", select, "-v", "wrong_ffn", "--case", "dtype=bfloat16", "--device", "cpu")
+def test_a_divergence(pairbench: Pairbench) -> None:
+    done = pairbench("diverge", NETWORK, "-v", "wrong_ffn", "--case", "dtype=bfloat16", "--device", "cpu")
     assert done.returncode == 1, done.stderr
     assert "net.blocks.2.ffn.2 (ShiftedLinear) is the first whose output leaves the tolerance" in done.stdout
     assert "the error is made in it" in done.stdout
 
 
-def test_no_divergence(pairbench: Pairbench, suites: Path) -> None:
-    done = pairbench("diverge", f"{suites}/modules.py::network", "-v", "same", "--device", "cpu", "--format", "json")
+def test_no_divergence(pairbench: Pairbench) -> None:
+    done = pairbench("diverge", NETWORK, "-v", "same", "--device", "cpu", "--format", "json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)["divergence"]
     assert document["first"] is None and not document["bad"] and len(document["layers"]) == 37
 
 
-def test_an_operator_without_modules_is_a_sentence(pairbench: Pairbench, suites: Path) -> None:
-    done = pairbench("diverge", f"{suites}/modules.py::plain", "-v", "by_hand", "--device", "cpu")
-    assert done.returncode == 2 and not done.stdout
-    assert "get no torch.nn.Module" in done.stderr
-
-
-def test_what_does_not_go_here_is_said(pairbench: Pairbench, suites: Path) -> None:
-    done = pairbench("breakdown", f"{suites}/interpreted.py::interpreted", "-i", "kernel", "--device", "cpu")
+def test_what_does_not_go_here_is_said(pairbench: Pairbench) -> None:
+    done = pairbench("breakdown", f"{SUITES}/interpreted.py::interpreted", "-i", "kernel", "--device", "cpu")
     assert done.returncode == 2
     assert "Triton's interpreter verified it; its times would mean nothing" in done.stdout
 
@@ -69,28 +59,19 @@ def test_what_does_not_go_here_is_said(pairbench: Pairbench, suites: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["breakdown", "SUITES/modules.py"], "expected one operator, the selection takes 2"),
-        (
-            ["breakdown", "SUITES/modules.py::network", "-i", "no"],
-            "has no implementation 'no', expected one of baseline",
-        ),
-        (["breakdown", "SUITES/modules.py::network", "--mode", "compile"], "--mode 'compile' cannot be broken down"),
-        (["breakdown", "SUITES/modules.py::network", "--case", "rows=9"], "fits no case; expected one of network["),
-        (["breakdown", "SUITES/modules.py::network", "--case", "layers=4"], "fits several cases; expected one of"),
-        (["breakdown", "SUITES/modules.py::network", "-i", "all", "--trace", "t.json"], "takes one implementation"),
-        (["breakdown", "SUITES/modules.py::network", "--trace", "no/t.json"], "its folder does not exist"),
-        (["breakdown", "SUITES/modules.py::network", "--device", "cuda:7"], "--device 'cuda:7' is not here"),
-        (["diverge", "SUITES/modules.py::network"], "--variant"),
-        (
-            ["diverge", "SUITES/modules.py::network", "-v", "baseline"],
-            "has no variant 'baseline', expected one of same",
-        ),
-        (["diverge", "SUITES/import_error.py", "-v", "a"], "suite import_error.py"),
+        (["breakdown", f"{SUITES}/modules.py"], "expected one operator, the selection takes 2"),
+        (["breakdown", NETWORK, "-i", "no"], "has no implementation 'no', expected one of baseline"),
+        (["breakdown", NETWORK, "--mode", "compile"], "--mode 'compile' cannot be broken down"),
+        (["breakdown", NETWORK, "--case", "rows=9"], "fits no case; expected one of network["),
+        (["breakdown", NETWORK, "--case", "layers=4"], "fits several cases; expected one of"),
+        (["breakdown", NETWORK, "-i", "all", "--trace", "t.json"], "takes one implementation"),
+        (["breakdown", NETWORK, "--trace", "no/t.json"], "its folder does not exist"),
+        (["diverge", NETWORK], "--variant"),
+        (["diverge", NETWORK, "-v", "baseline"], "has no variant 'baseline', expected one of same"),
     ],
-    ids=lambda value: " ".join(value).replace("SUITES/", "")[:50] if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value).replace(f"{SUITES}/", "") if isinstance(value, list) else "",
 )
-def test_wrong_arguments(quick: Pairbench, suites: Path, arguments: list[str], words: str) -> None:
-    device = [] if "--device" in arguments else ["--device", "cpu"]
-    done = quick(*[argument.replace("SUITES", str(suites)) for argument in arguments], *device)
+def test_wrong_arguments(quick: Pairbench, arguments: list[str], words: str) -> None:
+    done = quick(*arguments, "--device", "cpu")
     assert done.returncode == 2, done.stdout + done.stderr
     assert words in done.stderr and "Traceback" not in done.stderr

@@ -14,6 +14,8 @@ import pytest
 
 from pairbench.execute.parent.launch import open_launchers
 from pairbench.store.reader import read_run, runs
+from tests.cli.conftest import eventually, gone, processes_of
+from tests.commands import environment_of
 
 LONG = """
 import pathlib, os, time
@@ -46,13 +48,7 @@ class Running:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[str]:
-        root = Path(__file__).parents[2]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(root / "harness"), os.environ.get("PYTHONPATH", "")]),
-            "TMPDIR": str(self.folder / "tmp"),
-            "PAIRBENCH_WORKERS": self.kind,
-        }
+        environment = environment_of(self.folder / "tmp", PAIRBENCH_WORKERS=self.kind)
         command = [sys.executable, "-m", "pairbench", *self.words, "ops.py", "--device", "cpu"]
         command += ["--format", "json"]
         return subprocess.Popen(
@@ -74,13 +70,12 @@ class Running:
         return [pid for path in self.pids.iterdir() if (pid := int(path.read_text() or 0)) not in (0, self.process.pid)]
 
     def left(self) -> list[int]:
-        """Return the processes that the run has started, whatever they are and whether or not they have come to the suite."""
-        mark, found = f"TMPDIR={self.folder / 'tmp'}".encode(), []
-        for file in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # it has ended since, or is somebody else's
-                if mark in file.read_bytes().split(b"\0"):
-                    found.append(int(file.parent.name))
-        return [pid for pid in found if pid != self.process.pid and not gone(pid)]
+        """Return what the run has started and is still there."""
+        return [pid for pid in processes_of(self.folder) if pid != self.process.pid]
+
+    def left_by_suite(self) -> list[int]:
+        """Return the processes that the suite `LEAVES` has started."""
+        return [int((self.marks / name).read_text()) for name in LEFT]
 
     def has_called(self) -> bool:
         return (self.marks / "called").exists()
@@ -99,23 +94,6 @@ def has_lock_open(pid: int) -> bool:
         with contextlib.suppress(OSError):  # closed since
             found.append(number.readlink().name)
     return any(name.endswith(".lock") for name in found)
-
-
-def gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state == "Z"
-
-
-def eventually(what: Callable[[], bool], seconds: float = 30.0) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if what():
-            return True
-        time.sleep(0.02)
-    return what()
 
 
 @pytest.fixture
@@ -139,21 +117,20 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callable[..., Running]) -> None:
-    run = running(rounds=1, seconds=0.5)
+    run = running(rounds=1)
     # The last round's outcomes are stored case by case: wait for the first, and interrupt in the second.
     run.wait_for(run.has_records)
     workers = run.workers()
     run.process.send_signal(signal.SIGINT)
     stdout, stderr = run.process.communicate(timeout=120)
-    assert run.process.returncode == 130, stderr
-    assert "Traceback" not in stderr
+    assert run.process.returncode == 130 and "Traceback" not in stderr, stderr
     assert all(gone(pid) for pid in workers)
     reading = read_run(run.folder / "results")
     assert not reading.problems and len(reading.value) == 6
     statuses = {record.case: record.status for record in reading.value}
     assert sorted(statuses.values()) in (["measured", "skipped", "skipped"], ["measured", "measured", "skipped"])
-    skipped = [record for record in reading.value if record.status == "skipped"]
-    assert {record.reason for record in skipped} == {"the run was interrupted before this was measured"}
+    skipped = {record.reason for record in reading.value if record.status == "skipped"}
+    assert skipped == {"the run was interrupted before this was measured"}
     document = json.loads(stdout)
     assert document["summary"]["interrupted"] is True and len(document["records"]) == 6
 
@@ -185,7 +162,8 @@ def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(runni
     assert all(row["rejected"] for row in document["impostors"])
 
 
-@pytest.mark.parametrize("workers", ["", pytest.param("fresh", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["", "fresh"])
 def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running], workers: str) -> None:
     run = running(workers=workers)
     run.wait_for(lambda: len(run.workers()) == 1)
@@ -282,23 +260,20 @@ LEFT = ("same_group", "own_session", "daemon")
 def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Running], number: signal.Signals) -> None:
     run = running(suite=LEAVES, seconds=30)
     run.wait_for(run.has_called)
-    left = [int((run.marks / name).read_text()) for name in LEFT]
+    left = run.left_by_suite()
     assert not any(map(gone, left))
     run.process.send_signal(number)
     _, stderr = run.process.communicate(timeout=60)
     assert run.process.returncode == (-number if number is signal.SIGKILL else 130), stderr
     assert "Traceback" not in stderr
-    assert eventually(lambda: all(map(gone, left))), [
-        name for name, pid in zip(LEFT, left, strict=True) if not gone(pid)
-    ]
-    assert eventually(lambda: not run.left())
+    assert eventually(lambda: not run.left() and all(map(gone, left)))
 
 
 @pytest.mark.slow
 def test_what_outlives_a_run_and_all_its_servers_is_found_by_the_next(running: Callable[..., Running]) -> None:
     run = running(suite=LEAVES, seconds=30, workers="fork")
     run.wait_for(run.has_called)
-    left = [int((run.marks / name).read_text()) for name in LEFT]
+    left = run.left_by_suite()
     for pid in (*run.servers(), run.process.pid):
         os.kill(pid, signal.SIGKILL)
     run.process.communicate(timeout=60)
@@ -327,7 +302,7 @@ def handles(pid: int, number: int) -> bool:
     return bool(int(mask, 16) & 1 << (number - 1))
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("after_s", [0.0, 0.3])
 def test_ctrl_c_at_the_very_start_is_no_traceback(running: Callable[..., Running], after_s: float) -> None:
     """From the first line of ours on; before that Python itself speaks."""
     run = running()

@@ -1,5 +1,6 @@
 """Times on a CPU under a gate: judged where a calibration found the machine quiet, else undecided; counts always."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +11,19 @@ from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome
 from pairbench.model.record import Record, Series
 from pairbench.store.documents import write_calibration
 from pairbench.workflow.comparer import Comparer
-from tests.builders import CASES, make_run, run_id_of, write_runs
+from tests.builders import CASES, make_calibration, make_run, run_id_of, write_runs
+from tests.cli.conftest import SLOWER
 
 CPU: dict[str, Any] = {"device_kind": "cpu", "device_name": "a CPU", "device_uuid": None}
 CPU["launch_status"] = "not_applicable"
-SLOWER = {f"{CASES[0]}-fused": 1.2}
 
 
 def calibration(records: tuple[Record, ...], **changes: Any) -> Calibration:
-    floors = {
-        series: Floor(p50=0.004, p95=0.01, runs=5, source="calibration")
-        for one in records
-        if (series := Series.of(one))
-    }
-    known: dict[str, Any] = {
-        "calibration_id": "20240101T000000-aaaaaa",
-        "made_at": "2024-01-01T00:00:00+00:00",
-        "device_name": records[0].device_name,
-        "environment_hash": records[0].environment_hash,
-        "runs": (),
-        "comparisons": 10,
-        "judged": 400,
-        "alarms": 4,
-        "floors": floors,
-    }
-    return Calibration(**{**known, **changes})
+    """Return a calibration of the machine of some records that found it quiet."""
+    floor = Floor(p50=0.004, p95=0.01, runs=5, source="calibration")
+    floors = {series: floor for one in records if (series := Series.of(one))}
+    found = make_calibration(floors, device_name=records[0].device_name, judged=400, alarms=4)
+    return replace(found, **changes)
 
 
 def changes(store: Path, *, quiet_only: bool = True) -> dict[str, Change]:

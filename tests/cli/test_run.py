@@ -1,7 +1,7 @@
 """A run from the command line to the store, on the CPU."""
 
 import json
-import subprocess
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,29 +12,28 @@ import pytest
 
 from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run
-from tests.cli.conftest import RUNS, settle
-from tests.commands import call
+from tests.cli.conftest import RUNS, SUITES, Pairbench, files, records_of, settle
+from tests.commands import Done, call
+from tests.in_process import call_main
 
-Done = subprocess.CompletedProcess[str]
 
-
-def row(document: dict[str, Any], operator: str, implementation: str, **more: object) -> dict[str, Any]:
-    found = [
+def row(document: dict[str, Any], operator: str, implementation: str, rows: int = 4) -> dict[str, Any]:
+    """Return the record of an implementation in the case with some rows."""
+    (found,) = (
         record
         for record in document["records"]
         if (record["operator"], record["implementation"]) == (operator, implementation)
-        and all(record[name] == value for name, value in more.items())
-    ]
-    assert found
-    return dict(found[0])
+        and record["axes"].get("rows", rows) == rows
+    )
+    return dict(found)
 
 
-def test_a_fine_run_has_exit_code_0_and_one_json_document_on_stdout(fine_run: Done) -> None:
-    """Although a suite of it prints without end, to both streams and past Python."""
+def test_a_fine_run_has_exit_code_0_and_one_json_document_on_stdout(fine_run: Done, fine: dict[str, Any]) -> None:
+    """Although a suite of it prints without end, to both streams and past Python; progress is plain lines on stderr."""
     assert fine_run.returncode == 0, fine_run.stderr
-    document = json.loads(fine_run.stdout)
-    assert set(document) == {"run_id", "store", "summary", "records", "notes"}
+    assert fine.keys() == {"run_id", "store", "summary", "records", "notes"}
     assert "line 1999" not in fine_run.stderr and "not a message" not in fine_run.stderr
+    assert "] cpu verify: shifts[" in fine_run.stderr and "\x1b" not in fine_run.stderr
 
 
 def test_the_summary_says_how_the_time_was_spent(fine: dict[str, Any]) -> None:
@@ -48,34 +47,14 @@ def test_the_summary_says_how_the_time_was_spent(fine: dict[str, Any]) -> None:
     assert sum(summary["stop_reasons"].values()) == summary["statuses"]["measured"]
 
 
-def test_progress_goes_to_stderr_as_plain_lines(fine_run: Done) -> None:
-    assert "] cpu verify: shifts[" in fine_run.stderr
-    assert "\x1b" not in fine_run.stderr
-
-
-def test_records_are_in_the_order_of_declaration(fine: dict[str, Any]) -> None:
-    """The baseline first, then the variants, whatever was final first."""
-    assert [
-        (record["case"], record["implementation"]) for record in fine["records"] if record["operator"] == "linear"
-    ] == [
-        ("linear[columns=16,dtype=float32,rows=4]", "baseline"),
-        ("linear[columns=16,dtype=float32,rows=4]", "transposed"),
-        ("linear[columns=16,dtype=float32,rows=4]", "even_rows"),
-        ("linear[columns=16,dtype=float32,rows=5]", "baseline"),
-        ("linear[columns=16,dtype=float32,rows=5]", "transposed"),
-        ("linear[columns=16,dtype=float32,rows=5]", "even_rows"),
-    ]
-
-
-def test_cases_are_in_the_order_in_which_they_are_listed(
-    fine_folder: Path, fine: dict[str, Any], tmp_path: Path
-) -> None:
-    """In what is printed and in the store, in whatever order they were timed, and are final."""
+def test_records_are_in_the_order_of_declaration(fine_store: Path, fine: dict[str, Any], tmp_path: Path) -> None:
+    """In what is printed and in the store, whatever was timed or final first; of a case the baseline comes first."""
     listed = call(tmp_path, settle(tmp_path), "list", "--format", "json", *RUNS["fine"][1:])
     planned = [(case["suite"], case["case"]) for case in json.loads(listed.stdout)["cases"] if case["tier"] == "smoke"]
-    stored = pd.read_parquet(fine_folder / "results" / "records")
-    for records in (fine["records"], stored.to_dict("records")):
+    for records in (fine["records"], pd.read_parquet(fine_store / "records").to_dict("records")):
         assert list(dict.fromkeys((record["suite"], record["case"]) for record in records)) == planned
+    names = [record["implementation"] for record in fine["records"] if record["operator"] == "linear"]
+    assert names == 2 * ["baseline", "transposed", "even_rows"]
 
 
 def test_a_record_on_a_cpu(fine: dict[str, Any]) -> None:
@@ -104,58 +83,25 @@ def test_operators_and_memory_are_counted_exactly(fine: dict[str, Any]) -> None:
     syncs = row(fine, "syncs", "syncs")
     assert syncs["status"] == "measured" and syncs["ops_per_call"] >= 4
     # One output of 4 x 16 float32, and nothing else.
-    plain = row(fine, "syncs", "baseline", case="syncs[dtype=float32,rows=4]")
+    plain = row(fine, "syncs", "baseline")
     assert (plain["ops_per_call"], plain["peak_bytes"], plain["allocations_per_call"]) == (1, 256, 1)
 
 
-def test_a_baseline_has_no_speedup(fine: dict[str, Any]) -> None:
+def test_what_is_measured_and_what_is_skipped_with_the_variants_own_words(fine: dict[str, Any]) -> None:
+    skipped = row(fine, "linear", "even_rows", rows=5)
+    assert (skipped["status"], skipped["reason"]) == ("skipped", "not valid here: 5 rows are odd")
+    assert row(fine, "linear", "even_rows")["status"] == "measured"
+    kernel = next(record for record in fine["records"] if record["implementation"] == "kernel")
+    assert kernel["status"] == "skipped" and "Triton's interpreter verified it" in kernel["reason"]
+    assert kernel["margin"] == 1 and kernel["call_p50_ns"] is None
+    # Impostors are the business of `verify`.
+    assert row(fine, "impostor_passes", "good")["status"] == "measured"
+    assert {record["tier"] for record in fine["records"]} == {"smoke"}
     assert row(fine, "shifts", "baseline")["speedup"] is None
 
 
-def test_not_valid_is_skipped_with_the_variants_own_words(fine: dict[str, Any]) -> None:
-    found = row(fine, "linear", "even_rows", case="linear[columns=16,dtype=float32,rows=5]")
-    assert (found["status"], found["reason"]) == ("skipped", "not valid here: 5 rows are odd")
-    assert row(fine, "linear", "even_rows", case="linear[columns=16,dtype=float32,rows=4]")["status"] == "measured"
-
-
-def test_triton_on_a_cpu_is_verified_and_not_timed(fine: dict[str, Any]) -> None:
-    found = row(fine, "interpreted", "kernel")
-    assert found["status"] == "skipped" and "Triton's interpreter verified it" in found["reason"]
-    assert found["margin"] == 1 and found["call_p50_ns"] is None
-
-
-def test_the_default_tier_on_a_cpu_is_smoke(fine: dict[str, Any]) -> None:
-    assert {record["tier"] for record in fine["records"]} == {"smoke"}
-
-
-def test_verifying_impostors_is_not_the_business_of_run(fine: dict[str, Any]) -> None:
-    assert row(fine, "impostor_passes", "good")["status"] == "measured"
-
-
-def test_without_the_option_to_confirm_nothing_is_compared(fine: dict[str, Any]) -> None:
-    assert not {"comparison", "confirming_run_id"} & fine.keys()
-
-
-COUNTED = (
-    *("suite", "case", "implementation", "mode", "status", "reason"),
-    *("ops_per_call", "peak_bytes", "allocations_per_call"),
-    *("max_abs_error", "mismatched_fraction", "margin", "implementation_hash", "definition_hash", "environment_hash"),
-)
-
-
-def test_forked_workers_find_the_same_as_fresh_ones(fine: dict[str, Any], tmp_path: Path) -> None:
-    """Whatever is no time, down to the environment's hash."""
-    done = call(tmp_path, settle(tmp_path), "run", "--format", "json", "--device", "cpu", *RUNS["fine"][1:])
-    assert done.returncode == 0, done.stderr
-    forked, fresh = (
-        [{name: record[name] for name in COUNTED} for record in document["records"]]
-        for document in (json.loads(done.stdout), fine)
-    )
-    assert forked == fresh
-
-
-def test_pandas_is_enough_to_read_the_store(fine_folder: Path, fine: dict[str, Any]) -> None:
-    frame = pd.read_parquet(fine_folder / "results" / "records")
+def test_pandas_is_enough_to_read_the_store(fine_store: Path, fine: dict[str, Any]) -> None:
+    frame = pd.read_parquet(fine_store / "records")
     assert {item.name for item in fields(Record)} <= set(frame.columns)
     assert len(fields(Record)) == 135
     assert len(frame) == len(fine["records"])
@@ -164,39 +110,30 @@ def test_pandas_is_enough_to_read_the_store(fine_folder: Path, fine: dict[str, A
     assert (measured["call_p50_ns"] > 0).all() and len(measured) == fine["summary"]["statuses"]["measured"]
 
 
-def test_one_file_a_dataset_is_left_and_nothing_else(fine_folder: Path, fine: dict[str, Any]) -> None:
-    store = fine_folder / "results"
-    found = sorted(str(path.relative_to(store)) for path in store.rglob("*") if path.is_file())
+def test_one_file_a_dataset_is_left_and_reads_back_as_records(fine_store: Path, fine: dict[str, Any]) -> None:
+    found = sorted(str(path.relative_to(fine_store)) for path in fine_store.rglob("*") if path.is_file())
     assert [name.split("/")[0] for name in found] == ["records", "samples"]
     assert all(name.endswith(f"/{fine['run_id']}.parquet") for name in found)
-
-
-def test_the_samples_are_stored_and_give_the_records_numbers(fine_folder: Path, fine: dict[str, Any]) -> None:
-    (file,) = (fine_folder / "results" / "samples").rglob("*.parquet")
-    assert set(pq.read_schema(file).names) == {item.name for item in fields(Samples)}
-    frame = pd.read_parquet(fine_folder / "results" / "samples")
-    record = row(fine, "shifts", "named")
-    (samples,) = frame[(frame["case"] == record["case"]) & (frame["implementation"] == "named")].to_dict("records")
-    assert len(samples["call_ns"]) == record["n_samples"] == len(samples["position"]) == len(samples["at_ns"])
-    assert pd.Series(samples["call_ns"]).median() == record["call_p50_ns"]
-    assert set(samples["position"]) == {0, 1}
-    assert list(samples["at_ns"]) == sorted(samples["at_ns"])
-    assert not any(samples["throttled"])
-
-
-def test_in_a_block_everybody_has_another_position(fine_folder: Path) -> None:
-    frame = pd.read_parquet(fine_folder / "results" / "samples")
-    for _, group in frame.groupby("case"):
-        for positions in zip(*group["position"], strict=True):
-            assert sorted(positions) == list(range(len(group)))
-
-
-def test_the_store_reads_back_as_records(fine_folder: Path, fine: dict[str, Any]) -> None:
-    reading = read_run(fine_folder / "results")
+    reading = read_run(fine_store)
     assert not reading.problems
     assert {(record.case, record.implementation, record.status) for record in reading.value} == {
         (record["case"], record["implementation"], record["status"]) for record in fine["records"]
     }
+
+
+def test_the_samples_are_stored_and_give_the_records_numbers(fine_store: Path, fine: dict[str, Any]) -> None:
+    (file,) = (fine_store / "samples").rglob("*.parquet")
+    assert set(pq.read_schema(file).names) == {item.name for item in fields(Samples)}
+    frame = pd.read_parquet(fine_store / "samples")
+    record = row(fine, "shifts", "named")
+    (samples,) = frame[(frame["case"] == record["case"]) & (frame["implementation"] == "named")].to_dict("records")
+    assert len(samples["call_ns"]) == record["n_samples"] == len(samples["position"]) == len(samples["at_ns"])
+    assert pd.Series(samples["call_ns"]).median() == record["call_p50_ns"]
+    assert list(samples["at_ns"]) == sorted(samples["at_ns"])
+    assert not any(samples["throttled"])
+    for _, group in frame.groupby("case"):  # in a block everybody has another position
+        for positions in zip(*group["position"], strict=True):
+            assert sorted(positions) == list(range(len(group)))
 
 
 def test_the_environment_is_kept(fine: dict[str, Any]) -> None:
@@ -207,46 +144,57 @@ def test_the_environment_is_kept(fine: dict[str, Any]) -> None:
     assert len({record["environment_hash"] for record in fine["records"]}) == 1
 
 
-@pytest.fixture(scope="module")
-def own(own_folder: Path) -> dict[tuple[str, str], Record]:
-    """Return the records of a user's own file by implementation and mode."""
-    return {(str(record.implementation), str(record.mode)): record for record in read_run(own_folder / "here").value}
+BUSY = "cores are busy with other work: latencies of this run are not to be believed"
 
 
-def test_a_users_own_file_in_a_folder_of_its_own(own: dict[tuple[str, str], Record], own_run: Done) -> None:
+def test_a_loaded_host_is_said_once_and_first_and_recorded(fine_run: Done, tmp_path: Path) -> None:
+    assert "busy" not in fine_run.stderr, "an idle host is no news"
+    environment = {**settle(tmp_path), "TESTS_HOST_LOAD": "0.9"}
+    done = call(tmp_path, environment, "run", *files("syncs"), "--device", "cpu", "--format", "json")
+    assert [BUSY in line for line in done.stderr.splitlines()].index(True) == 0, done.stderr
+    assert done.stderr.count(BUSY) == 1
+    document = json.loads(done.stdout)
+    load = document["summary"]["host_load"]["cpu"]
+    assert BUSY in load["remark"] and len(load["rounds"]) == 1
+    timed = [record for record in document["records"] if record["status"] == "measured"]
+    assert timed and all(record["call_p50_ns"] for record in timed), "nothing that was measured is dropped"
+    observed = [record["environment"]["observed"]["load"]["before"] for record in document["records"]]
+    assert {*observed} == {load["before"]}
+    shown = call_main(tmp_path, "show")
+    assert BUSY in shown.out and "withheld" in shown.out
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path) -> Path:
+    """Return a folder of a user with one file of operators."""
+    shutil.copy(SUITES / "slow.py", tmp_path / "my_ops.py")
+    return tmp_path
+
+
+def test_a_users_own_file_in_a_folder_of_its_own(own_folder: Path, pairbench: Pairbench) -> None:
     """No checkout, nothing of ours, and no commit to tell."""
-    assert own_run.returncode == 0, own_run.stderr
-    assert {record.suite for record in own.values()} == {"my_ops.py"}
-    assert {record.commit for record in own.values()} == {None}
-    assert {record.status for record in own.values()} == {"measured"}
-
-
-def test_markdown_and_the_closing_lines(own_run: Done) -> None:
-    assert "| " in own_run.stdout and "slow" in own_run.stdout and "stored in here" in own_run.stdout
+    done = pairbench("run", "my_ops.py", "--device", "cpu", "--store", "here", "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    records = read_run(own_folder / "here").value
+    assert {(record.suite, record.commit, record.status) for record in records} == {("my_ops.py", None, "measured")}
+    assert "| " in done.stdout and "slow" in done.stdout and "stored in here" in done.stdout
     for closing in ("What ended the measuring: ", "Blocks measured again because the device throttled: 0"):
-        assert any(line.startswith(closing) for line in own_run.stdout.splitlines()[-5:]), own_run.stdout
+        assert any(line.startswith(closing) for line in done.stdout.splitlines()[-5:]), done.stdout
 
 
-def test_compile_pays_once(own: dict[tuple[str, str], Record]) -> None:
-    """The first call holds the compilation, and the median does not."""
-    found, eager = own["baseline", "compile"], own["baseline", "eager"]
-    assert found.first_call_ns and found.call_p50_ns and eager.first_call_ns
-    assert found.timer == "perf_counter"
-    assert found.first_call_ns > 20 * found.call_p50_ns
-    assert eager.first_call_ns < found.first_call_ns
-
-
-def test_operators_that_were_fused_away_are_not_counted(own: dict[tuple[str, str], Record]) -> None:
-    counts = {key: record.ops_per_call for key, record in own.items()}
-    assert (counts["baseline", "eager"], counts["twice", "eager"]) == (20, 40)
-    assert counts["baseline", "compile"] == counts["twice", "compile"] == 0
-
-
-def test_a_speedup_is_over_the_baseline_of_the_same_mode(own: dict[tuple[str, str], Record]) -> None:
-    for mode in ("compile", "eager"):
-        baseline, twice = own["baseline", mode], own["twice", mode]
-        assert baseline.call_p50_ns and twice.call_p50_ns
-        assert twice.speedup == pytest.approx(baseline.call_p50_ns / twice.call_p50_ns)
+@pytest.mark.slow
+def test_compile_pays_once_and_fuses(own_folder: Path, pairbench: Pairbench) -> None:
+    modes = ("--mode", "compile", "--mode", "eager", "-i", "twice", "--rounds", "2")
+    records = records_of(pairbench("run", "my_ops.py", "--device", "cpu", "--format", "json", *modes))
+    found = {(record["implementation"], record["mode"]): record for record in records}
+    compiled, eager = found["baseline", "compile"], found["baseline", "eager"]
+    assert compiled["timer"] == "perf_counter"
+    assert compiled["first_call_ns"] > max(20 * compiled["call_p50_ns"], eager["first_call_ns"])
+    assert (eager["ops_per_call"], found["twice", "eager"]["ops_per_call"]) == (20, 40)
+    assert compiled["ops_per_call"] == found["twice", "compile"]["ops_per_call"] == 0, "what was fused is not counted"
+    for mode in ("compile", "eager"):  # a speedup is over the baseline of the same mode
+        baseline, twice = found["baseline", mode], found["twice", mode]
+        assert twice["speedup"] == pytest.approx(baseline["call_p50_ns"] / twice["call_p50_ns"])
 
 
 _PRECISION = """

@@ -3,13 +3,14 @@
 import json
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from pairbench.errors import StoreFailedError
+from pairbench.execute.parent.session import DeviceSession
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.workflow.comparer import Comparer
@@ -25,10 +26,12 @@ class FailingStore:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.takes = 10**9
+        self.takes_probes = True
         real = StoreLocation.publish
 
         def publish(location: StoreLocation, path: str, content: pa.Buffer) -> None:
-            if location.root == str(folder / "results") and ".probe-" not in path:
+            probe = ".probe-" in path
+            if location.root == str(folder / "results") and not (probe and self.takes_probes):
                 self.takes -= 1
                 if self.takes < 0:
                     told = FULL if self.takes == -1 else "another error"
@@ -60,6 +63,15 @@ def failing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FailingStore:
 
 def run(folder: Path, *words: str) -> Said:
     return call_main(folder, "run", "ops.py", "--device", "cpu", *words)
+
+
+def failing_with(sentence: str) -> Callable[..., None]:
+    """Return a function that raises the error of a store."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise StoreFailedError(sentence)
+
+    return fails
 
 
 def test_a_store_that_fails_in_the_middle(folder: Path, failing: FailingStore) -> None:
@@ -120,43 +132,23 @@ def test_nothing_is_judged_of_a_run_that_is_not_in_the_store(folder: Path, faili
 
 @pytest.mark.slow
 def test_a_store_that_fails_as_it_is_judged_hides_no_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise StoreFailedError("store 's3://b' cannot be listed: it is down")
-
-    monkeypatch.setattr(Comparer, "open", fails)
+    monkeypatch.setattr(Comparer, "open", failing_with("store 's3://b' cannot be listed: it is down"))
     said = run(folder, "--confirm")
     assert said.code == 4 and "it is down" in said.err and "twice" in said.out
 
 
-@pytest.mark.parametrize("words", [(), ("--format", "json")])
-def test_what_ends_a_run_otherwise_hides_no_table(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
-    from pairbench.execute.parent.session import DeviceSession
-
-    def fails(self: DeviceSession) -> None:
-        raise StoreFailedError("a worker could not be started")
-
-    monkeypatch.setattr(DeviceSession, "finish", fails)
-    said = run(folder, *words)
+def test_what_ends_a_run_otherwise_hides_no_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeviceSession, "finish", failing_with("a worker could not be started"))
+    said = run(folder)
     assert said.code == 4 and "a worker could not be started" in said.err and "twice" in said.out
     assert len(read_run(folder / "results").value) == 3
 
 
-def test_a_store_that_takes_nothing_is_known_before_anything_is_measured(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_takes_nothing_is_known_before_anything_is_measured(folder: Path, failing: FailingStore) -> None:
     """As in a folder that may be read and not written, or on a disk that is full."""
-    real = StoreLocation.publish
-
-    def publish(location: StoreLocation, path: str, content: pa.Buffer) -> None:
-        if location.root == str(folder / "results"):
-            raise StoreFailedError(f"store {location.name!r}: {path} cannot be written: Read-only file system")
-        real(location, path, content)
-
-    monkeypatch.setattr(StoreLocation, "publish", publish)
+    failing.takes, failing.takes_probes = 0, False
     said = run(folder)
-    assert said.code == 2 and "Read-only file system" in said.err and "name another with --store" in said.err
+    assert said.code == 2 and FULL in said.err and "name another with --store" in said.err
     assert "verify" not in said.err and not said.out
 
 

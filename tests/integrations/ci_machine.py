@@ -77,12 +77,7 @@ class Machine:
 
     @classmethod
     def make(cls, folder: Path, *, comments: str = "") -> "Machine":
-        """Set one up.
-
-        Args:
-            folder: A new one.
-            comments: What `gh` finds when it is asked for the ids of our comments.
-        """
+        """Set one up in a new folder, where `gh` finds the ids of some comments of ours."""
         for name in ("home", "tmp", "tools"):
             (folder / name).mkdir(parents=True)
         # Behind the packages of every environment that is made with --system-site-packages, as an image's own torch is.

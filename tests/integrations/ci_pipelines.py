@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.integrations.ci_github import Actions, Job
-from tests.integrations.ci_gitlab import run_job
 from tests.integrations.ci_machine import Machine, build_wheel, git, make_origin
-from tests.integrations.recipe_files import content
+from tests.integrations.ci_systems import Actions, Job, content, run_job
 
 PULL_REQUEST = {"number": "7", "head": {"repo": {"full_name": "team/ops"}}}
 

@@ -1,8 +1,6 @@
 """A project of somebody's with a suite in it, and pytest as they would run it, in a process of its own."""
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,19 +87,6 @@ class Project:
     def _call(self, module: str, *arguments: str) -> Finished:
         done = call(self.folder, self.environment, *arguments, module=module)
         return Finished(done.returncode, done.stdout + done.stderr)
-
-    def run(self, *arguments: str) -> Finished:
-        """Run Python in the folder."""
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        return Finished(done.returncode, done.stdout)
 
     def saved(self) -> list[Path]:
         """Return the files that pytest-benchmark has saved, oldest first."""

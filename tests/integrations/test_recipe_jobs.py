@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests import turns
-from tests.integrations.ci_github import Actions, Job
 from tests.integrations.ci_machine import Machine, git
 from tests.integrations.ci_pipelines import PULL_REQUEST, Done, World, github, gitlab
-from tests.integrations.recipe_files import content
+from tests.integrations.ci_systems import Actions, Job, content
 
 MARKER = "<!-- pairbench-gpu -->"
 SERIES = "silu[n=1024]-fused"

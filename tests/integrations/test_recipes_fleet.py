@@ -12,7 +12,7 @@ import typer
 
 from pairbench.cli.app import app
 from pairbench.integrations.recipes import recipe
-from tests.integrations.recipe_files import content
+from tests.integrations.ci_systems import content
 
 WORKER = ["fleet", "worker", "tls://head:8786", "--certificates"]
 

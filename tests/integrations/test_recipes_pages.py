@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from pairbench.workflow.git import OF_ANOTHER_REPOSITORY
-from tests.integrations.ci_expressions import holds
-from tests.integrations.ci_gitlab import rule_of
-from tests.integrations.recipe_files import content
+from tests.integrations.ci_systems import content, holds, rule_of
 
 WORKFLOW = content("github-pages")
 JOB = WORKFLOW["jobs"]["pages"]

@@ -3,10 +3,10 @@
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -20,10 +20,12 @@ from pairbench.errors import (
     StoreFailedError,
     UsageError,
 )
+from pairbench.features import ab
 from pairbench.interface.opened import file_of, open_targets
 from pairbench.interface.stored import Verdicts
 from pairbench.model.environment import Device
 from pairbench.workflow.progress import PlainProgress
+from tests.builders import git
 from tests.commands import forked_workers
 
 QUICK: dict[str, Any] = {"case_seconds": 0.02, "min_samples": 10, "rounds": 1, "device": "cpu"}
@@ -197,34 +199,36 @@ def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         pairbench.run(declared)
 
 
-def _repository(folder: Path) -> None:
-    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", folder / "ops.py")
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
-    for arguments in (("init", "-q", "."), ("add", "."), ("commit", "-qm", "first")):
-        subprocess.run([*git, *arguments], cwd=folder, check=True)
-
-
-def test_two_commits_in_turns(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _repository(tmp_path)
+def test_two_commits_in_turns_and_verdicts_that_outlive_a_store_that_fails(
+    places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", tmp_path / "ops.py")
+    for arguments in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        git(tmp_path, *arguments)
     monkeypatch.chdir(tmp_path)
-    found = pairbench.ab("HEAD", select="ops.py::shifts", store="sides", **{**QUICK, "rounds": 2})
-    assert set(pairbench.samples("sides", run=pairbench.read("sides").run_id.min()).implementation) == {
-        "baseline",
-        "named",
-    }
+    measured: list[Any] = []
+
+    real = ab.compare_commits
+
+    def compare_commits(*arguments: Any) -> Any:
+        measured.append(real(*arguments))
+        return measured[0]
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreFailedError("no space")
+
+    asked: dict[str, Any] = {**QUICK, "rounds": 2, "select": "ops.py::shifts"}
+    with mock.patch("pairbench.features.ab.compare_commits", compare_commits):
+        found = pairbench.ab("HEAD", store="sides", **asked)
+    samples = pairbench.samples("sides", run=pairbench.read("sides").run_id.min())
+    assert set(samples.implementation) == {"baseline", "named"}
     assert {change.series.implementation for change in found.comparison.changes} == {"baseline", "named"}
     assert "HEAD" in str(found) and len(found.frame) > 2
     with pytest.raises(UsageError, match="'nowhere'"):
         pairbench.ab("nowhere", select="ops.py")
 
-
-def test_verdicts_outlive_a_store_that_fails(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise StoreFailedError("no space")
-
-    _repository(tmp_path)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pairbench.features.ab.compare_commits", lambda *_: measured[0])
     monkeypatch.setattr("pairbench.features.ab.write_run", full)
     with pytest.raises(IncompleteRunError, match="no space; this error's `result` has the verdicts") as caught:
-        pairbench.ab("HEAD", select="ops.py::shifts", store="sides", **{**QUICK, "rounds": 2})
+        pairbench.ab("HEAD", store="others", **asked)
     assert isinstance(caught.value.result, Verdicts) and caught.value.result.comparison.changes

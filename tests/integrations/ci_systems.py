@@ -1,17 +1,65 @@
-"""GitHub Actions in small: jobs in order, steps with their conditions, shell lines run for real.
+"""GitHub Actions and GitLab CI in small: jobs in order, their conditions, and shell lines that are run for real.
 
-An action is noted and not run, but for the artifacts that go from one job to the next.
+An action of GitHub's is noted and not run, but for the artifacts that go from one job to the next.
 """
 
+import importlib
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.integrations.ci_expressions import Value, holds, interpolate
+from pairbench.integrations.recipes import recipe
 from tests.integrations.ci_machine import Machine
+
+# Conditions: names, texts, comparisons, `&&`, `||`, `!` and calls without arguments.
+_TOKEN = re.compile(
+    r"\s*(?:(?P<same>'[^']*'|\"[^\"]*\"|[=!]=|[()])|(?P<sign>&&|\|\||!)|(?P<name>\$?[A-Za-z_][\w.-]*(?:\(\))?))\s*"
+)
+_SIGNS = {"&&": "and", "||": "or", "!": "not"}
+_STATES = ("success", "failure", "always", "cancelled")
+
+Value = str | bool
+
+
+def evaluate(expression: str, look: Callable[[str], Value]) -> Value:
+    """Return what an expression gives; names, and calls like `success()`, are looked up. A `!` stands before one of these or a bracket."""
+    words, place = [], 0
+    while place < len(expression):
+        found = _TOKEN.match(expression, place)
+        assert found is not None, f"{expression!r} is not understood at {expression[place:]!r}"
+        words.append(found["same"] or _SIGNS.get(found["sign"]) or f"look({found['name']!r})")
+        place = found.end()
+    value: Value = eval(" ".join(words), {"__builtins__": {}, "look": look})  # noqa: S307 (of the words above alone)
+    return value
+
+
+def interpolate(text: str, look: Callable[[str], Value]) -> str:
+    """Return a text with each `${{ expression }}` replaced."""
+
+    def put(found: re.Match[str]) -> str:
+        value = evaluate(found[1], look)
+        return str(value).lower() if isinstance(value, bool) else value
+
+    return re.sub(r"\$\{\{(.+?)\}\}", put, text)
+
+
+def holds(condition: str | None, look: Callable[[str], Value]) -> bool:
+    """Return whether GitHub runs what has this `if`: without a word on states, only after success."""
+    inside = re.sub(r"^\$\{\{(.*)\}\}$", r"\1", (condition or "success()").strip())
+    if not any(f"{state}()" in inside for state in _STATES):
+        inside = f"success() && ({inside})"
+    return bool(evaluate(inside, look))
+
+
+def content(name: str) -> dict[str, Any]:
+    """Return a recipe as what its YAML means, as YAML 1.2 has it: `on` is a word."""
+    yaml: Any = importlib.import_module("ruamel.yaml")
+    found: dict[str, Any] = yaml.YAML(typ="safe").load(recipe(name).text)
+    return found
 
 
 @dataclass(kw_only=True)
@@ -40,7 +88,6 @@ class Actions:
     """What a project has changed at the workflow's top."""
 
     def run(self, workflow: Mapping[str, Any]) -> dict[str, Job]:
-        """Run all jobs, in the order of the file."""
         assert workflow["defaults"] == {"run": {"shell": "bash"}}
         assert self.changed.keys() <= workflow["env"].keys()
         jobs: dict[str, Job] = {}
@@ -49,7 +96,6 @@ class Actions:
         return jobs
 
     def run_job(self, name: str, workflow: Mapping[str, Any], jobs: Mapping[str, Job]) -> Job:
-        """Run one job after those that it needs."""
         plan = workflow["jobs"][name]
         needed = {plan["needs"]: jobs[plan["needs"]]} if "needs" in plan else {}
         context: dict[str, Any] = {
@@ -164,3 +210,43 @@ def _look(context: Mapping[str, Any], good: bool, name: str) -> Value:
         found = found.get(part, "") if isinstance(found, Mapping) else ""
     assert isinstance(found, str), name
     return found
+
+
+def rule_of(job: Mapping[str, Any], variables: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """Return the rule by which a job runs in a pipeline; None where it does not run."""
+
+    def look(name: str) -> str:
+        return variables.get(name.removeprefix("$"), "")
+
+    for rule in job["rules"]:
+        if evaluate(rule["if"], look):
+            return None if rule.get("when") == "never" else dict(rule)
+    return None
+
+
+def run_job(
+    recipe: Mapping[str, Any],
+    name: str,
+    machine: Machine,
+    folder: Path,
+    *,
+    predefined: Mapping[str, str],
+    changed: Mapping[str, str],
+) -> tuple[int, str]:
+    """Run the script of a job with GitLab's variables and those that a project has changed, and return exit code and log."""
+    job = recipe[name]
+    rule = rule_of(job, predefined)
+    assert rule is not None, f"{name} does not run in this pipeline"
+    assert changed.keys() <= recipe["variables"].keys()
+    environment = {
+        **recipe["variables"],
+        **changed,
+        **job.get("variables", {}),
+        **rule.get("variables", {}),
+        **predefined,
+        "CI": "true",
+        "GITLAB_CI": "true",
+        "CI_PROJECT_DIR": str(folder),
+    }
+    done = machine.shell("\n".join(job["script"]), folder, environment, "-eo", "pipefail")
+    return done.returncode, done.stdout
