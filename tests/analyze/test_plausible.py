@@ -147,10 +147,11 @@ def test_its_record_has_no_latency_and_an_implausible_baseline_gives_no_speedup(
 
 def test_no_honest_implementation_of_the_reference_runs_is_near_the_limits() -> None:
     """Recomputed from the stored rows: what the docstrings of the limits say is the highest there."""
+    columns = ["status", "bytes_moved", "device_kind", "environment", "device_p50_ns", "call_p50_ns", "flops"]
     rows = [
         row
         for file in REFERENCE.rglob("*.parquet")
-        for row in pq.read_table(file).to_pylist()
+        for row in pq.read_table(file, columns=columns, partitioning=None).to_pylist()
         if row["status"] == "measured" and row["bytes_moved"] is not None and row["device_kind"] == "cuda"
     ]
     highest_rate = highest_bandwidth = 0.0

@@ -21,7 +21,6 @@ def show(tables: Iterable[tuple[str, Rows]]) -> dict[str, str]:
 
 
 def write(page: Path, tables: dict[str, str]) -> None:
-    """Put tables into a page."""
     page.write_text(filled(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 
@@ -37,12 +36,10 @@ def filled(page: str, tables: dict[str, str]) -> str:
 
 
 def tables_in(page: str) -> dict[str, str]:
-    """Return the tables of a page by name."""
     return dict(re.findall(r"<!-- table: (.+?) -->\n(.*?)<!-- end -->", page, re.DOTALL))
 
 
 def markdown(rows: Rows) -> str:
-    """Return a table whose first row is its head."""
     head, *body = rows
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body])
 

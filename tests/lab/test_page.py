@@ -1,5 +1,3 @@
-"""What the pages of experiments share."""
-
 import pytest
 
 from tests.lab.page import filled, rate, tables_in

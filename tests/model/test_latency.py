@@ -1,5 +1,3 @@
-"""Which latency is a record's result."""
-
 import math
 from dataclasses import replace
 from typing import get_type_hints

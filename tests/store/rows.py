@@ -53,7 +53,6 @@ def _beside(row: Samples) -> Samples:
 
 
 def record(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
-    """Return a record of a run, varied by keyword."""
     plain: dict[str, Any] = {
         "call_p50_ns": 12345.5,
         "call_p95_ns": float("nan"),
@@ -65,5 +64,4 @@ def record(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
 
 
 def samples(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
-    """Return the samples of one round, varied by keyword."""
     return make_samples(replace(make_run()[1], run_id=run_id), **changes)

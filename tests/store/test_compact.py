@@ -24,14 +24,15 @@ from pairbench.store.reader import WholeStore, read_frame, read_records, read_ru
 from pairbench.store.reading import dataset_files, read_each, stored_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.upkeep import compact
-from pairbench.store.writer import RunWriter, Spool, push, waiting
+from pairbench.store.writer import RunWriter, Spool, push, waiting, write_run
 from tests.builders import CASES, at_once, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
-from tests.in_process import call_main
 from tests.store.rows import samples
 
-RUNS = 12
+RUNS = 10
 COLUMNS = ("run_id", "case", "implementation", "call_p50_ns", "commit", "device_name")
+IDENTITY = ["run_id", "device_name", "case", "implementation"]
+HERE: dict[str, Any] = {"device_slug": "nvidia-h200", "month": "2024-01"}
 
 
 def a_run(number: int, **changes: Any) -> tuple[Record, ...]:
@@ -41,16 +42,26 @@ def a_run(number: int, **changes: Any) -> tuple[Record, ...]:
     return tuple(rows)
 
 
-def write(folder: Path, numbers: Sequence[int] = range(RUNS)) -> StoreLocation:
+def write(folder: str | Path, numbers: Sequence[int] = range(RUNS)) -> StoreLocation:
     write_runs(folder, *(a_run(number) for number in numbers))
     return StoreLocation.of(folder)
 
 
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a store of a month that is not over; each test has a copy."""
+    folder = tmp_path_factory.mktemp("sound") / "store"
+    write(folder)
+    for number in range(2):
+        run_id = f"20240101T00000{number}-aaaaaa"
+        write_run(folder, run_id=run_id, records=(), samples=[samples(run_id)], **HERE)
+    return folder
+
+
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
-    """Make a store of a month that is not over, of which a few runs are enough to be merged."""
+def place(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
     monkeypatch.setattr(upkeep, "AT_LEAST", 2)
-    return write(tmp_path / "store")
+    return StoreLocation.of(shutil.copytree(sound, tmp_path / "store"))
 
 
 def merge(place: StoreLocation, keep: int = 2) -> int:
@@ -64,12 +75,10 @@ def answers(place: StoreLocation) -> dict[str, Any]:
     """Return what every reader says, each row of each run in its order."""
     index = RunIndex.of_store(place)
     heads = list(index)
-    frame = read_frame(place)
     whole = WholeStore(place, COLUMNS)
-    series = read_series(place, where={"case": CASES[1], "implementation": "fused"})
     every = read_records(place, {head.run_id for head in heads})
-    found: dict[str, Any] = {
-        "frame": frame.value.astype(str).to_dict("list"),
+    assert [*index.problems, *whole.problems, *every.problems] == []
+    return rows_of_all(place) | {
         "runs": runs(place).value,
         "heads": [replace(head, files=()) for head in heads],
         "ids": dataset_files(place, "records").run_ids,
@@ -80,19 +89,15 @@ def answers(place: StoreLocation) -> dict[str, Any]:
         "columns": index.columns(heads, ("run_id", "case")),
         "records": every.value,
         "one by one": [read_run(place, head.run_id).value for head in heads],
-        "series": series.value,
         "of a run": index.records(heads[-1:], cases=[CASES[0]]).value,
         "by operator": dict(whole.by_operator(COLUMNS)),
         "by run": dict(whole.by_run(COLUMNS)),
         "last": dict(WholeStore(place, COLUMNS, last=7).by_run(COLUMNS)),
         "newest": NewestRuns(place).of({s for row in read_run(place).value if (s := Series.of(row))}),
     }
-    assert [*index.problems, *frame.problems, *whole.problems, *series.problems, *every.problems] == []
-    return found
 
 
 def rows_of_all(place: StoreLocation) -> dict[str, Any]:
-    """Return every row in its order, and the history of a series."""
     frame = read_frame(place)
     series = read_series(place, where={"case": CASES[1], "implementation": "fused"})
     assert (*frame.problems, *series.problems) == ()
@@ -107,80 +112,43 @@ def layout(place: StoreLocation) -> list[str]:
     return [file.path[len(place.root) + 1 :] for file in place.files("records")]
 
 
-def test_every_reader_finds_what_it_found(place: StoreLocation) -> None:
+def compacted_file(place: StoreLocation) -> Path:
+    """Return the compacted file of the device model of which every run has records."""
+    (path,) = [Path(place.root, name) for name in layout(place) if "compact-" in name and "h200" in name]
+    return path
+
+
+def test_every_reader_finds_what_it_found_and_done_again_nothing_is_done(place: StoreLocation) -> None:
     before = answers(place)
     files = len(layout(place))
-    assert merge(place) == files - len(layout(place)) > 8
+    kept = {path: path.read_bytes() for path in Path(place.root, "samples").rglob("*.parquet")}
+    assert merge(place) == files - len(layout(place)) == 8
     after = answers(place)
     for name, value in before.items():
         assert same(after[name], value), name
     assert Counter(file.is_compacted for file in place.files("records")) == {True: 2, False: 4}
-
-
-def test_every_verb_says_what_it_said(place: StoreLocation, tmp_path: Path) -> None:
-    verbs = (
-        ("compare",),
-        ("compare", run_id_of(5), "--against", run_id_of(2)),
-        ("trend", f"*{CASES[1][:12]}*4096*fused*", "--device-name", "H200"),
-        ("show",),
-        ("show", run_id_of(3)),
-        ("show", "--runs"),
-        ("results",),
-    )
-    before = [call_main(tmp_path, *words, "--store", place.name, "--format", "json") for words in verbs]
-    assert merge(place)
-    after = [call_main(tmp_path, *words, "--store", place.name, "--format", "json") for words in verbs]
-    for words, one, other in zip(verbs, before, after, strict=True):
-        assert (one.code, one.out) == (other.code, other.out), words
-        assert one.out or one.err, words
-
-
-def test_done_again_nothing_is_done(place: StoreLocation) -> None:
-    assert merge(place)
-    before = {path: Path(place.root, path).stat().st_mtime_ns for path in layout(place)}
+    assert {path: path.read_bytes() for path in kept} == kept, "samples stay as they are"
+    assert len(read_samples(place, "20240101T000001-aaaaaa").value) == 1
+    times = {path: Path(place.root, path).stat().st_mtime_ns for path in layout(place)}
     assert merge(place) == 0
-    assert before == {path: Path(place.root, path).stat().st_mtime_ns for path in layout(place)}
-
-
-def test_later_runs_join_the_file_of_their_month(place: StoreLocation) -> None:
-    merge(place, keep=0)
-    write(Path(place.root), range(RUNS, RUNS + 20))
-    before = rows_of_all(place)
-    assert merge(place, keep=0)
-    assert same(rows_of_all(place), before)
-    # Both months are this one, and nothing is kept: one file a device model.
-    assert len(layout(place)) == 2 and merge(place, keep=0) == 0
+    assert times == {path: Path(place.root, path).stat().st_mtime_ns for path in layout(place)}
 
 
 def test_a_month_that_is_not_over_waits_for_some_runs(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(Path(place.root), range(RUNS, 20))
     merge(place, keep=2)
     monkeypatch.undo()
     one = len(layout(place))
-    write(Path(place.root), [20, 22, 23])  # three more are old now, and that is too few
+    write(place.root, [10, 11, 13])  # three more are old now, and that is too few
     assert merge(place, keep=2) == 0 and len(layout(place)) == one + 3
 
 
 def test_a_few_runs_of_a_month_that_is_over_are_merged(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     row = make_run(31 * 24 + 1)[0]
-    with RunWriter(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-02") as writer:
-        writer.append_records([row])
+    write_run(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-02", records=[row], samples=())
     monkeypatch.setattr(upkeep, "AT_LEAST", 100)
     assert merge(place, keep=1)
     months = [path.partition("month=")[2][:7] for path in layout(place) if "h200" in path]
     assert months == ["2024-01", "2024-02"]
-
-
-def test_samples_stay_as_they_are(place: StoreLocation) -> None:
-    for number in range(6):
-        with RunWriter(
-            place, run_id=f"20240101T00000{number}-aaaaaa", device_slug="nvidia-h200", month="2024-01"
-        ) as writer:
-            writer.append_samples([samples(f"20240101T00000{number}-aaaaaa")])
-    before = {path: path.read_bytes() for path in Path(place.root, "samples").rglob("*.parquet")}
-    assert merge(place)
-    assert {path: path.read_bytes() for path in Path(place.root, "samples").rglob("*.parquet")} == before
-    assert len(read_samples(place, "20240101T000001-aaaaaa").value) == 1
 
 
 def test_other_tools_read_it(place: StoreLocation) -> None:
@@ -188,10 +156,9 @@ def test_other_tools_read_it(place: StoreLocation) -> None:
     merge(place, keep=0)
     after = pd.read_parquet(Path(place.root) / "records")
     assert set(after.columns) - set(before.columns) == {compacted.ROW}
-    keys = ["run_id", "device_name", "case", "implementation"]
-    columns = [*keys, "call_p50_ns", "device", "month"]
+    columns = [*IDENTITY, "call_p50_ns", "device", "month"]
     ordered = [
-        frame[columns].astype({"device": str, "month": str}).sort_values(keys).reset_index(drop=True)
+        frame[columns].astype({"device": str, "month": str}).sort_values(IDENTITY).reset_index(drop=True)
         for frame in (before, after)
     ]
     pd.testing.assert_frame_equal(*ordered)
@@ -199,8 +166,7 @@ def test_other_tools_read_it(place: StoreLocation) -> None:
 
 def test_runs_that_were_never_closed_stay(place: StoreLocation) -> None:
     row = replace(make_run(1)[0], run_id="20240101T003000-dddddd")
-    writer = RunWriter(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-01")
-    writer.__enter__()
+    writer = RunWriter(place, run_id=row.run_id, **HERE).__enter__()
     writer.append_records([row])
     before = rows_of_all(place)
     merge(place, keep=0)
@@ -211,15 +177,14 @@ def test_runs_that_were_never_closed_stay(place: StoreLocation) -> None:
 
 
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_path: Path, times: int) -> None:
+def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, sound: Path, times: int) -> None:
     before = rows_of_all(place)["frame"]
-    kept = shutil.copytree(place.root, tmp_path / "kept")
     merge(place)
     done = layout(place)
 
     def restore() -> None:
         shutil.rmtree(place.root)
-        shutil.copytree(kept, place.root)
+        shutil.copytree(sound, place.root)
 
     def work() -> None:
         list(compact(place, keep=2))
@@ -231,87 +196,84 @@ def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_
     for line in range(1 + lines // (2 * times), lines + 1, 1 + lines // times):
         restore()
         met += killed_at(line, work, *parts)
-        assert same(read_frame(place).value.astype(str).to_dict("list"), before), (
-            f"killed before line {line} of {lines}"
-        )
+        assert same(rows_of_all(place)["frame"], before), f"killed before line {line} of {lines}"
         work()
         assert layout(place) == done, f"killed before line {line} of {lines}"
-        assert same(read_frame(place).value.astype(str).to_dict("list"), before)
+        assert same(rows_of_all(place)["frame"], before)
         assert not list(Path(place.root).rglob(".*.tmp"))
     assert met > times // 2
 
 
-def test_originals_that_come_back_are_read_once_and_go(place: StoreLocation, tmp_path: Path) -> None:
+def test_originals_that_come_back_are_read_once_and_go(place: StoreLocation, sound: Path) -> None:
     """As rsync does from a store that was not compacted, and to one."""
     before = rows_of_all(place)
-    copy = shutil.copytree(place.root, tmp_path / "copy")
     merge(place)
     done = layout(place)
-    shutil.copytree(copy, place.root, dirs_exist_ok=True)
+    shutil.copytree(sound, place.root, dirs_exist_ok=True)
     assert same(rows_of_all(place), before)
-    assert merge(place) == len(layout(StoreLocation.of(copy))) - 4
+    assert merge(place) == len(layout(StoreLocation.of(sound))) - 4
     assert layout(place) == done and same(rows_of_all(place), before)
 
 
 def test_two_stores_that_were_compacted_become_one(place: StoreLocation, tmp_path: Path) -> None:
-    other = write(tmp_path / "other", range(4, RUNS + 6))
+    other = write(tmp_path / "other", range(4, RUNS + 3))
     merge(place, keep=1)
     merge(other, keep=3)
     shutil.copytree(other.root, place.root, dirs_exist_ok=True)
-    expected = answers(write(tmp_path / "plain", range(RUNS + 6)))
-    assert same(answers(place), expected)
+    expected = rows_of_all(write(tmp_path / "plain", range(RUNS + 3)))
+    assert same(rows_of_all(place), expected)
     merge(place, keep=0)
-    assert len(layout(place)) == 2 and same(answers(place), expected)
+    assert len(layout(place)) == 2 and same(rows_of_all(place), expected)
     assert merge(place, keep=0) == 0
 
 
-def test_parts_that_come_back_are_left_out(place: StoreLocation) -> None:
+def test_parts_that_come_back_are_left_out(place: StoreLocation, tmp_path: Path) -> None:
     merge(place)
     before = rows_of_all(place)
     row = a_run(1)[0]
-    folder = Path(place.root, "records/device=nvidia-h200/month=2024-01")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunWriter, "close", lambda self: None)
-        with RunWriter(
-            StoreLocation.of(folder.parents[3] / "other"), run_id=row.run_id, device_slug="x", month="2024-01"
-        ) as writer:
-            writer.append_records([row])
-    (part,) = (folder.parents[3] / "other").rglob("records/**/*.parquet")
-    shutil.copy(part, folder)
+    RunWriter(tmp_path / "other", run_id=row.run_id, **HERE).__enter__().append_records([row])
+    (part,) = (tmp_path / "other").rglob("records/**/*.parquet")
+    shutil.copy(part, Path(place.root, "records/device=nvidia-h200/month=2024-01"))
     assert same(rows_of_all(place), before)
     assert merge(place) == 1 and same(rows_of_all(place), before)
 
 
-def test_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:
+def test_later_runs_join_the_file_of_their_month_and_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:
     """The files that were listed are gone; their rows are found, each run once; also where they were compacted already."""
-    columns = ["run_id", "case", "device_name"]
-    for more, keep in (((), 2), (range(RUNS, RUNS + 20), 0)):
-        write(Path(place.root), more)
-        expected = read_frame(place, columns=columns).value
+    columns = IDENTITY[:3]
+    more: tuple[Sequence[int], ...] = ((), range(RUNS, RUNS + 6))
+    for numbers, keep in zip(more, (2, 0), strict=True):
+        write(place.root, numbers)
+        expected = rows_of_all(place)
         listed = dataset_files(place, "records")
         index = RunIndex.of_store(place)
         merge(place, keep=keep)
         found = read_each(place, "records", listed, lambda opened: opened.read(columns))
         assert found.problems == ()
         rows = pa.concat_tables(found.value.values()).to_pylist()
-        assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
+        frame = expected["frame"]
+        assert Counter(tuple(row[name] for name in columns) for row in rows) == Counter(
+            zip(*(frame[name] for name in columns), strict=True)
+        )
         assert [head.run_id for head in index] == sorted({row["run_id"] for row in rows}, reverse=True)
+        assert same(rows_of_all(place), expected)
+    # Both months are this one, and nothing is kept: one file a device model.
+    assert len(layout(place)) == 2 and merge(place, keep=0) == 0
 
 
 def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> None:
-    columns = ["run_id", "device_name", "case", "implementation"]
-    expected = Counter(map(str, read_frame(place, columns=columns).value.to_dict("records")))
+    expected = Counter(map(str, read_frame(place, columns=IDENTITY).value.to_dict("records")))
     wrong: list[str] = []
     stop = threading.Event()
 
     def look() -> None:
         while not stop.is_set():
-            frame, problems = read_frame(place, columns=columns)
+            frame, problems = read_frame(place, columns=IDENTITY)
             if problems or Counter(map(str, frame.to_dict("records"))) != expected:
                 wrong.append(f"{problems} {len(frame)}")
 
     def work() -> None:
-        for keep in (10, 8, 6, 4, 2, 0):
+        for keep in (8, 5, 2, 0):
             list(compact(place, keep=keep))
         stop.set()
 
@@ -332,14 +294,12 @@ def test_a_push_into_a_compacted_run_adds_what_is_missing(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     merge(place, keep=0)
-    before = answers(place)["frame"]
+    before = len(read_frame(place).value)
     more = [replace(row, case=f"more[{row.case}]") for row in make_run(4)]
     spool = Spool(place, "late", lambda _: None)
     spool.why = "it was away"
-    with RunWriter(
-        StoreLocation.of(tmp_path / "aside"), run_id=more[0].run_id, device_slug="nvidia-h200", month="2024-01"
-    ) as writer:
-        writer.append_records([*make_run(4, cv=0.05), *more])
+    rows = [*make_run(4, cv=0.05), *more]
+    write_run(tmp_path / "aside", run_id=more[0].run_id, records=rows, samples=(), **HERE)
     (file,) = (tmp_path / "aside").rglob("records/**/*.parquet")
     spool.publish(f"{place.root}/records/device=nvidia-h200/month=2024-01/{file.name}", pa.py_buffer(file.read_bytes()))
     spool.close()
@@ -347,11 +307,11 @@ def test_a_push_into_a_compacted_run_adds_what_is_missing(
         for one in waiting():
             push(one, place)
         frame = read_frame(place).value
-        assert len(frame) == len(before["run_id"]) + len(more)
+        assert len(frame) == before + len(more)
         assert {case for case in frame["case"] if case.startswith("more[")} == {row.case for row in more}
     list(compact(place, keep=0))
     assert len(read_frame(place).value) == len(frame) and len(layout(place)) == 2
-    assert not frame.duplicated(["run_id", "device_name", "case", "implementation"]).any()
+    assert not frame.duplicated(IDENTITY).any()
 
 
 def test_the_index_may_be_missing_wrong_or_damaged(place: StoreLocation) -> None:
@@ -367,15 +327,15 @@ def test_the_index_may_be_missing_wrong_or_damaged(place: StoreLocation) -> None
     assert merge(place) == 0 and index.read_bytes() == sound
 
 
-def test_a_damaged_file_is_named_and_costs_only_itself(place: StoreLocation) -> None:
+def test_a_damaged_file_is_named_and_costs_only_itself(place: StoreLocation, sound: Path) -> None:
     merge(place)
-    (path,) = [Path(place.root, name) for name in layout(place) if "compact-" in name and "h200" in name]
-    sound = path.read_bytes()
+    path = compacted_file(place)
+    content = path.read_bytes()
     # The checksum of the whole file is not asked where groups and footer have their own.
-    whole = sound.rindex(b"pairbench:crc32:")
-    spots = {*range(10, len(sound), len(sound) // 40), len(sound) - 3} - {*range(whole, whole + 20)}
-    for spot in sorted(spots):
-        flipped = bytearray(sound)
+    whole = content.rindex(b"pairbench:crc32:")
+    spots = {*range(10, len(content), len(content) // 10), len(content) - 3} - {*range(whole, whole + 20)}
+    for spot in sorted(spots, reverse=True):
+        flipped = bytearray(content)
         flipped[spot] ^= 4
         path.write_bytes(flipped)
         frame, problems = read_frame(place)
@@ -384,20 +344,10 @@ def test_a_damaged_file_is_named_and_costs_only_itself(place: StoreLocation) -> 
         found = list(compact(place, keep=2))
         assert [str(path) in problem for one in found for problem in one.problems] in ([True], [])
         assert path.exists(), "what is damaged is somebody's"
-    path.write_bytes(sound)
-
-
-def test_originals_beside_a_damaged_file_are_not_deleted(place: StoreLocation, tmp_path: Path) -> None:
-    copy = shutil.copytree(place.root, tmp_path / "copy")
-    merge(place)
-    shutil.copytree(copy, place.root, dirs_exist_ok=True)
-    (path,) = [Path(place.root, name) for name in layout(place) if "compact-" in name and "h200" in name]
-    content = bytearray(path.read_bytes())
-    content[1000] ^= 1
-    path.write_bytes(content)
+    shutil.copytree(sound, place.root, dirs_exist_ok=True)
     list(compact(place, keep=2))
     own = {file.run_id for file in place.files("records") if not file.is_compacted and "h200" in file.path}
-    assert own == {run_id_of(number) for number in range(RUNS)}
+    assert own == {run_id_of(number) for number in range(RUNS)}, "originals beside a damaged file are not deleted"
 
 
 def test_a_store_that_does_not_give_back_what_it_took_keeps_its_files(
@@ -433,8 +383,7 @@ def test_columns_of_another_form_are_not_mixed(place: StoreLocation) -> None:
         pq.write_table(table.drop_columns(["saved_bytes"]).replace_schema_metadata(metadata), Path(place.root, name))
     before = rows_of_all(place)
     merge(place, keep=0)
-    assert same(rows_of_all(place), before)
-    assert merge(place, keep=0) == 0
+    assert same(rows_of_all(place), before) and merge(place, keep=0) == 0
     assert Counter("h200" in name for name in layout(place))[True] == 2
 
 
@@ -443,9 +392,8 @@ def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatc
     before = rows_of_all(place)
     merge(place, keep=0)
     assert same(rows_of_all(place), before) and merge(place, keep=0) == 0
-    assert all(
-        compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in stored_files(place, "records").files
-    )
+    files = stored_files(place, "records").files
+    assert all(compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in files)
 
 
 def test_one_case_reads_one_group(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,9 @@ from pairbench.model.record import Record
 from pairbench.store.documents import read_acceptances, write_acceptance
 from pairbench.store.location import StoreLocation
 from pairbench.store.opened import check_seal, sealed
-from pairbench.store.reader import read_frame, read_run, runs
+from pairbench.store.reader import read_frame, read_run, read_series, runs
+from pairbench.store.reading import Reading
+from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import VERSION_KEY, UnsoundError
 from pairbench.store.writer import RunWriter
 from tests.builders import make_run, write_runs
@@ -36,7 +38,21 @@ def write(store: Path, *records: Record) -> Path:
     return store / FOLDER / f"{run_id}.parquet"
 
 
-def test_broken_and_foreign_files_cost_only_themselves(tmp_path: Path) -> None:
+def by_index(store: Path) -> Reading[Any]:
+    index = RunIndex.of_store(store)
+    heads = list(index)
+    return Reading(heads, tuple(index.problems))
+
+
+def by_frame(store: Path) -> Reading[Any]:
+    frame, problems = read_frame(store)
+    return Reading(list(frame.itertuples()), problems)
+
+
+@pytest.mark.parametrize(
+    "read", [by_frame, by_index, runs, lambda store: read_series(store, where={"implementation": "fused"})]
+)
+def test_broken_and_foreign_files_cost_only_themselves(tmp_path: Path, read: Callable[[Path], Reading[Any]]) -> None:
     write(tmp_path, record("run-2"))
     folder = tmp_path / FOLDER
     (folder / "run-3.parquet").write_bytes(b"PAR1 and then nothing")
@@ -46,12 +62,11 @@ def test_broken_and_foreign_files_cost_only_themselves(tmp_path: Path) -> None:
     content = bytearray(damaged.read_bytes())
     content[4:200] = b"\0" * 196
     damaged.write_bytes(content)
-    found = read_frame(tmp_path, columns=["run_id"])
-    assert found.value["run_id"].tolist() == ["run-2"]
+    found = read(tmp_path)
     names = sorted(Path(problem.split(":")[0]).name for problem in found.problems)
     assert names == [f"run-{number}.parquet" for number in (1, 3, 4, 5)]
+    assert {row.run_id for row in found.value} == {"run-2"}
     assert any("not written by pairbench" in problem for problem in found.problems)
-    assert [run.run_id for run in runs(tmp_path).value] == ["run-2"]
 
 
 def test_the_latest_run_is_the_latest_that_can_be_read(tmp_path: Path) -> None:
@@ -182,17 +197,12 @@ def test_what_is_no_parquet_has_none(content: bytes) -> None:
     assert not check_seal(pa.py_buffer(content))
 
 
-def test_other_tools_read_the_file_as_any_other(tmp_path: Path) -> None:
+def test_other_tools_read_the_file_as_any_other_and_theirs_is_read_without_one(tmp_path: Path) -> None:
     write_runs(tmp_path, make_run(0))
     (path,) = (tmp_path / "records").rglob("*.parquet")
     assert check_seal(pa.py_buffer(path.read_bytes()))
     assert len(pd.read_parquet(path)) == 4
     assert pq.read_table(path, partitioning=None, page_checksum_verification=True).num_rows == 4
-
-
-def test_a_file_that_another_tool_wrote_is_read_without_one(tmp_path: Path) -> None:
-    write_runs(tmp_path, make_run(0))
-    (path,) = (tmp_path / "records").rglob("*.parquet")
     pq.write_table(pq.read_table(path, partitioning=None), path)
     assert not check_seal(pa.py_buffer(path.read_bytes()))
     assert read_run(tmp_path).value == make_run(0)

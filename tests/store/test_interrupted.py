@@ -1,14 +1,13 @@
 """A run that ends at any moment leaves whole batches, each once."""
 
-import fcntl
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -22,39 +21,7 @@ from pairbench.store.writer import RunWriter
 from tests.store.rows import record, samples
 
 BATCH = 3
-
-# Forks for each run, so that thirty kills cost one start of Python. Says on stdout what is surely in the store.
-WRITER = """
-import os, sys
-from pairbench.model.record import Record, Samples
-from pairbench.store.schema import to_table
-from pairbench.store.writer import RunWriter
-
-def say(line):
-    os.write(1, f"{line}\\n".encode())  # whole: an unbuffered print is several writes, and a kill would fall between
-
-to_table([Record(run_id="warm-up")], Record)  # pyarrow imports pandas on first use, which takes longer than a whole run
-
-for line in iter(sys.stdin.readline, ""):
-    run_id, store = line.split()
-    child = os.fork()
-    if not child:
-        say(f"pid {os.getpid()}")
-        known = {"run_id": run_id, "device_name": "cpu", "suite": "s.py"}
-        with RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01") as writer:
-            for batch in range(6):
-                rows = [Record(case=f"{batch}.{row}", status="measured", **known) for row in range(3)]
-                writer.append_samples([
-                    Samples(case=row.case, implementation="a", mode="eager", round=0, call_ns=(1.0, 2.0), **known)
-                    for row in rows
-                ])
-                writer.append_records(rows)
-                say(f"batch {batch}")
-        say("closed")
-        os._exit(0)
-    os.waitpid(child, 0)
-    say("end")
-"""
+BATCHES = [[record("run-1", case=f"{batch}.{row}") for row in range(BATCH)] for batch in range(6)]
 
 
 def open_writer(store: Path, run_id: str = "run-1") -> RunWriter:
@@ -69,30 +36,40 @@ def whole_batches(cases: list[str | None]) -> int:
     return count
 
 
+def begun(store: Path) -> tuple[int, IO[str]]:
+    """Have a fork write a run in batches; return its id, and what it says is surely in the store."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return child, os.fdopen(reading)
+    try:
+        with open_writer(store) as writer:
+            for batch, rows in enumerate(BATCHES):
+                writer.append_samples([samples("run-1", case=row.case) for row in rows])
+                writer.append_records(rows)
+                os.write(writing, f"batch {batch}\n".encode())
+        os.write(writing, b"closed\n")
+    finally:
+        os._exit(0)
+
+
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     generator = random.Random(1)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ends = {"before": 0, "in the middle": 0, "closed": 0}
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        for number in range(30):
-            store = tmp_path / str(number)
-            process.stdin.write(f"run-1 {store}\n")
-            process.stdin.flush()
-            pid = int(process.stdout.readline().split()[1])
+    ends = Counter[str]()
+    for number in range(30):
+        store = tmp_path / str(number)
+        child, output = begun(store)
+        with output:
             # After some batches, and not after some time: how long a batch takes is the machine's affair.
-            said = [process.stdout.readline() for _ in range(number % 7)]
+            said = [output.readline() for _ in range(number % 7)]
             time.sleep(generator.uniform(0, 0.01))
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            said += iter(process.stdout.readline, "end\n")
-            sure = sum(line.startswith("batch") for line in said)
-            ends["closed" if "closed\n" in said else "in the middle" if sure else "before"] += 1
-            check(store, sure=sure)
-        process.stdin.close()
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            said += output.readlines()
+        sure = sum(line.startswith("batch") for line in said)
+        ends["closed" if "closed\n" in said else "in the middle" if sure else "before"] += 1
+        check(store, sure=sure)
     assert ends["in the middle"] >= 10, ends
 
 
@@ -115,15 +92,6 @@ def check(store: Path, *, sure: int) -> None:
     assert samples.problems == ()
     assert stored <= whole_batches([row.case for row in samples.value]) <= stored + 1
     assert pd.read_parquet(store / "records")["case"].is_unique
-
-
-def test_finished_batches_are_seen_while_the_run_goes_on(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        for number in range(3):
-            writer.append_records([record("run-1", case=str(number))])
-            assert pd.read_parquet(tmp_path / "records")["case"].tolist() == [str(seen) for seen in range(number + 1)]
-    assert pd.read_parquet(tmp_path / "records")["case"].tolist() == ["0", "1", "2"]
-    assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
 
 
 def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path) -> None:
@@ -154,15 +122,19 @@ def test_ctrl_c_closes_the_run(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
 
 
-def test_killed_between_the_one_file_and_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("next_one", [read_run, lambda store: open_writer(store, "run-2").__enter__()])
+def test_killed_between_the_one_file_and_its_parts_the_next_reader_or_writer_removes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_one: Callable[[Path], object]
+) -> None:
     monkeypatch.setattr(writer_module, "tidy", lambda place, files: None)
     with open_writer(tmp_path) as writer:
         writer.append_records([record("run-1", case="0")])
         writer.append_records([record("run-1", case="1")])
     monkeypatch.undo()
     assert len(list((tmp_path / "records").rglob("*.parquet"))) == 3
-    assert [row.case for row in read_run(tmp_path).value] == ["0", "1"]
+    next_one(tmp_path)
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
+    assert [row.case for row in read_run(tmp_path).value] == ["0", "1"]
 
 
 def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path) -> None:
@@ -173,24 +145,6 @@ def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path) -> None:
     found = read_run(tmp_path)
     assert (len(found.value), len(found.problems)) == (1, 1)
     assert part.exists()
-
-
-def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.append_records([record("run-1")])
-    (whole,) = (tmp_path / "records").rglob("*.parquet")
-    doubled = whole.with_name("run-1.part-000001.parquet")
-    doubled.write_bytes(whole.read_bytes())
-    left, held = whole.with_name(".run-0.parquet.tmp"), whole.with_name(".run-5.parquet.tmp")
-    for path in (left, held):
-        path.write_bytes(b"half")
-    with held.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # as its writer does
-        with open_writer(tmp_path, "run-2"):
-            pass
-    assert not doubled.exists()
-    assert not left.exists()
-    assert held.exists()
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
@@ -213,20 +167,12 @@ def test_a_closed_run_takes_no_more(tmp_path: Path) -> None:
     assert len(read_run(tmp_path).value) == 1
 
 
-def refuse(self: StoreLocation, path: str, content: object) -> None:
-    raise StoreFailedError("no space")
+def test_a_close_that_fails_leaves_the_parts_and_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: StoreLocation, path: str, content: object) -> None:
+        raise StoreFailedError("no space")
 
-
-def test_a_failing_close_leaves_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = open_writer(tmp_path).__enter__()
-    writer.append_records([record("run-1")])
-    monkeypatch.setattr(StoreLocation, "publish", refuse)
-    with pytest.raises(StoreFailedError, match="no space"):
-        writer.close()
-    assert len(read_run(tmp_path).value) == 1
-
-
-def test_an_error_that_ended_a_run_is_not_hidden_by_its_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ended() -> None:
         with open_writer(tmp_path) as writer:
             writer.append_records([record("run-1")])
@@ -236,3 +182,4 @@ def test_an_error_that_ended_a_run_is_not_hidden_by_its_close(tmp_path: Path, mo
     with pytest.raises(RuntimeError, match="the first") as error:
         ended()
     assert any("no space" in note for note in error.value.__notes__)
+    assert len(read_run(tmp_path).value) == 1

@@ -41,22 +41,9 @@ def suites_of(records: tuple[Record, ...]) -> set[str]:
     return {record.suite for record in records}
 
 
-def test_a_run_is_read_under_the_new_name(store: StoreLocation) -> None:
+def test_every_reader_gives_the_new_name_and_without_the_move_the_old_one(store: StoreLocation) -> None:
     assert suites_of(read_run(store, run_id_of(0)).value) == {NEW, OTHER}
-    assert suites_of(read_run(store, run_id_of(1)).value) == {NEW}
     assert suites_of(read_run(store.root, run_id_of(1)).value) == {SUITE}
-
-
-def test_filters_by_the_new_name_find_old_rows(store: StoreLocation) -> None:
-    runs = {run_id_of(number) for number in range(3)}
-    assert {record.run_id for record in read_records(store, runs, where={"suite": NEW}).value} == runs
-    assert set(read_frame(store, columns=["run_id", "suite"], where={"suite": [NEW]}).value["run_id"]) == runs
-    records = read_series(store, where={"suite": NEW, "case": CASES[0]}, columns=("run_id", "suite", "case")).value
-    assert {record.run_id for record in records} == runs and suites_of(records) == {NEW}
-    assert set(read_frame(store, columns=["run_id"], where={"suite": SUITE}).value["run_id"]) == runs
-
-
-def test_every_reader_gives_one_name(store: StoreLocation) -> None:
     assert set(read_frame(store, columns=["suite"]).value["suite"]) == {NEW, OTHER}
     assert suites_of(read_series(store, where={"case": CASES[0]}, columns=("run_id", "suite", "case")).value) == {NEW}
     distinct = read_distinct(store, ["suite"], dataset_files(store, "records").files).value
@@ -66,11 +53,15 @@ def test_every_reader_gives_one_name(store: StoreLocation) -> None:
     assert suites_of(index.records(list(index)).value) == {NEW, OTHER}
 
 
-def test_the_whole_store_has_one_history_for_both_names(store: StoreLocation) -> None:
-    whole = WholeStore(store, ("run_id", "case", "implementation"))
-    keys = {key: {record.run_id for record in records} for key, records in whole.by_operator(("run_id", "suite"))}
+def test_filters_by_either_name_and_histories_find_rows_of_both(store: StoreLocation) -> None:
     runs = {run_id_of(number) for number in range(3)}
-    assert {(suite, operator): several for (_, suite, operator), several in keys.items()} == {
+    assert {record.run_id for record in read_records(store, runs, where={"suite": NEW}).value} == runs
+    for name in ([NEW], SUITE):
+        assert set(read_frame(store, columns=["run_id", "suite"], where={"suite": name}).value["run_id"]) == runs
+    records = read_series(store, where={"suite": NEW, "case": CASES[0]}, columns=("run_id", "suite", "case")).value
+    assert {record.run_id for record in records} == runs and suites_of(records) == {NEW}
+    whole = dict(WholeStore(store, ("run_id", "case", "implementation")).by_operator(("run_id", "suite")))
+    assert {key[1:]: {record.run_id for record in records} for key, records in whole.items()} == {
         (NEW, "rms_norm"): runs,
         (OTHER, "other"): {run_id_of(0)},
     }
@@ -86,12 +77,6 @@ def test_documents_are_of_the_series_under_its_new_name(store: StoreLocation) ->
     assert [one.suite for one in read_breakdowns(store).value] == [NEW]
 
 
-def test_the_file_beside_the_suites(tmp_path: Path) -> None:
-    assert moved_suites((tmp_path, tmp_path / "nowhere")) == {}
-    (tmp_path / "moved.toml").write_text(f'"{SUITE}" = "{NEW}"\n')
-    assert moved_suites((tmp_path,)) == {SUITE: NEW}
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -101,7 +86,10 @@ def test_the_file_beside_the_suites(tmp_path: Path) -> None:
         ('"a.py" = "b.py"\n"b.py" = "c.py"', r"'b\.py' is an old name and a new one, expected the newest name"),
     ],
 )
-def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_the_file_beside_the_suites_is_read_and_a_wrong_one_refused(tmp_path: Path, text: str, words: str) -> None:
+    assert moved_suites((tmp_path, tmp_path / "nowhere")) == {}
+    (tmp_path / "moved.toml").write_text(f'"{SUITE}" = "{NEW}"\n')
+    assert moved_suites((tmp_path,)) == {SUITE: NEW}
     (tmp_path / "moved.toml").write_text(text)
     with pytest.raises(SuiteError, match=words):
         moved_suites((tmp_path,))

@@ -19,14 +19,13 @@ from tests.lab.scale.big_store import first_variant, write_store
 
 pytestmark = pytest.mark.skipif(s3.server_command() is None, reason="no S3 server; see tests/faults/s3.py")
 
-RUNS, KEEP = 60, 20
+RUNS, KEEP = 56, 20
 OTHERS = 8
 """Documents, the index and their like: what is read beside runs."""
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Return the port of an empty store."""
     with s3.object_store(tmp_path_factory.mktemp("s3") / "log") as found:
         yield found
 
@@ -41,7 +40,6 @@ def way(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3.Way]:
 
 
 def fill(tmp_path: Path, way: s3.Way, name: str, runs: int = RUNS) -> StoreLocation:
-    """Put a store there, past all counting."""
     for _ in write_store(tmp_path / "store", runs=runs, series=8, slower={runs // 4: 1.03}):
         pass
     place = StoreLocation.of(s3.url_of(way.port, name))
@@ -60,7 +58,7 @@ def count(tmp_path: Path, way: s3.Way, name: str) -> dict[str, Counter[str]]:
     return found
 
 
-def test_what_compare_and_trend_ask_for(tmp_path: Path, way: s3.Way) -> None:
+def test_what_compare_trend_and_compacting_again_ask_for(tmp_path: Path, way: s3.Way) -> None:
     place = fill(tmp_path, way, "counted")
     before = count(tmp_path, way, "counted")
     # Each file once, for which pyarrow asks twice: how long it is, and what is in it. Only the newest fifty are a reference.
@@ -73,13 +71,8 @@ def test_what_compare_and_trend_ask_for(tmp_path: Path, way: s3.Way) -> None:
     assert after["trend"]["GET"] <= KEEP + 4 + OTHERS < before["trend"]["GET"] - 20
     assert after["trend"]["all"] < 0.6 * before["trend"]["all"]
     assert after["compare"]["all"] <= before["compare"]["all"]
-
-
-def test_done_again_it_asks_for_little(tmp_path: Path, way: s3.Way) -> None:
-    place = fill(tmp_path, way, "again")
-    assert list(upkeep.compact(place, keep=KEEP))
     way.requests.clear()
-    assert list(upkeep.compact(StoreLocation.of(s3.url_of(way.port, "again")), keep=KEEP)) == []
+    assert list(upkeep.compact(StoreLocation.of(s3.url_of(way.port, "counted")), keep=KEEP)) == []
     assert way.requests.total() < 30 and not way.requests["PUT"] and not way.requests["DELETE"]
 
 

@@ -11,11 +11,10 @@ import pytest
 
 from pairbench.store import opened
 from pairbench.store.documents import read_acceptances
-from pairbench.store.reader import read_run, runs
+from pairbench.store.reader import WholeStore, read_run, read_series, runs
 from pairbench.store.schema import VERSION_KEY
 from tests.builders import make_run, run_id_of, write_runs
 from tests.faults.forked import each_forked
-from tests.in_process import Said, call_main
 
 RUN = run_id_of(9)
 TEXTS = {
@@ -29,7 +28,7 @@ TEXTS = {
     "started_at": "2024-01-01T09:00:00+00:00",
 }
 MEMORY = 1000 * 2**20
-"""More than a command takes beyond what its process had before, and a tenth of what the files would fill."""
+"""More than a reader takes beyond what its process had before, and a tenth of what the files would fill."""
 
 
 def repeated(text: str, count: int) -> pa.DictionaryArray:
@@ -37,7 +36,6 @@ def repeated(text: str, count: int) -> pa.DictionaryArray:
 
 
 def written(store: Path, count: int, **columns: Any) -> Path:
-    """Write a run of so many equal rows."""
     path = store / "records" / "device=x" / "month=2024-01" / f"{RUN}.parquet"
     path.parent.mkdir(parents=True)
     table = pa.table({**{name: repeated(text, count) for name, text in TEXTS.items()}, **columns})
@@ -46,7 +44,7 @@ def written(store: Path, count: int, **columns: Any) -> Path:
 
 
 def rows(store: Path) -> Path:
-    return written(store, 3_000_000)
+    return written(store, 1_500_000)
 
 
 def one_long_text(store: Path) -> Path:
@@ -60,34 +58,47 @@ def long_names_inside(store: Path) -> Path:
     return written(store, count, kernels=pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), inside))
 
 
+def of_every_run(store: Path) -> tuple[str, ...]:
+    names = ("case", "reason", "kernels")
+    whole = WholeStore(store, names)
+    assert [len(records) for _, records in whole.by_run(names)] == [4]
+    return tuple(whole.problems)
+
+
+READERS: dict[str, Callable[[Path], tuple[str, ...]]] = {
+    "one run": lambda store: read_run(store).problems,
+    "heads of runs": lambda store: runs(store).problems,
+    "every run": of_every_run,
+    "one case": lambda store: read_series(store, where={"case": "c"}, columns=["reason", "kernels"]).problems,
+}
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (rows, "has 3,000,000 rows, expected at most"),
+        (rows, "has 1,500,000 rows, expected at most"),
         (one_long_text, "'reason' holds more than"),
         pytest.param(long_names_inside, "'kernels'", marks=pytest.mark.slow),
     ],
 )
 def test_a_file_that_would_fill_the_memory(tmp_path: Path, make: Callable[[Path], Path], said: str) -> None:
-    store = tmp_path / "results"
-    write_runs(store, make_run(0))
-    assert make(store).stat().st_size < 2_000_000
+    write_runs(tmp_path, make_run(0))
+    assert make(tmp_path).stat().st_size < 2_000_000
 
     def most() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def work(words: tuple[str, ...]) -> tuple[Said, int]:
+    def work(name: str) -> tuple[tuple[str, ...], int]:
         before = most()  # at the fork: what the process of the tests has by then, which other tests have filled
-        done = call_main(tmp_path, *words)
-        return done, most() - before
+        problems = READERS[name](tmp_path)
+        return problems, most() - before
 
-    commands = [("show",), ("show", "--runs"), ("dashboard", "-o", "site"), ("export", "csv", "last:5")]
-    for command, result, wrong in each_forked(work, commands):
+    for name, result, wrong in each_forked(work, READERS):
         assert not wrong, wrong
-        done, memory = result
-        assert done.code in (0, 1) and memory < MEMORY, (command, memory / 2**20, done.err)
-        if command != ("show", "--runs") or make is rows:
-            assert said in done.err, (command, done.err)
+        problems, memory = result
+        assert memory < MEMORY, (name, memory / 2**20)
+        if name != "heads of runs" or make is rows:
+            assert len(problems) == 1 and said in problems[0], (name, problems)
 
 
 def test_what_the_footer_adds_up_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

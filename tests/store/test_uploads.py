@@ -24,14 +24,12 @@ KEY = "store/records/device=cpu/month=2026-01/a.parquet"
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Return the port of an empty store."""
     with s3.object_store(tmp_path_factory.mktemp("s3") / "log") as found:
         yield found
 
 
 @pytest.fixture
 def client(port: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what lists uploads there."""
     for name, value in s3.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return botocore.get_session().create_client("s3", "us-east-1", endpoint_url=f"http://127.0.0.1:{port}")

@@ -163,7 +163,6 @@ def test_columns_do_not_change_within_a_version() -> None:
 
 
 def write_current_version() -> None:
-    """Write data/v<SCHEMA_VERSION>/."""
     store = DATA / f"v{SCHEMA_VERSION}"
     with RunWriter(store, run_id=RUN, device_slug="nvidia-h200", month="2026-01") as writer:
         records, samples = rows_of_newest()

@@ -23,24 +23,27 @@ def write(folder: Path, name: str, text: str = "") -> Path:
     return file
 
 
-def test_a_folder_gives_its_suites_in_order_and_not_its_helpers(tmp_path: Path) -> None:
+def test_a_folder_gives_its_suites_in_order_and_neither_its_helpers_nor_what_is_no_suite(tmp_path: Path) -> None:
     b, a = write(tmp_path, "b"), write(tmp_path, "a")
     write(tmp_path, "kernels", "def helper(): ...\n")
     (tmp_path / "notes.txt").write_text("Operator")
     assert find_suites((tmp_path,)) == (a, b)
     assert find_suites((b, tmp_path, a)) == (b, a)
-
-
-def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         SuiteError, match=r"suite '.*/no\.py' does not exist, expected a file or a folder of suite files"
     ):
         find_suites((tmp_path / "no.py",))
+    with pytest.raises(SuiteError, match=r"suite notes\.txt: not a Python file, expected one that ends in \.py"):
+        load_suite(tmp_path / "notes.txt")
 
 
 def test_operators_come_in_the_order_of_declaration(tmp_path: Path) -> None:
     text = PLAIN.format(name="zebra") + PLAIN.format(name="ant") + "alias = zebra\n"
     assert list(load_suite(write(tmp_path, "ops", text))) == ["zebra", "ant"]
+    in_a_list = (
+        PLAIN.format(name="op").replace("op = Operator", "PAIRS = [Operator").rstrip() + "]\nfirst, *rest = PAIRS\n"
+    )
+    assert [*load_suite(write(tmp_path, "listed", in_a_list))] == ["op"]
 
 
 def test_two_files_of_one_name_live_side_by_side(tmp_path: Path) -> None:
@@ -64,11 +67,6 @@ def test_a_suite_may_import_what_lies_beside_it(tmp_path: Path) -> None:
     assert sys.path == before
 
 
-def test_operators_in_a_list_are_declared(tmp_path: Path) -> None:
-    text = PLAIN.format(name="op").replace("op = Operator", "PAIRS = [Operator").rstrip() + "]\nfirst, *rest = PAIRS\n"
-    assert [*load_suite(write(tmp_path, "ops", text))] == ["op"]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -78,6 +76,7 @@ def test_operators_in_a_list_are_declared(tmp_path: Path) -> None:
         ),
         ("x = 1\n\n1 / 0\n", "suite ops.py, line 3: ZeroDivisionError: division by zero"),
         ("def f(:\n", "suite ops.py, line 1: SyntaxError: "),
+        ("import json\njson.loads('{')\n", "suite ops.py, line 2: JSONDecodeError: "),  # where it led into a library
         ("import sys\nsys.exit('usage: ops')\n", "suite ops.py, line 2: SystemExit: usage: ops"),
         ("x = 3\n", "suite ops.py: declares no operator, expected at least one module-level Operator(...)"),
         (
@@ -90,7 +89,7 @@ def test_operators_in_a_list_are_declared(tmp_path: Path) -> None:
             "suite ops.py: two operators are named 'op'; a name is the key of its history, so give each its own",
         ),
     ],
-    ids=["import", "error", "syntax", "exit", "nothing", "declaration", "twins"],
+    ids=["import", "error", "syntax", "library", "exit", "nothing", "declaration", "twins"],
 )
 def test_what_cannot_be_loaded(tmp_path: Path, text: str, words: str) -> None:
     before = set(sys.modules)
@@ -100,19 +99,6 @@ def test_what_cannot_be_loaded(tmp_path: Path, text: str, words: str) -> None:
     assert str(tmp_path) not in sys.path
     if "two operators" not in words and "declares no" not in words:
         assert not [name for name in set(sys.modules) - before if "ops" in name]
-
-
-def test_the_line_is_the_suites_own(tmp_path: Path) -> None:
-    """An error deep inside a library is blamed on the line of the suite that led there."""
-    with pytest.raises(SuiteError, match=r"suite ops\.py, line 2: JSONDecodeError: "):
-        load_suite(write(tmp_path, "ops", "import json\njson.loads('{')\n"))
-
-
-def test_what_is_no_python_file(tmp_path: Path) -> None:
-    file = tmp_path / "ops.txt"
-    file.write_text("Operator")
-    with pytest.raises(SuiteError, match=r"suite ops\.txt: not a Python file, expected one that ends in \.py"):
-        load_suite(file)
 
 
 def test_files_of_which_none_is_python_are_refused_without_loading_any(tmp_path: Path) -> None:

@@ -117,24 +117,27 @@ def test_all_places_of_statements_are_known() -> None:
     assert set(re.findall(r"(?:stmt|excepthandler|match_case)\* (\w+)", documented)) == set(STATEMENTS)
 
 
-def test_helpers_import_their_own_neighbours(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        {
-            "ops": SUITE.format(imports="from package import kernels", variant="kernels.f"),
-            "package/__init__": "",
-            "package/kernels": "from package.deep import value\nimport beside\n\ndef f(x):\n    return value + beside.value\n",
-            "package/deep": "value = 1\n",
-            "beside": "value = 2\n",
-        },
-    )
-    assert variant(path)(0) == 3
-
-
-def test_a_suite_is_no_neighbour_of_itself(tmp_path: Path) -> None:
-    """A suite called json.py means the library by `import json`."""
-    path = write(tmp_path, {"json": SUITE.format(imports="import json", variant="lambda x: json.dumps(x)")})
-    assert variant(path)(1) == "1"
+@pytest.mark.parametrize(
+    ("files", "result"),
+    [
+        (
+            {
+                "my ops": SUITE.format(imports="from package import kernels", variant="kernels.f"),
+                "package/__init__": "",
+                "package/kernels": "from package.deep import value\nimport beside\n\ndef f(x):\n    return value + beside.value\n",
+                "package/deep": "value = 1\n",
+                "beside": "value = 2\n",
+            },
+            3,
+        ),
+        # A suite called json.py means the library by `import json`.
+        ({"json": SUITE.format(imports="import json", variant="lambda x: json.dumps(x)")}, "5"),
+    ],
+)
+def test_helpers_import_their_own_neighbours_and_a_suite_is_none_of_itself(
+    tmp_path: Path, files: dict[str, str], result: object
+) -> None:
+    assert variant(write(tmp_path / "my suites-1.0" / "a b", files))(5) == result
 
 
 def test_an_installed_package_beside_a_suite_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,16 +154,6 @@ def test_a_file_is_one_module_for_all(tmp_path: Path) -> None:
     write(tmp_path / "common", {"shared": "def f(x):\n    return x\n"})
     assert variant(one) is variant(two)
     assert load_module(tmp_path / "common" / "shared.py").__name__.startswith(f"{NAMESPACE}.")
-
-
-def test_folders_with_other_characters_in_their_names(tmp_path: Path) -> None:
-    folder = tmp_path / "my suites-1.0" / "a b"
-    path = write(
-        folder,
-        {"ops": SUITE.format(imports="from kernels import f", variant="f"), "kernels": "def f(x):\n    return x\n"},
-    )
-    renamed = path.rename(folder / "my-ops.py")
-    assert variant(renamed)(5) == 5
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:

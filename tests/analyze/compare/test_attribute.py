@@ -1,5 +1,3 @@
-"""The likely cause of a change, what it means to a gate, and what else differs between two runs."""
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -55,13 +53,10 @@ def test_latency(
         assert f"its control moved {100 * (control.estimate - 1):+.1f} %" in why
 
 
-def test_a_source_that_did_not_change_is_said() -> None:
+def test_a_source_that_did_not_change_is_said_and_in_turns_the_machine_is_the_same() -> None:
+    assert known(changed=True, interleaved=True).cause_of_latency(SLOWER, ALONG)[0] is Attribution.CODE
     assert "its source did not change" in known(changed=False).cause_of_latency(SLOWER, STILL)[1]
     assert "its source changed" in known(changed=True).cause_of_latency(SLOWER, STILL)[1]
-
-
-def test_in_turns_the_machine_is_the_same() -> None:
-    assert known(changed=True, interleaved=True).cause_of_latency(SLOWER, ALONG)[0] is Attribution.CODE
 
 
 def test_a_machine_slows_no_count() -> None:
@@ -129,14 +124,11 @@ def test_new_and_gone_by_their_whole_names_largest_first() -> None:
     assert (found[0].current_count, found[0].current_ns, found[0].reference_count) == (3, 900.0, 0)
 
 
-def test_one_name_in_several_rows_is_one_kernel() -> None:
-    twice = replace(RECORD, kernels=tuple(KernelCount(name="k", count=1, total_ns=1e5) for _ in range(2)))
-    assert kernel_changes(twice, having(k=(2, 2e5))) == ()
-
-
-def test_unknown_kernels_say_nothing() -> None:
+def test_one_name_in_several_rows_is_one_kernel_and_unknown_kernels_say_nothing() -> None:
     assert kernel_changes(replace(RECORD, kernels=None), RECORD) == ()
     assert kernel_changes(RECORD, replace(RECORD, kernels=None)) == ()
+    twice = replace(RECORD, kernels=tuple(KernelCount(name="k", count=1, total_ns=1e5) for _ in range(2)))
+    assert kernel_changes(twice, having(k=(2, 2e5))) == ()
 
 
 def rest(**more: Any) -> str:
@@ -149,26 +141,18 @@ def test_each_field_is_named(field: str) -> None:
     assert (change.field, change.reference, change.current) == (field, getattr(RECORD, field), "other")
 
 
-def test_nothing_changed() -> None:
-    assert era_changes(RECORD, replace(RECORD, run_id="another", hostname="elsewhere", device_uuid="GPU-9")) == ()
-
-
-def test_a_flag_deep_in_the_environment_is_named_by_its_path() -> None:
-    (change,) = era_changes(
-        replace(RECORD, environment=rest()),
-        replace(RECORD, environment=json.dumps({"flags": {"matmul.allow_tf32": True}})),
-    )
-    assert str(change) == "flags.matmul.allow_tf32 false -> true"
-
-
-def test_what_comes_and_goes() -> None:
-    changes = era_changes(replace(RECORD, environment=rest(gpu={"mig": 1})), replace(RECORD, environment=rest(cores=8)))
-    assert [str(change) for change in changes] == ["gpu.mig 1 -> none", "cores none -> 8"]
-
-
-def test_what_was_only_observed_is_no_era() -> None:
-    with_it = replace(RECORD, environment=rest(observed={"ceilings": {"copy_gbps": 1}}))
-    assert era_changes(replace(RECORD, environment=rest()), with_it) == ()
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (rest(), rest(flags={"matmul.allow_tf32": True}), ["flags.matmul.allow_tf32 false -> true"]),
+        (rest(gpu={"mig": 1}), rest(cores=8), ["gpu.mig 1 -> none", "cores none -> 8"]),
+        (rest(), rest(observed={"ceilings": {"copy_gbps": 1}}), []),  # what was only observed is no era
+        (rest(), rest(), []),
+    ],
+)
+def test_what_differs_in_the_environment_is_named_by_its_path(before: str, now: str, said: list[str]) -> None:
+    later = replace(RECORD, run_id="another", hostname="elsewhere", device_uuid="GPU-9", environment=now)
+    assert [str(change) for change in era_changes(replace(RECORD, environment=before), later)] == said
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[1]"])

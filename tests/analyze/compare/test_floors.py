@@ -37,15 +37,10 @@ def test_most_changes_are_below() -> None:
     assert np.mean(changes <= noise(levels, kinds(levels))[0][:, None]) == pytest.approx(0.95, abs=0.015)
 
 
-def test_a_step_is_no_noise() -> None:
+@pytest.mark.parametrize("places", [slice(12, None), slice(7, 8)])
+def test_a_step_and_a_spike_are_no_noise(places: slice) -> None:
     levels = past()
-    levels[:, 12:] += 0.1
-    assert typical(levels) == pytest.approx(TRUE, rel=0.08)
-
-
-def test_a_spike_is_no_noise() -> None:
-    levels = past()
-    levels[:, 7] += 0.1
+    levels[:, places] += 0.1
     assert typical(levels) == pytest.approx(TRUE, rel=0.08)
 
 
@@ -78,17 +73,13 @@ def history(p50: list[float]) -> list[Past]:
     return [Past(value, 2 * value, None, "call", ("same",)) for value in p50]
 
 
-def test_floors_need_enough_runs() -> None:
+def test_floors_need_enough_runs_of_one_code() -> None:
     levels = (1000 * np.exp(past(1)[0])).tolist()
     assert floors_of({SERIES: history(levels[:4])}) == {}
     found = floors_of({SERIES: history(levels)}, source="calibration")[SERIES]
     assert (found.runs, found.source) == (RUNS, "calibration") and found.p50 == pytest.approx(found.p95)
-    assert floors_of({}) == {}
-
-
-def test_runs_of_changing_code_are_not_enough() -> None:
-    mixed = [Past(1000.0 + number, 2000.0, None, "call", (str(number),)) for number in range(8)]
-    assert floors_of({SERIES: mixed}) == {}
+    changing = [Past(1000.0 + number, 2000.0, None, "call", (str(number),)) for number in range(8)]
+    assert floors_of({}) == floors_of({SERIES: changing}) == {}
 
 
 def test_what_was_not_measured_is_no_past() -> None:

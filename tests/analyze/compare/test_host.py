@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,6 @@ PLANTED = {"product", "softmax", "gelu"}
 
 
 def records(number: int, host_us: Mapping[str, Sequence[float]]) -> list[Record]:
-    """Return a run with these rounds."""
     found = []
     for name, rounds in host_us.items():
         case, implementation = name.split()
@@ -163,7 +162,6 @@ def moved(changes: Sequence[Change]) -> dict[str, str]:
 
 
 def runs_of(host: Mapping[str, Sequence[Sequence[float]]]) -> list[list[Record]]:
-    """Return the runs that were made on a host."""
     count = len(next(iter(host.values())))
     return [records(at, {name: rounds[at] for name, rounds in host.items()}) for at in range(count)]
 
@@ -174,8 +172,8 @@ def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
 ) -> None:
     *runs, planted = runs_of(host)
     floors = calibrate_from(runs[:5]).floors
-    for before, now in combinations(runs, 2):
-        assert not moved(compare(before, now, floors=floors)), "the same code moves nowhere between any two runs"
+    for before, now in pairwise(runs):
+        assert not moved(compare(before, now, floors=floors)), "the same code moves nowhere from one run to the next"
     reference = [record for one in runs[:5] for record in one]
     for again in runs[5:]:
         assert not moved(compare(reference, again, floors=floors))

@@ -1,12 +1,10 @@
-"""Which runs make a history, in which order, and with which control."""
-
 import datetime as dt
 import math
 import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.analyze.history.points import history
@@ -21,6 +19,7 @@ def runs(number: int) -> list[Record]:
     return [record for day in range(number) for record in make_run(24 * day, cases=[CASE])]
 
 
+@settings(max_examples=10)
 @given(st.randoms(use_true_random=False))
 def test_runs_come_oldest_first_whatever_the_order_of_reading(rng: random.Random) -> None:
     records = runs(6)

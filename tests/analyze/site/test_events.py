@@ -1,7 +1,8 @@
-"""Events: one for each pair of runs between which series moved, with its likely cause and what else changed."""
+"""Events: one for each pair of runs between which series moved, with its likely cause; and lives of moves: what lasts, and what was taken back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,16 +14,18 @@ from pairbench.model.comparison import Acceptance, Attribution, Change, GateOutc
 from pairbench.model.record import KernelCount, Record, Series
 from pairbench.site.events import (
     Heads,
+    MoveLife,
     SeriesEvent,
     events_of,
     joined,
     kernels_wanted,
     lasting,
+    lives_of,
     series_events,
     with_kernels,
 )
 from pairbench.site.store_events import EnvironmentShifts
-from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run, only, run_id_of
 
 Runs = list[tuple[Record, ...]]
 
@@ -43,10 +46,6 @@ def trends_of(runs: Runs) -> list[Trend]:
 
 def moves(runs: Runs) -> list[SeriesEvent]:
     return [one for trend in trends_of(runs) for one in series_events(trend)]
-
-
-def level(acceptance: Acceptance, minimum_effect: float = 0.02) -> AcceptedLevel:
-    return AcceptedLevel(acceptance=acceptance, minimum_effect=minimum_effect)
 
 
 def of(changes: Sequence[Change], trend: Trend) -> list[Change]:
@@ -81,35 +80,25 @@ def test_a_gain_is_an_improvement_and_another_driver_is_told_of_all_series() -> 
     assert {one.series.implementation for one in event.moved} == {"fused"}
 
 
-def test_a_move_of_the_control_alone_is_no_event_of_its_variant() -> None:
-    runs = [make_run(day, slower={"baseline": 1.2} if day >= 12 else {}) for day in range(24)]
-    (event,) = events_of(moves(runs), heads_of(runs))
-    assert {one.series.implementation for one in event.moved} == {"baseline"}
-
-
-def test_an_accepted_level_is_marked_and_a_worse_one_is_not() -> None:
+@pytest.mark.parametrize(
+    ("changes", "minimum_effect", "accepted"),
+    [
+        ({}, 0.02, True),
+        ({"p50_ns": 104_000}, 0.02, False),
+        ({"p50_ns": 104_000}, 0.08, True),  # within the series' own minimum effect
+        ({"definition_hash": "other"}, 0.02, False),
+    ],
+)
+def test_an_accepted_level_is_marked_and_a_worse_one_is_not(
+    changes: dict[str, Any], minimum_effect: float, accepted: bool
+) -> None:
     runs = history(24, 12)
-    series = next(trend.series for trend in trends_of(runs) if trend.series.implementation == "fused")
-    accepted = Acceptance(
-        series=series,
-        definition_hash="d" * 16,
-        p50_ns=110_000,
-        p95_ns=None,
-        run_id=run_id_of(13),
-        at="",
-        reason="exact",
-    )
-    trend = next(trend for trend in trends_of(runs) if trend.series == series)
-    (event,) = events_of(series_events(trend, accepted=level(accepted)), heads_of(runs))
-    assert event.accepted and event.moved[0].accepted == "exact"
-    (event,) = events_of(series_events(trend, accepted=level(replace(accepted, p50_ns=104_000))), heads_of(runs))
-    assert not event.accepted
-    (event,) = events_of(series_events(trend, accepted=level(replace(accepted, p50_ns=104_000), 0.08)), heads_of(runs))
-    assert event.accepted, "within the series' own minimum effect"
-    (event,) = events_of(
-        series_events(trend, accepted=level(replace(accepted, definition_hash="other"))), heads_of(runs)
-    )
-    assert not event.accepted
+    trend = next(trend for trend in trends_of(runs) if trend.series.implementation == "fused")
+    level: dict[str, Any] = {"definition_hash": "d" * 16, "p50_ns": 110_000, "p95_ns": None, **changes}
+    acceptance = Acceptance(series=trend.series, run_id=run_id_of(13), at="", reason="exact", **level)
+    covered = AcceptedLevel(acceptance=acceptance, minimum_effect=minimum_effect)
+    (event,) = events_of(series_events(trend, accepted=covered), heads_of(runs))
+    assert (event.accepted, event.moved[0].accepted) == (accepted, "exact" if accepted else None)
 
 
 def test_the_newest_run_and_a_failure() -> None:
@@ -178,9 +167,8 @@ def counted(runs: Runs, since: int, until: int = 1000, **columns: int) -> Runs:
     ]
 
 
-@pytest.mark.parametrize("after", [1, 2, 4, 20])
-def test_another_launch_is_an_event_however_many_runs_follow(after: int) -> None:
-    runs = counted(history(12 + after, 1000), 12, launches_per_call=3)
+def test_another_launch_is_an_event_at_once() -> None:
+    runs = counted(history(13, 1000), 12, launches_per_call=3)
     (event,) = events_of(moves(runs), heads_of(runs))
     assert (event.kind, event.direction, event.outcome) == ("moved", "worse", GateOutcome.REGRESSION)
     assert (event.life, event.ended, event.open) == ("still there", None, True)
@@ -238,3 +226,60 @@ def test_kernels_of_both_runs_say_what_differs() -> None:
     told = with_kernels(events[0], records)
     assert told.moved[0].kernels[0] == "new: copy (0 -> 2 a call, 0 -> 8 us)"
     assert with_kernels(events[0], {}) == events[0]
+
+
+CASE = CASES[0]
+FUSED = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")
+
+
+def trend_of(levels: Mapping[int, Mapping[str, float]], *, driver: int = 1000, definition: int = 1000) -> Trend:
+    """Return the trend of 48 runs of which those from some on are slower by factors."""
+    records: list[Record] = []
+    for day in range(48):
+        since = max((first for first in levels if first <= day), default=None)
+        run = make_run(day, cases=(CASE,), slower=levels[since] if since is not None else {})
+        if day >= driver:
+            run = tuple(replace(one, driver="580.2", environment_hash="e" * 16) for one in run)
+        records += [replace(one, definition_hash="other") if day >= definition else one for one in run]
+    return make_trend(records, FUSED)
+
+
+@pytest.mark.parametrize(
+    ("levels", "more", "lives"),
+    [
+        ({12: {"fused": 1.1}}, {}, [(12, None, False)]),
+        ({12: {"fused": 1.1}, 24: {}}, {}, [(12, 24, False)]),
+        ({12: {"fused": 1.1}, 24: {"fused": 1.21}, 36: {}}, {}, [(12, 36, False), (24, 36, False)]),
+        # Half a recovery is none, and more than one is a gain.
+        ({12: {"fused": 1.2}, 24: {"fused": 1.1}}, {}, [(12, None, False), (24, None, False)]),
+        ({12: {"fused": 1.1}, 24: {"fused": 0.8}}, {}, [(12, 24, False), (24, None, False)]),
+        # A gain of the code that is lost is a regression; a machine's is none, nor is that of an environment taken back by the code.
+        ({12: {"fused": 0.8}, 24: {}}, {}, [(12, 24, True), (24, None, False)]),
+        ({12: {CASE: 0.9}, 24: {}}, {}, [(12, 24, False)]),
+        ({12: {CASE: 0.95}, 24: {CASE: 0.95, "fused": 1.05}}, {"driver": 12}, [(12, None, False), (24, None, False)]),
+        ({12: {"fused": 1.1}}, {"definition": 30}, [(12, 30, True)]),
+    ],
+)
+def test_what_lasts_lasts_and_what_was_taken_back_or_replaced_ended_there(
+    levels: Mapping[int, Mapping[str, float]], more: dict[str, int], lives: list[tuple[int, int | None, bool]]
+) -> None:
+    found = lives_of(trend_of(levels, **more))
+    assert [(life.move.index, life.ended, life.superseded) for life in found] == lives
+
+
+@pytest.mark.parametrize("driver", [0.94, 1.05])
+def test_an_environment_takes_back_nothing_that_the_code_did(driver: float) -> None:
+    both = {CASE: driver}
+    found = lives_of(trend_of({12: {"fused": 1.05}, 24: {"fused": 1.05, **both}}, driver=24))
+    assert [(life.move.index, life.ended) for life in found] == [(12, None), (24, None)]
+    assert [life.move.attribution for life in found] == [Attribution.CODE, Attribution.ENVIRONMENT]
+
+
+@pytest.mark.parametrize("driver", [0.98, 1.03])
+def test_beside_another_driver_the_change_is_that_of_the_code(driver: float) -> None:
+    """5 % planted five runs after a driver that made all 2 % faster read +2.9 %."""
+    moved = trend_of({15: {CASE: driver}, 20: {CASE: driver, "fused": 1.05}}, driver=15)
+    (life,) = [one for one in lives_of(moved) if one.move.attribution is Attribution.CODE]
+    assert isinstance(life, MoveLife) and life.move.index == 20
+    assert life.move.size == pytest.approx(1.05, abs=0.004) and life.move.own == pytest.approx(1.05, abs=0.004)
+    assert life.move.control == pytest.approx(1, abs=0.004)

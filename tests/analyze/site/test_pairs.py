@@ -1,5 +1,3 @@
-"""Which earlier run a run is shown beside, and what of a comparison a reader is told."""
-
 from dataclasses import replace
 
 from pairbench.analyze.compare.runs import compare

@@ -42,7 +42,6 @@ _HEAD = [
 
 
 def main() -> int:
-    """Measure, print, and with --write put the tables into the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--write", action="store_true", help="put the tables into README.md")
     parser.add_argument("--histories", type=int, default=1000, help="searched in each setting")
@@ -55,7 +54,6 @@ def main() -> int:
 
 
 def measured(histories: int, seed: int) -> Iterator[tuple[str, Rows]]:
-    """Yield each table."""
     for name, planted in (("short", SHORT), ("longer", LONGER)):
         yield (
             name,
@@ -82,7 +80,6 @@ def measured(histories: int, seed: int) -> Iterator[tuple[str, Rows]]:
 
 
 def row(planted: Planted, search: Search, histories: int, seed: int) -> list[str]:
-    """Return what became of many searches."""
     rng = np.random.default_rng(seed)
     found = [search(planted, rng) for _ in range(histories)]
     named = [one for one in found if one.sure]

@@ -2,10 +2,13 @@
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
+
+from tests.builders import git
+
+__all__ = ["git", "plant"]
 
 SUITE = """
 import time
@@ -61,13 +64,6 @@ planted = operator("planted", lambda x: x + x, doubled)
 aside = operator("aside", other, other)
 """
 """A kernel that works on some of its tiles twice, so that the device needs longer: `amount` is how often it does its work, 1 or more."""
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Return what git prints in a folder."""
-    identity = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main")
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def plant(

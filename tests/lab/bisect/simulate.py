@@ -22,8 +22,6 @@ CONFIRMING, MORE = 5, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """What is in a history."""
-
     latency_us: float
     spread: float
     """The standard deviation of the median's logarithm between processes."""
@@ -43,7 +41,6 @@ class Planted:
 
     @property
     def size(self) -> float:
-        """The step in log units."""
         return float(np.log1p(self.step))
 
     def noise(self, rng: np.random.Generator, rounds: int) -> Floats:
@@ -69,8 +66,6 @@ DOUBLED = Planted(latency_us=2000, spread=0.01, step=0.94, commits=12)
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """How a search ended."""
-
     right: bool
     """Whether it named the culprit, alone or among those that cannot be told from it."""
     sure: bool = True

@@ -28,7 +28,6 @@ RATES = (0.0005, 0.0015, 0.003, 0.005)
 
 
 def main() -> int:
-    """Measure, print, and with --write put the tables into the page."""
     options = _options()
     tables = show([("detectors", [["name", "what runs"], *([one.name, one.source] for one in DETECTORS)])])
     # Each task is small and names its detector by number: lambdas do not travel between processes.
@@ -67,7 +66,6 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(pool: Executor, half: str, series: int) -> Iterator[tuple[str, Rows]]:
-    """Start every task, then collect table by table."""
     settings = [(noise, cv) for cv in scores.CVS for noise in NOISES]
     nulls, recalls, delays = {}, {}, {}
     for index, detector in enumerate(DETECTORS):
@@ -144,7 +142,6 @@ def _told(needed: list[int], rate: float) -> str:
 
 
 def _harder(pool: Executor, half: str, series: int) -> dict[str, Future[Any]]:
-    """Start what our detector was not made for."""
     tasks = {}
     for noise in HARDER:
         tasks[f"{noise}, CV 2%, 100 runs"] = pool.submit(_call, 0, "null_alarms", half, noise, 0.02, series * 5)

@@ -17,7 +17,6 @@ BEFORE, AFTER = 30, 30
 
 
 def iid(size: int, cv: float, generator: Generator) -> Floats:
-    """Independent normal logarithms."""
     return cv * generator.standard_normal(size)
 
 

@@ -17,15 +17,12 @@ from tests.lab.detectors.noises import Floats
 
 @dataclass(frozen=True, kw_only=True)
 class Detector:
-    """A detector with its settings."""
-
     name: str
     find: Callable[[Floats], list[int]]
     source: str
 
 
 def pairbench(levels: Floats) -> list[int]:
-    """Run ours, with its defaults."""
     return [point.index for point in detect(levels)]
 
 

@@ -62,11 +62,11 @@ def test_scores_count_what_they_say() -> None:
 def test_a_few_held_out_series_agree_with_the_target() -> None:
     """The page has the real figures; these would notice that something broke."""
     for noise in noises.NOISES:
-        assert scores.null_alarms(pairbench, "held-out", noise, 0.02, 30) <= 1 / 30
-        found, elsewhere = scores.recall(pairbench, "held-out", noise, 0.01, 20)
+        assert scores.null_alarms(pairbench, "held-out", noise, 0.02, 12) <= 1 / 12
+        found, elsewhere = scores.recall(pairbench, "held-out", noise, 0.01, 8)
         assert found[1] >= 0.75
         assert found[2] >= 0.9
-        assert elsewhere <= 0.15
+        assert elsewhere <= 0.2
 
 
 def test_restated_rules() -> None:

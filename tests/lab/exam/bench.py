@@ -55,7 +55,6 @@ PLACE = {
 
 
 def main() -> int:
-    """Make the steps that are asked for."""
     options = _options()
     folder: Path = options.folder
     device = ("--device", options.device)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,28 +46,18 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What came of an attack."""
-
     name: str
     tried: int
     """How many times something was done that could have gone wrong."""
-    counts: dict[str, int] = field(default_factory=dict)
-    """What was counted, in the attack's own words."""
     wrong: tuple[str, ...] = ()
     """A sentence for each time that something went wrong."""
-    seconds: float = 0.0
     why_not: str = ""
     """Why it was not made here; empty if it was, or a part of it was."""
     unmade: int = 0
     """How many of its parts were not made."""
 
-    def by_kind(self) -> Counter[str]:
-        """Return how often each kind of thing went wrong."""
-        return Counter(kind_of(sentence) for sentence in self.wrong)
-
 
 def kind_of(sentence: str) -> str:
-    """Return what kind of wrong a sentence tells of."""
     low = sentence.lower()
     return next((kind for kind, words in _WORDS.items() if any(word in low for word in words)), "other")
 
@@ -139,7 +129,6 @@ def attack(
 
 
 def _part(name: str, tries: int, seed: int) -> Seen:
-    """Make a part of an attack in a process of its own."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         answer, output = Path(folder) / "answer.json", Path(folder) / "output"
@@ -160,9 +149,9 @@ def _part(name: str, tries: int, seed: int) -> Seen:
             process.wait()
             counts, wrong = {}, [f"it hangs: had not ended after {ATTACKS[name].limit_s:.0f} s"]
     tried = sum(count for what, count in counts.items() if what.startswith(ATTACKS[name].tried))
-    seconds = time.monotonic() - began
-    _say("\n".join([f"{name}: {tried} tries, {len(wrong)} went wrong, {seconds:.0f} s", *wrong]), error=True)
-    return Seen(name=name, tried=tried, counts=counts, wrong=tuple(wrong), seconds=seconds)
+    took = f"{time.monotonic() - began:.0f} s"
+    _say("\n".join([f"{name}: {tried} tries, {len(wrong)} went wrong, {took}", *wrong]), error=True)
+    return Seen(name=name, tried=tried, wrong=tuple(wrong))
 
 
 def _last(output: Path, code: int) -> str:
@@ -176,15 +165,10 @@ def _make_part(part: dict[str, Any]) -> None:
 
 
 def _joined(name: str, parts: Sequence[Seen]) -> Seen:
-    counts: Counter[str] = Counter()
-    for part in parts:
-        counts.update(part.counts)
     return Seen(
         name=name,
         tried=sum(part.tried for part in parts),
-        counts=dict(counts),
         wrong=tuple(sentence for part in parts for sentence in part.wrong),
-        seconds=sum(part.seconds for part in parts),
         why_not=parts[0].why_not if all(part.why_not for part in parts) else "",
         unmade=sum(bool(part.why_not) for part in parts),
     )
@@ -194,7 +178,7 @@ def table(seen: Sequence[Seen]) -> str:
     """Return what came of attacks as a table in Markdown."""
     lines = [f"| attack | tries | {' | '.join(KINDS)} |", f"| --- | ---: |{' ---: |' * len(KINDS)}"]
     for one in seen:
-        by_kind = one.by_kind()
+        by_kind = Counter(map(kind_of, one.wrong))
         numbers = [one.why_not, *([""] * (len(KINDS) - 1))] if one.why_not else [by_kind[kind] for kind in KINDS]
         lines.append(f"| {one.name}: {ATTACKS[one.name].what} | {one.tried:,} | {' | '.join(map(str, numbers))} |")
     short = [
@@ -228,7 +212,6 @@ def _said(text: str) -> list[str]:
 
 
 def _machine() -> str:
-    """Say on what it was measured."""
     processor = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.machine(),

@@ -62,16 +62,9 @@ NOISES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The series of a comparison."""
-
     latency_ns: Floats
     null: Bools
     """The first of each case: the baseline."""
-
-    @property
-    def groups(self) -> Ints:
-        """One device and mode."""
-        return np.zeros(len(self.latency_ns), dtype=np.int64)
 
     @property
     def baseline_of(self) -> Ints:
@@ -89,7 +82,6 @@ class Side:
 
 
 def make_bench(rng: np.random.Generator, series: int = SERIES, *, alike: bool = False) -> Bench:
-    """Return series of all latencies."""
     logs = rng.uniform(np.log(SHORTEST_NS), np.log(LONGEST_NS), series)
     if alike:
         logs = np.repeat(logs[::OF_CASE], OF_CASE)[:series] - np.where(
@@ -109,7 +101,6 @@ def spread_of(bench: Bench, noise: Noise, rng: np.random.Generator) -> Floats:
 
 
 def draw(bench: Bench, noise: Noise, spread: Floats, rng: np.random.Generator, *, runs: int) -> Side:
-    """Return one side of a comparison."""
     shape = (len(bench.latency_ns), runs, ROUNDS)
 
     def values(size: tuple[int, ...]) -> Floats:
@@ -211,8 +202,6 @@ _NEAR = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is compared with what."""
-
     noise: Noise
     reference_runs: int
     floors: bool
@@ -230,7 +219,6 @@ class Setting:
 class Quiet:
     """Identical sides."""
 
-    comparisons: int
     with_alarm: int
     """Comparisons in which any series was called slower or faster, by median or 95th percentile."""
     same: Counter[str]
@@ -251,7 +239,8 @@ def judge(
 
     def effects(runs: Runs, floor: Floats, null: Bools) -> Effects:
         past = np.full(len(bench.latency_ns), float(PAST_RUNS))
-        return estimate(runs, groups=bench.groups, null=null, floor=floor, floor_runs=past, policy=policy)
+        one_group = np.zeros(len(past), dtype=np.int64)
+        return estimate(runs, groups=one_group, null=null, floor=floor, floor_runs=past, policy=policy)
 
     own = [
         effects(runs_of(bench, before, now), floor, bench.null)
@@ -283,7 +272,7 @@ def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAUL
         labels = label(bench)
         same.update(labels[p50.same].tolist())
         series.update(labels.tolist())
-    return Quiet(comparisons=comparisons, with_alarm=with_alarm, same=same, series=series)
+    return Quiet(with_alarm=with_alarm, same=same, series=series)
 
 
 def caught(
@@ -350,7 +339,7 @@ def _word(verdicts: Verdicts, place: int) -> str:
     return "same" if verdicts.same[place] else "faster" if verdicts.faster[place] else "undecided"
 
 
-def peers(setting: Setting, comparisons: int, seed: int) -> tuple[dict[str, Counter[str]], int]:
+def peers(setting: Setting, comparisons: int, seed: int) -> dict[str, Counter[str]]:
     """Let the rules of other tools judge comparisons, half of them without any change, half with planted ones."""
     rng = np.random.default_rng(seed)
     found: dict[str, Counter[str]] = {peer.name: Counter() for peer in PEERS}
@@ -371,4 +360,4 @@ def peers(setting: Setting, comparisons: int, seed: int) -> tuple[dict[str, Coun
                     counter["series"] += int(called.sum())
                 for mark, place in zip(MARKS, places, strict=True):
                     counter[f"{mark} {effect:.0%}"] += int(called[place])
-    return found, comparisons
+    return found

@@ -67,7 +67,6 @@ def make(store: Path, *, runs: int, series: int) -> None:
 
 
 def measure(store: Path, times: int, *, large: bool = False) -> int:
-    """Time the verbs and print a table of what they took."""
     name = first_variant()
     loading = {verb: best(functools.partial(run, "-c", f"import {names}"), times) for verb, names in _IMPORTS.items()}
     compare = best(lambda: run("-m", "pairbench", "compare", "--store", str(store)), times)

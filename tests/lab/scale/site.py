@@ -37,7 +37,6 @@ def main() -> int:
 
 
 def measure(folder: Path, *, runs: int, series: int) -> int:
-    """Build twice, look at what came of it, and print a table."""
     store, site = folder / "store", folder / "site"
     files = write_store(store, runs=runs + 1, series=series, slower={runs // 4: 1.03})
     for _ in range(runs):
@@ -69,7 +68,6 @@ def measure(folder: Path, *, runs: int, series: int) -> int:
 
 
 def build(store: Path, site: Path) -> float:
-    """Return the seconds that a build takes."""
     return best(lambda: run("-m", "pairbench", "dashboard", "--store", str(store), "--output", str(site)), 1)
 
 

@@ -41,7 +41,6 @@ class Command:
 
 
 def first_pair() -> str:
-    """Return the suite that README begins with."""
     found = re.search(
         r"```python[^\n]*\n(import torch\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
     )
@@ -96,7 +95,6 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Time the commands and print a table."""
     options = _options()
     sys.stdout.write(
         "| command | median | fastest | slowest | without a cache | at most, two cores / a GPU's host |\n"
@@ -114,7 +112,6 @@ def main() -> int:
 
 
 def seconds(command: Command, device: str, cache: Path) -> float:
-    """Return how long a command takes, from its start to its end."""
     words = [word.replace("DEVICE", device) for word in command.arguments]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

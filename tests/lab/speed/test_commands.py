@@ -1,5 +1,3 @@
-"""The commands whose time is taken are ones that work."""
-
 from pathlib import Path
 
 import pytest

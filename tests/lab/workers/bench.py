@@ -25,7 +25,6 @@ CHANCE = 0.05
 
 
 def main() -> int:
-    """Make the runs and print the tables."""
     options = _options()
     with tempfile.TemporaryDirectory() as scratch:
         store = options.store or Path(scratch)
