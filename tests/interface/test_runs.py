@@ -224,7 +224,7 @@ def test_verdicts_outlive_a_store_that_fails(places: Path, tmp_path: Path, monke
 
     _repository(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pairbench.features.ab.write_run", full)
+    monkeypatch.setattr("pairbench.features.ab.write_runs", full)
     with pytest.raises(IncompleteRunError, match="no space; this error's `result` has the verdicts") as caught:
         pairbench.ab("HEAD", select="ops.py::shifts", store="sides", **{**QUICK, "rounds": 2})
     assert isinstance(caught.value.result, Verdicts) and caught.value.result.comparison.changes

@@ -367,16 +367,13 @@ def breakdown(
 
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
-    from pairbench.features.breakdown.breakdown import WantedBreakdown, break_down, render_breakdown
+    from pairbench.features.breakdown.breakdown import break_down, render_breakdown
     from pairbench.model.breakdown import Breakdown, NoBreakdown
 
     if mode not in ("eager", "graph"):
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of eager, graph")
-    names = tuple(implementation or ("baseline",))
-    wanted = WantedBreakdown(
-        operator=given.operator, case=given.case, device=given.device, implementations=names, trace=trace, keep=keep
-    )
-    found, kept = break_down(given.config, wanted)
+    place = (given.config, given.operator, given.case, given.device)
+    found, kept = break_down(*place, implementation or ["baseline"], trace=trace, keep=keep)
     put(render_breakdown(found, given.output, expand=expand), nl=False)
     if kept:
         remark(f"kept as {kept}")
@@ -405,10 +402,8 @@ def diverge(
     """
     from pairbench.features.diverge import find_divergence, render_divergence
     from pairbench.model.breakdown import NoDivergence
-    from pairbench.workflow.devices import Wanted
 
-    wanted = Wanted(operator=given.operator, case=given.case, device=given.device)
-    whole = find_divergence(given.config, wanted, variant)
+    whole = find_divergence(given.config, given.operator, given.case, given.device, variant)
     found = whole.result
     if isinstance(found, NoDivergence) and given.output != "json":
         remark(found.reason)

@@ -102,8 +102,6 @@ _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", 
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The values of a command's shared options."""
-
     config: Config  # the settings: those of the command line, else those of `[tool.pairbench]`
     select: list[str] = field(default_factory=list)
     operator: str = ""

@@ -152,17 +152,11 @@ class Result:
             UsageError: there is nothing to save.
             StoreError: the store cannot be written.
         """
-        from pairbench.model.environment import device_slug
-        from pairbench.store.writer import write_run
+        from pairbench.store.writer import write_runs
 
         if not self.records:
             raise UsageError("this run has no records, so there is nothing to save")
-        place, month = store_of(configure(store=store)), self.records[0].started_at[:7]
-        for name, kind in {(one.device_name, one.device_kind) for one in self.records}:
-            names = {"run_id": self.run_id, "device_slug": device_slug(name, kind), "month": month}
-            records = [one for one in self.records if one.device_name == name]
-            samples = [one for one in self.raw_samples if one.device_name == name]
-            write_run(place, **names, records=records, samples=samples)
+        write_runs(store_of(configure(store=store)), self.records, self.raw_samples)
 
     def __str__(self) -> str:
         from pairbench.report.rows import render

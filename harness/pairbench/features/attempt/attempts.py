@@ -22,9 +22,9 @@ from pairbench.errors import InterruptedRunError, PairbenchError, StoreError, St
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import count_cores
 from pairbench.execute.parent.lock import device_lock
-from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
 from pairbench.execute.parent.quick_look import QuickLook
-from pairbench.execute.parent.scout import Scout, Survey
+from pairbench.execute.parent.scout import Survey, find_devices
 from pairbench.model.comparison import DEFAULT
 from pairbench.model.environment import Device, Environment, HostLoad, withheld
 from pairbench.model.latency import RESULT_COLUMNS, p50_of, result_of, speedup_of
@@ -235,8 +235,8 @@ class Attempts:
         refuse_syntax_errors(self.asked.files)
         self.listener.doing("loading torch" if self._look is None else "loading suites")
         if not self._devices:
-            with Scout(self.context) as scout:
-                self._devices = scout.devices()
+            with Workers(self.context, ANY) as workers:
+                self._devices = find_devices(workers)
         device = one_device(self.device, self._devices)
         if self._look is None:
             self._look = QuickLook(context_for(self.context, self.config, device), device)
