@@ -249,9 +249,8 @@ def probe_device(
         known = kept.put_in(bare)
         environment = known or probe_in(workers, device)
     load = watch.begin(environment)
-    alone = not environment.rest["observed"].get("foreign_processes")
-    if known is None and alone and load.disturbs(device.kind) is None:
-        kept.keep(environment)
+    if known is None:
+        kept.keep(environment, load)
     return environment, load
 
 

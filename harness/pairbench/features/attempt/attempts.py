@@ -299,9 +299,8 @@ class Attempts:
         if state.planned.operator.costs and not self._environment.rest["observed"]["ceilings"]:
             kept = self._ceilings.put_in(self._environment)
             self._environment = kept or look.probe(ceilings=True)
-            alone = not self._environment.rest["observed"].get("foreign_processes")
-            if kept is None and alone and not load.disturbs(device.kind):
-                self._ceilings.keep(self._environment)
+            if kept is None:
+                self._ceilings.keep(self._environment, load)
         return self._environment
 
 
