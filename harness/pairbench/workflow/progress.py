@@ -107,8 +107,8 @@ class BarProgress(PlainProgress):
         now = self.devices[selector]
         if selector not in self._tasks:
             self._tasks[selector] = self._progress.add_task("", device=selector, stage="", case="")
-        shown = {"completed": now.done, "total": now.total, "stage": now.stage, "case": safe(now.case)}
-        self._progress.update(self._tasks[selector], **shown)
+        task, case = self._tasks[selector], safe(now.case)
+        self._progress.update(task, completed=now.done, total=now.total, stage=now.stage, case=case)
 
     def notify(self, text: str) -> None:
         self._progress.console.print(safe(text), markup=False, highlight=False)
