@@ -12,7 +12,6 @@ from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, 
 from pairbench.model.settings import Settings
 from pairbench.plan import (
     Equipment,
-    Subset,
     equipped,
     make_plan,
     narrow,
@@ -58,8 +57,8 @@ ALL = [CONV, NORM, NORM2]
 def plan(*select: str, operators: Any = ALL, device: Device = CPU, broken: Any = (), **more: Any) -> Plan:
     settings = more.pop("settings", Settings())
     equipment = Equipment(device=device, gpus=more.pop("gpus", 1), triton=more.pop("triton", True))
-    subset = Subset(selections=narrow(parse_selection(text) for text in select), **more)
-    return make_plan(operators, broken, equipment, settings, subset)
+    selections = narrow(parse_selection(text) for text in select)
+    return make_plan(operators, broken, equipment, settings, selections, **more)
 
 
 def keys(found: Plan) -> list[str]:

@@ -104,8 +104,9 @@ def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
     # Links are not followed, and folders of other users, or on a file system without locks, are left alone.
     with contextlib.suppress(OSError):
         for folder in (base or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
-            with contextlib.suppress(OSError):
-                _sweep(folder)
+            with contextlib.suppress(OSError), locked(folder, _FOLDER_ITSELF) as descriptor:
+                if os.fstat(descriptor).st_uid == os.getuid() and _is_at(folder, descriptor):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_held(folder: Path) -> bool:
@@ -123,12 +124,13 @@ def is_held(folder: Path) -> bool:
         os.close(descriptor)
 
 
-def _sweep(folder: Path) -> None:
-    descriptor = os.open(folder, _FOLDER_ITSELF)
+@contextlib.contextmanager
+def locked(path: Path, flags: int) -> Iterator[int]:
+    """Open a file or folder and hold a lock on it; raise BlockingIOError where another process holds one."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_uid == os.getuid() and _is_at(folder, descriptor):
-            shutil.rmtree(folder, ignore_errors=True)
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -123,15 +123,6 @@ ANY = Wanted()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subset:
-    """The cases and implementations of the loaded suites to take, all where nothing is named; edge cases for verification only."""
-
-    selections: tuple[Selection, ...] = ()
-    implementations: tuple[str, ...] = ()
-    edge: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Equipment:
     """The device that a plan is for, the number of GPUs of its model, and whether Triton is installed."""
 
@@ -145,25 +136,28 @@ def make_plan(
     broken: Sequence[BrokenSuite],
     equipment: Equipment,
     settings: Settings,
-    subset: Subset,
+    selections: Sequence[Selection] = (),
+    implementations: Collection[str] = (),
+    *,
+    edge: bool = False,
 ) -> Plan:
-    """Multiply operators by cases, implementations and modes; operators without any implementation of the subset are left out."""
-    check_selections(subset.selections, operators, broken)
-    tiers = tiers_for(equipment.device, settings, edge=subset.edge)
+    """Multiply the selected cases, all where none is named, by implementations and modes; `edge` takes edge cases too, to be verified."""
+    check_selections(selections, operators, broken)
+    tiers = tiers_for(equipment.device, settings, edge=edge)
     wanted = []
     for operator in operators:
         for case in operator.cases:
-            taking = [selection for selection in subset.selections if selection.takes(operator, case)]
+            taking = [selection for selection in selections if selection.takes(operator, case)]
             # A case that is named by its key is taken whatever its tier.
             named = any(selection.pattern == case.key for selection in taking)
-            if named or (case.tier in tiers and (taking or not subset.selections)):
+            if named or (case.tier in tiers and (taking or not selections)):
                 wanted.append((operator, case))
     if not broken:
-        check_implementations(subset.implementations, [operator for operator, _ in wanted])
+        check_implementations(implementations, [operator for operator, _ in wanted])
     cases = [
         _planned(operator, case, names, equipment, settings.modes)
         for operator, case in wanted
-        if (names := taken(operator, subset.implementations))
+        if (names := taken(operator, implementations))
     ]
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases})

@@ -228,7 +228,7 @@ def test_two_commits_in_turns_and_verdicts_that_outlive_a_store_that_fails(
         pairbench.ab("nowhere", select="ops.py")
 
     monkeypatch.setattr("pairbench.features.ab.compare_commits", lambda *_: measured[0])
-    monkeypatch.setattr("pairbench.features.ab.write_run", full)
+    monkeypatch.setattr("pairbench.features.ab.write_runs", full)
     with pytest.raises(IncompleteRunError, match="no space; this error's `result` has the verdicts") as caught:
         pairbench.ab("HEAD", store="others", **asked)
     assert isinstance(caught.value.result, Verdicts) and caught.value.result.comparison.changes

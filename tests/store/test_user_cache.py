@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.model.environment import HostLoad
 from pairbench.store.user_cache import KeptCeilings, KeptValues, kept_bytecode, kept_compilations, user_folder
 from tests.analyze.test_records import ENVIRONMENT
 
@@ -61,9 +62,9 @@ def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
     bare = replace(measured, rest={"flags": {}, "observed": {"ceilings": {}, "nvml": "available"}})
     kept = KeptCeilings(tmp_path)
     assert kept.put_in(bare) is None
-    kept.keep(bare)
+    kept.keep(bare, HostLoad(cores=4, before=0.0))
     assert kept.put_in(bare) is None, "there was nothing to keep"
-    kept.keep(measured)
+    kept.keep(measured, HostLoad(cores=4, before=0.0))
     assert kept.put_in(bare) == measured
     for other in (
         replace(bare, driver="2"),

@@ -1,38 +1,27 @@
 """The verbs that measure several commits: `ab`, `bisect` and `backfill`."""
 
-from typing import Annotated
-
-from typer import Argument, Option
-
-from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import annotate_github, configure, put
 from pairbench.errors import UsageError
 
 
-@verb("base rest catalogue implementation device tier mode rounds min_effect tf32 timeout store strict output")
+@verb(
+    "base rest catalogue implementation device tier mode rounds min_effect tf32 timeout store strict output",
+    base=argument("The commit, branch or tag to compare with, of the repository that holds the suites."),
+    rest=argument(
+        "HEAD: the commit, branch or tag to judge; left out, the working tree, uncommitted changes included. SELECT as for run.",
+        metavar="[HEAD] [SELECT]...",
+    ),
+    rounds=option("How many times every case is timed, each in two fresh processes, one a commit. Default: 5."),
+    store=option("A store of its own, to keep both sides' records and raw samples. Default: none is kept."),
+    strict=option("Fail, with 3, also where something is undecided or cannot be compared.", "--strict"),
+)
 def ab(
     given: Given,
-    base: Annotated[
-        str, Argument(help="The commit, branch or tag to compare with, of the repository that holds the suites.")
-    ],
-    rest: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[HEAD] [SELECT]...",
-            help="HEAD: the commit, branch or tag to judge; left out, the working tree, uncommitted changes included. SELECT as for run.",
-        ),
-    ] = None,
-    rounds: Annotated[  # noqa: ARG001 (a setting)
-        int | None,
-        Option(help="How many times every case is timed, each in two fresh processes, one a commit. Default: 5."),
-    ] = None,
-    store: Annotated[
-        str | None,
-        Option(help="A store of its own, to keep both sides' records and raw samples. Default: none is kept."),
-    ] = None,
-    strict: Annotated[
-        bool, Option("--strict", help="Fail, with 3, also where something is undecided or cannot be compared.")
-    ] = False,
+    base: str,
+    rest: list[str] | None = None,
+    store: str | None = None,
+    strict: bool = False,
 ) -> int | None:
     """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
 
@@ -66,34 +55,28 @@ def ab(
 
 @verb(
     "select good bad implementation metric catalogue device tier mode rounds most min_effect tf32 timeout store output",
-    rounds=5,
+    settings={"rounds": 5},
+    select=argument("The one case to look at: a case key, or an operator that has one case.", metavar="SELECT"),
+    good=option("The earlier commit, branch or tag, before the change."),
+    bad=option("The later commit, branch or tag, after it."),
+    implementation=option("The variant to look at, where there are several; or baseline.", "--implementation", "-i"),
+    metric=option(
+        "latency, or a count: launches, kernels, graph_launches, memcpys, memcpy_bytes, memsets, syncs, ops, "
+        "allocations or peak_bytes. Counts need no statistics; auto takes one that differs between the ends first."
+    ),
+    mode=option("eager, compile or graph. Default: eager."),
+    rounds=option("How many rounds confirm the ends; three times as many where those leave it open. Default: 5."),
+    most=option("Give up after so many rounds of commits.", "--most", min=1),
 )
 def bisect(
     given: Given,
-    select: Annotated[
-        str, Argument(metavar="SELECT", help="The one case to look at: a case key, or an operator that has one case.")
-    ],
-    good: Annotated[str, Option(help="The earlier commit, branch or tag, before the change.")],
-    bad: Annotated[str, Option(help="The later commit, branch or tag, after it.")] = "HEAD",
-    implementation: Annotated[
-        str | None,
-        Option("--implementation", "-i", help="The variant to look at, where there are several; or baseline."),
-    ] = None,
-    metric: Annotated[
-        str,
-        Option(
-            help="latency, or a count: launches, kernels, graph_launches, memcpys, memcpy_bytes, memsets, syncs, ops, "
-            "allocations or peak_bytes. Counts need no statistics; auto takes one that differs between the ends first."
-        ),
-    ] = "auto",
-    mode: Annotated[  # noqa: ARG001 (a setting)
-        str | None, Option(help="eager, compile or graph. Default: eager.")
-    ] = None,
-    rounds: Annotated[  # noqa: ARG001 (a setting)
-        int | None,
-        Option(help="How many rounds confirm the ends; three times as many where those leave it open. Default: 5."),
-    ] = None,
-    most: Annotated[int, Option("--most", min=1, help="Give up after so many rounds of commits.")] = 200,
+    select: str,
+    good: str,
+    bad: str = "HEAD",
+    implementation: str | None = None,
+    metric: str = "auto",
+    mode: str | None = None,  # noqa: ARG001 (a setting)
+    most: int = 200,
 ) -> int | None:
     """Find the commit that moved a series: which one, and with what probability. Each round is one of `ab` against the good end.
 
@@ -123,26 +106,20 @@ def bisect(
     return found.exit_code
 
 
-@verb("range_ select every tags steps catalogue implementation device tier mode rounds tf32 timeout store output")
+@verb(
+    "range_ select every tags steps catalogue implementation device tier mode rounds tf32 timeout store output",
+    range_=argument("Commits as `git log` takes them: v1.0..main, or main for all of its history.", metavar="RANGE"),
+    every=option("Take every Nth commit, the newest among them.", min=1, metavar="N"),
+    tags=option("Take the commits that have a tag.", "--tags"),
+    steps=option(
+        "Take N commits at most, where they tell most: both ends, those that change an implementation, then the middle between "
+        "neighbours that differ.",
+        min=1,
+        metavar="N",
+    ),
+)
 def backfill(
-    given: Given,
-    range_: Annotated[
-        str,
-        Argument(metavar="RANGE", help="Commits as `git log` takes them: v1.0..main, or main for all of its history."),
-    ],
-    every: Annotated[
-        int | None, Option(min=1, metavar="N", help="Take every Nth commit, the newest among them.")
-    ] = None,
-    tags: Annotated[bool, Option("--tags", help="Take the commits that have a tag.")] = False,
-    steps: Annotated[
-        int | None,
-        Option(
-            min=1,
-            metavar="N",
-            help="Take N commits at most, where they tell most: both ends, those that change an implementation, then the middle between "
-            "neighbours that differ.",
-        ),
-    ] = None,
+    given: Given, range_: str, every: int | None = None, tags: bool = False, steps: int | None = None
 ) -> int | None:
     """Measure commits of the past, and store each as a run of that commit. Takes all commits of the range, oldest first; a merge counts as one.
 

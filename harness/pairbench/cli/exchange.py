@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows, write
 from pairbench.errors import UsageError
 
@@ -17,22 +17,17 @@ Tool = StrEnum("Tool", {"PYTEST_BENCHMARK": "pytest-benchmark", "ASV": "asv"})
 When = StrEnum("When", {"MEASURED": "measured", "COMMITTED": "committed"})
 
 
-@verb("form run target store")
-def export(
-    given: Given,
-    form: Annotated[Form | None, Argument(metavar="FORM", help="pytest-benchmark or csv.")] = None,
-    run: Annotated[
-        str,
-        Argument(
-            metavar="[RUN]",
-            help="Which run, named as in `pairbench compare`: latest, a run id or its beginning, a commit, branch or tag, "
-            "a parquet file, or another store. csv takes several, too: last:N, or dates like 2026-11-01..2026-11-07.",
-        ),
-    ] = "latest",
-    target: Annotated[
-        Path | None, Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.")
-    ] = None,
-) -> None:
+@verb(
+    "form run target store",
+    form=argument("pytest-benchmark or csv.", metavar="FORM"),
+    run=argument(
+        "Which run, named as in `pairbench compare`: latest, a run id or its beginning, a commit, branch or tag, "
+        "a parquet file, or another store. csv takes several, too: last:N, or dates like 2026-11-01..2026-11-07.",
+        metavar="[RUN]",
+    ),
+    target=option("Where to. Default: standard output.", "--output", "-o", metavar="FILE"),
+)
+def export(given: Given, form: Form | None = None, run: str = "latest", target: Path | None = None) -> None:
     """Export a run for pytest-benchmark, or as CSV. `pytest-benchmark compare` reads the one; the other has every column.
 
     The statistics of a pytest-benchmark file are of the raw samples where the store has them, else of the medians of
@@ -61,35 +56,31 @@ def export(
         write(Path(target), text)
 
 
-@verb("tool paths implementation when device_name store output")
+@verb(
+    "tool paths implementation when device_name store output",
+    tool=argument("pytest-benchmark or asv.", metavar="TOOL"),
+    paths=argument(
+        "For pytest-benchmark, JSON files that it saved. For asv, its results_dir. Each file becomes one run.",
+        metavar="PATH...",
+    ),
+    implementation=option(
+        "The parameter whose values are implementations of one operator, and its value for the plain one "
+        "(default: baseline). Without it every benchmark is a baseline of its own, and there are no speedups.",
+        metavar="AXIS[:BASELINE]",
+    ),
+    when=option(
+        "What a run's time is, by which runs are ordered: when it was measured (default), or when its commit was "
+        "made. A history that asv measured in another order than its commits were made needs one of them."
+    ),
+    device_name=option("Model of the GPU, which these files do not record. Default: the CPU that they name."),
+)
 def import_(
     given: Given,
-    tool: Annotated[Tool, Argument(metavar="TOOL", help="pytest-benchmark or asv.")],
-    paths: Annotated[
-        list[str],
-        Argument(
-            metavar="PATH...",
-            help="For pytest-benchmark, JSON files that it saved. For asv, its results_dir. Each file becomes one run.",
-        ),
-    ],
-    implementation: Annotated[
-        str | None,
-        Option(
-            metavar="AXIS[:BASELINE]",
-            help="The parameter whose values are implementations of one operator, and its value for the plain one "
-            "(default: baseline). Without it every benchmark is a baseline of its own, and there are no speedups.",
-        ),
-    ] = None,
-    when: Annotated[
-        When | None,
-        Option(
-            help="What a run's time is, by which runs are ordered: when it was measured (default), or when its commit was "
-            "made. A history that asv measured in another order than its commits were made needs one of them."
-        ),
-    ] = None,
-    device_name: Annotated[
-        str | None, Option(help="Model of the GPU, which these files do not record. Default: the CPU that they name.")
-    ] = None,
+    tool: Tool,
+    paths: list[str],
+    implementation: str | None = None,
+    when: When | None = None,
+    device_name: str | None = None,
 ) -> int | None:
     """Import results of pytest-benchmark or asv. Each file becomes a run that trend, compare and dashboard show.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows
 from pairbench.errors import UsageError
 
@@ -46,13 +46,11 @@ def push(given: Given) -> int | None:
 
 
 @store_verbs.command()
-@verb("store keep output")
-def compact(
-    given: Given,
-    keep: Annotated[
-        int, Option(min=0, help="How many of the newest runs of each device model keep files of their own.")
-    ] = 100,
-) -> int | None:
+@verb(
+    "store keep output",
+    keep=option("How many of the newest runs of each device model keep files of their own.", min=0),
+)
+def compact(given: Given, keep: int = 100) -> int | None:
     """Merge the records of old runs into one file a device model and month, so that `trend` reads pieces of few files. Loses nothing.
 
     Every row stays as it is, and samples are left alone. It may be killed at any time, done again (then nothing is left to do), and go on
@@ -104,15 +102,13 @@ def check(given: Given) -> int | None:
 
 
 @store_verbs.command()
-@verb("older samples yes store output")
-def prune(
-    given: Given,
-    older: Annotated[str, Option(help="How long ago a run began whose samples go: days, weeks or years, such as 90d.")],
-    samples: Annotated[
-        bool, Option("--samples", help="Remove raw samples, the only thing that can be removed.")
-    ] = False,
-    yes: Annotated[bool, Option("--yes", help="Do it. Without this it is only said what would go.")] = False,
-) -> int | None:
+@verb(
+    "older samples yes store output",
+    older=option("How long ago a run began whose samples go: days, weeks or years, such as 90d."),
+    samples=option("Remove raw samples, the only thing that can be removed.", "--samples"),
+    yes=option("Do it. Without this it is only said what would go.", "--yes"),
+)
+def prune(given: Given, older: str, samples: bool = False, yes: bool = False) -> int | None:
     """Remove raw samples of old runs, the bulk of a store; without --yes it is only said what would go.
 
     Records stay, and all that shows or compares them. What needs samples goes with them: `export`, distributions on the site, and device
@@ -178,24 +174,23 @@ def scheduler(
 
 
 @fleet_verbs.command()
-@verb("address devices certificates insecure python ignore_load")
+@verb(
+    "address devices certificates insecure python ignore_load",
+    address=argument("The scheduler, like tls://host:8786 or tcp://127.0.0.1:8786.", metavar="ADDRESS"),
+    devices=option("all (every GPU, else the CPU), or some of cpu and cuda:N with commas between them."),
+    python=option("Interpreter whose pairbench measures. Default: this one.", metavar="FILE"),
+    ignore_load=option(
+        "Take units although others keep this host busy: to try things, not to measure.", "--ignore-load"
+    ),
+)
 def worker(
     given: Given,
-    address: Annotated[
-        str, Argument(metavar="ADDRESS", help="The scheduler, like tls://host:8786 or tcp://127.0.0.1:8786.")
-    ],
-    devices: Annotated[
-        str, Option(help="all (every GPU, else the CPU), or some of cpu and cuda:N with commas between them.")
-    ] = "all",
+    address: str,
+    devices: str = "all",
     certificates: Certificates = None,
     insecure: Insecure = False,
-    python: Annotated[
-        str | None, Option(metavar="FILE", help="Interpreter whose pairbench measures. Default: this one.")
-    ] = None,
-    ignore_load: Annotated[
-        bool,
-        Option("--ignore-load", help="Take units although others keep this host busy: to try things, not to measure."),
-    ] = False,
+    python: str | None = None,
+    ignore_load: bool = False,
 ) -> None:
     """Measure units on this host, one after the other, until Ctrl-C. Start it in the checkout, where its suites' settings are.
 
@@ -211,32 +206,28 @@ def worker(
 
 
 @fleet_verbs.command()
-@verb("select scheduler commit devices catalogue tier mode rounds patience certificates insecure store output")
+@verb(
+    "select scheduler commit devices catalogue tier mode rounds patience certificates insecure store output",
+    select=argument(
+        "A .json or .toml file of units; or as for `pairbench run`, of which each operator is a unit.",
+        metavar="[PLAN|SELECT]...",
+    ),
+    scheduler=option("As for `fleet worker`.", metavar="ADDRESS"),
+    commit=option("Measure a commit, branch or tag; repeatable. Default: HEAD.", metavar="REV"),
+    devices=option(
+        "cpu, cuda (any GPU), a model such as nvidia-h200, or a GPU's UUID; repeatable. Default: each GPU model of the fleet, else its CPUs.",
+        "--device",
+        "-d",
+    ),
+    patience=option("How long to wait for a device that no host has, or a scheduler that is gone.", metavar="SECONDS"),
+)
 def run(
     given: Given,
-    select: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[PLAN|SELECT]...",
-            help="A .json or .toml file of units; or as for `pairbench run`, of which each operator is a unit.",
-        ),
-    ] = None,
-    scheduler: Annotated[str, Option(metavar="ADDRESS", help="As for `fleet worker`.")] = "tcp://127.0.0.1:8786",
-    commit: Annotated[
-        list[str] | None, Option(metavar="REV", help="Measure a commit, branch or tag; repeatable. Default: HEAD.")
-    ] = None,
-    devices: Annotated[
-        list[str] | None,
-        Option(
-            "--device",
-            "-d",
-            help="cpu, cuda (any GPU), a model such as nvidia-h200, or a GPU's UUID; repeatable. Default: each GPU model of the fleet, else its CPUs.",
-        ),
-    ] = None,
-    patience: Annotated[
-        float,
-        Option(metavar="SECONDS", help="How long to wait for a device that no host has, or a scheduler that is gone."),
-    ] = 600.0,
+    select: list[str] | None = None,
+    scheduler: str = "tcp://127.0.0.1:8786",
+    commit: list[str] | None = None,
+    devices: list[str] | None = None,
+    patience: float = 600.0,
     certificates: Certificates = None,
     insecure: Insecure = False,
 ) -> int | None:
@@ -264,12 +255,12 @@ def run(
 
 
 @fleet_verbs.command()
-@verb("folder days output")
-def certificates(
-    given: Given,
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="A new folder.")],
-    days: Annotated[int, Option(help="How long they are good for.", min=1, max=3650)] = 365,
-) -> None:
+@verb(
+    "folder days output",
+    folder=argument("A new folder.", metavar="FOLDER"),
+    days=option("How long they are good for.", min=1, max=3650),
+)
+def certificates(given: Given, folder: Path, days: int = 365) -> None:
     """Make keys and certificates for a fleet, and say which host needs which. Whoever has one of them can run code on every host.
 
     Example: pairbench fleet certificates certificates

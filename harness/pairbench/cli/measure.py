@@ -5,11 +5,9 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from typer import Option
-
-from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.options import Given, option, remark, verb
 from pairbench.cli.say import put, put_rows, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
@@ -72,13 +70,11 @@ def list_(given: Given) -> int | None:
     return 2 if broken else 0
 
 
-@verb("select catalogue implementation device tier mode impostors tf32 timeout output")
-def verify(
-    given: Given,
-    impostors: Annotated[
-        bool, Option("--impostors", help="Audit tolerances too: each impostor, wrong on purpose, must be rejected.")
-    ] = False,
-) -> int | None:
+@verb(
+    "select catalogue implementation device tier mode impostors tf32 timeout output",
+    impostors=option("Audit tolerances too: each impostor, wrong on purpose, must be rejected.", "--impostors"),
+)
+def verify(given: Given, impostors: bool = False) -> int | None:
     """Verify every variant against its baseline, and time nothing. Edge cases are included.
 
     Triton kernels run through Triton's interpreter where there is no GPU.
@@ -107,22 +103,16 @@ def verify(
     return 2 if broken else 130 if request.context.interrupted.is_set() else int(verified.bad)
 
 
-@verb("select catalogue implementation device tier mode all_cases watch tf32 timeout store output")
-def try_(
-    given: Given,
-    all_cases: Annotated[
-        bool,
-        Option(
-            "--all-cases",
-            help="Take all selected cases. Default: those that SELECT names by their keys, and of each other operator one: the first "
-            "real one on a GPU, the first smoke one on a CPU.",
-        ),
-    ] = False,
-    watch: Annotated[
-        bool,
-        Option("--watch", "-w", help="Try again whenever a file of the suites changes, until Ctrl-C; JSON by lines."),
-    ] = False,
-) -> int | None:
+@verb(
+    "select catalogue implementation device tier mode all_cases watch tf32 timeout store output",
+    all_cases=option(
+        "Take all selected cases. Default: those that SELECT names by their keys, and of each other operator one: the first "
+        "real one on a GPU, the first smoke one on a CPU.",
+        "--all-cases",
+    ),
+    watch=option("Try again whenever a file of the suites changes, until Ctrl-C; JSON by lines.", "--watch", "-w"),
+)
+def try_(given: Given, all_cases: bool = False, watch: bool = False) -> int | None:
     """Take a quick look at what is being edited: right or wrong first, then one round of timing.
 
     It stops at the first implementation that is wrong, and shows where. Latencies stand beside those of the last try and of the newest
@@ -190,39 +180,32 @@ class _TryPage(StatusListener):
 
 
 @verb(
-    "select catalogue implementation device tier mode rounds timer tf32 timeout confirm skip_existing budget changed_since store no_store output"
+    "select catalogue implementation device tier mode rounds timer tf32 timeout confirm skip_existing budget changed_since store no_store output",
+    confirm=option(
+        "Afterwards compare with the newest comparable runs of the default branch, measure suspected regressions again, "
+        "and fail only for those that are confirmed.",
+        "--confirm",
+    ),
+    skip_existing=option(
+        "Leave out the cases that the store has already: same inputs, code, device model and environment, and as many "
+        "rounds. Goes on where an interrupted run stopped.",
+        "--skip-existing",
+    ),
+    changed_since=option(
+        "Measure only the operators that differ from those of a commit, branch or tag: their definition, an "
+        "implementation, or code of the suites that they reach, uncommitted changes included. A few untouched ones are measured "
+        "beside them, to tell whether the machine moved; the others are named and do not count as missing. A change of pairbench, "
+        "of pyproject.toml or of the environment is no change of an operator.",
+        metavar="COMMIT",
+    ),
+    no_store=option("Show the results and keep nothing, so that no later command sees this run.", "--no-store"),
 )
 def run(
     given: Given,
-    confirm: Annotated[
-        bool,
-        Option(
-            "--confirm",
-            help="Afterwards compare with the newest comparable runs of the default branch, measure suspected regressions again, "
-            "and fail only for those that are confirmed.",
-        ),
-    ] = False,
-    skip_existing: Annotated[
-        bool,
-        Option(
-            "--skip-existing",
-            help="Leave out the cases that the store has already: same inputs, code, device model and environment, and as many "
-            "rounds. Goes on where an interrupted run stopped.",
-        ),
-    ] = False,
-    changed_since: Annotated[
-        str | None,
-        Option(
-            metavar="COMMIT",
-            help="Measure only the operators that differ from those of a commit, branch or tag: their definition, an "
-            "implementation, or code of the suites that they reach, uncommitted changes included. A few untouched ones are measured "
-            "beside them, to tell whether the machine moved; the others are named and do not count as missing. A change of pairbench, "
-            "of pyproject.toml or of the environment is no change of an operator.",
-        ),
-    ] = None,
-    no_store: Annotated[
-        bool, Option("--no-store", help="Show the results and keep nothing, so that no later command sees this run.")
-    ] = False,
+    confirm: bool = False,
+    skip_existing: bool = False,
+    changed_since: str | None = None,
+    no_store: bool = False,
 ) -> int | None:
     """Verify, time and profile every pair, and store the results.
 
@@ -312,14 +295,12 @@ def _show_run(
     put("\n" + "\n".join([*done.closing_lines(store), *answer(done.records, worse)]))
 
 
-@verb("select catalogue implementation runs device tier mode rounds tf32 timeout store output")
-def calibrate(
-    given: Given,
-    runs: Annotated[int, Option(help="Runs to make and to compare with one another.")] = 5,
-    rounds: Annotated[  # noqa: ARG001 (a setting)
-        int | None, Option(help="Fresh worker processes in each run. Default: 3.")
-    ] = None,
-) -> int | None:
+@verb(
+    "select catalogue implementation runs device tier mode rounds tf32 timeout store output",
+    runs=option("Runs to make and to compare with one another."),
+    rounds=option("Fresh worker processes in each run. Default: 3."),
+)
+def calibrate(given: Given, runs: int = 5) -> int | None:
     """Measure this machine against itself. How far latencies move when nothing changed, and how many alarms that raises.
 
     The runs are ordinary ones and stay in the store. What they show is kept beside them, and used and shown by every later comparison on this
@@ -341,24 +322,20 @@ def calibrate(
 
 @verb(
     "operator case catalogue implementation mode device expand trace keep tf32 timeout store output",
-    tier=["all"],
+    settings={"tier": ["all"]},
+    implementation=option("baseline, a variant, or all; repeatable. Default: baseline.", "--implementation", "-i"),
+    mode=option("eager or graph.", "--mode"),
+    expand=option("Show each module of a list by itself, instead of one line for modules of one kind.", "--expand"),
+    trace=option("Also write the profiler's trace, for chrome://tracing or Perfetto.", metavar="FILE.json"),
+    keep=option("Also store it, so that the dashboard shows it.", "--keep"),
 )
 def breakdown(
     given: Given,
-    implementation: Annotated[
-        list[str] | None,
-        Option("--implementation", "-i", help="baseline, a variant, or all; repeatable. Default: baseline."),
-    ] = None,
-    mode: Annotated[str, Option("--mode", help="eager or graph.")] = "eager",
-    expand: Annotated[
-        bool,
-        Option("--expand", help="Show each module of a list by itself, instead of one line for modules of one kind."),
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        Option(metavar="FILE.json", help="Also write the profiler's trace, for chrome://tracing or Perfetto."),
-    ] = None,
-    keep: Annotated[bool, Option("--keep", help="Also store it, so that the dashboard shows it.")] = False,
+    implementation: list[str] | None = None,
+    mode: str = "eager",
+    expand: bool = False,
+    trace: Path | None = None,
+    keep: bool = False,
 ) -> int | None:
     """Show where one call spends its time. By module, kind of work and kernel, and by source line for copies, casts and syncs.
 
@@ -367,16 +344,13 @@ def breakdown(
 
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
-    from pairbench.features.breakdown.breakdown import WantedBreakdown, break_down, render_breakdown
+    from pairbench.features.breakdown.breakdown import break_down, render_breakdown
     from pairbench.model.breakdown import Breakdown, NoBreakdown
 
     if mode not in ("eager", "graph"):
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of eager, graph")
-    names = tuple(implementation or ("baseline",))
-    wanted = WantedBreakdown(
-        operator=given.operator, case=given.case, device=given.device, implementations=names, trace=trace, keep=keep
-    )
-    found, kept = break_down(given.config, wanted)
+    place = (given.config, given.operator, given.case, given.device)
+    found, kept = break_down(*place, implementation or ["baseline"], trace=trace, keep=keep)
     put(render_breakdown(found, given.output, expand=expand), nl=False)
     if kept:
         remark(f"kept as {kept}")
@@ -385,16 +359,13 @@ def breakdown(
     return 0 if any(isinstance(part, Breakdown) for part in found.parts) else 2
 
 
-@verb("operator variant case catalogue device everything tf32 timeout output", tier=["all"], mode=["eager"])
-def diverge(
-    given: Given,
-    variant: Annotated[
-        str, Option("--variant", "-v", "--implementation", "-i", help="The variant to compare with the baseline.")
-    ],
-    everything: Annotated[
-        bool, Option("--all", help="Show every call of every module, however many there are.")
-    ] = False,
-) -> int | None:
+@verb(
+    "operator variant case catalogue device everything tf32 timeout output",
+    settings={"tier": ["all"], "mode": ["eager"]},
+    variant=option("The variant to compare with the baseline.", "--variant", "-v", "--implementation", "-i"),
+    everything=option("Show every call of every module, however many there are.", "--all"),
+)
+def diverge(given: Given, variant: str, everything: bool = False) -> int | None:
     """Find the first module whose output is out of tolerance. Also show how errors grow from module to module.
 
     Baseline and variant run on the same inputs. The outputs of modules with the same name are compared call by call, and both
@@ -405,10 +376,8 @@ def diverge(
     """
     from pairbench.features.diverge import find_divergence, render_divergence
     from pairbench.model.breakdown import NoDivergence
-    from pairbench.workflow.devices import Wanted
 
-    wanted = Wanted(operator=given.operator, case=given.case, device=given.device)
-    whole = find_divergence(given.config, wanted, variant)
+    whole = find_divergence(given.config, given.operator, given.case, given.device, variant)
     found = whole.result
     if isinstance(found, NoDivergence) and given.output != "json":
         remark(found.reason)

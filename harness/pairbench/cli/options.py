@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from typer import Argument, Option
@@ -102,8 +102,6 @@ _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", 
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """The values of a command's shared options."""
-
     config: Config  # the settings: those of the command line, else those of `[tool.pairbench]`
     select: list[str] = field(default_factory=list)
     operator: str = ""
@@ -119,7 +117,18 @@ class Given:
     wanted: Wanted = ANY  # the stored series to take; any by default
 
 
-def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+def option(description: str, *names: str, **more: Any) -> Any:
+    """Return the declaration of one verb's option, for `verb`."""
+    return Option(*names, help=description, **more)
+
+
+def argument(description: str, *, metavar: str | None = None) -> Any:
+    return Argument(help=description, metavar=metavar)
+
+
+def verb(
+    takes: str, *, settings: dict[str, Any] | None = None, **declared: Any
+) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
     """Return a decorator that turns a function into a command with the named options.
 
     The function takes the shared options as one `Given` and the options in its own signature by name. It returns the exit code.
@@ -127,23 +136,30 @@ def verb(takes: str, **settings: Any) -> Callable[[Callable[..., int | None]], C
     Args:
         takes: Names of all options of the command, separated by spaces, in the order of its help.
         settings: Settings that the command uses unless the command line gives others.
+        declared: Declarations of the command's own options, whose types and defaults are in the function's signature, and of shared
+            ones that have another help here.
     """
 
     def make(function: Callable[..., int | None]) -> Callable[..., None]:
         own = inspect.signature(function).parameters
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters = {
-            name: own.get(name)
-            or inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=SHARED.get(name))
-            for name in takes.split()
-        }
+
+        def parameter(name: str) -> inspect.Parameter:
+            mine = own.get(name)
+            annotation = mine.annotation if mine else SHARED[name]
+            if name in declared:
+                annotation = Annotated[mine.annotation if mine else get_args(annotation)[0], declared[name]]
+            default = mine.default if mine else _DEFAULTS.get(name)
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+        parameters = {name: parameter(name) for name in takes.split()}
         signature = inspect.Signature([*parameters.values()], __validate_parameters__=False)
 
         @functools.wraps(function)
         def run(*positional: Any, **by_name: Any) -> None:
             defaults = {name: parameter.default for name, parameter in parameters.items()}
             values = {**defaults, **dict(zip(parameters, positional, strict=False)), **by_name}
-            given = _given(values, own, settings)
+            given = _given(values, own, settings or {})
             if code := function(given, **{name: value for name, value in values.items() if name in own}):
                 raise typer.Exit(code)
 

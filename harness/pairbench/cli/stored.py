@@ -3,12 +3,9 @@
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
-from typer import Argument, Option
-
-from pairbench.cli.options import Given, remark, verb
+from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows, report_problems, write
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
@@ -22,18 +19,15 @@ _SIDE = (
 )
 
 
-@verb("rest names list_runs stored_implementation stored_device stored_tier stored_mode store output")
-def show(
-    given: Given,
-    rest: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[RUN] [SELECT]...",
-            help="RUN: a run, the beginning of its id, or latest, which it is where left out; `--runs` lists them. SELECT as for run.",
-        ),
-    ] = None,
-    list_runs: Annotated[bool, Option("--runs", help="List the runs in the store instead.")] = False,
-) -> None:
+@verb(
+    "rest names list_runs stored_implementation stored_device stored_tier stored_mode store output",
+    rest=argument(
+        "RUN: a run, the beginning of its id, or latest, which it is where left out; `--runs` lists them. SELECT as for run.",
+        metavar="[RUN] [SELECT]...",
+    ),
+    list_runs=option("List the runs in the store instead.", "--runs"),
+)
+def show(given: Given, rest: list[str] | None = None, list_runs: bool = False) -> None:
     """Show what a run measured.
 
     Example: pairbench show latest 'depthwise*' -i triton --format markdown
@@ -62,39 +56,27 @@ def show(
 
 
 @verb(
-    "reference current names stored_implementation stored_device stored_tier stored_mode min_effect strict quiet_only store output"
+    "reference current names stored_implementation stored_device stored_tier stored_mode min_effect strict quiet_only store output",
+    reference=argument(
+        f"What to compare with. auto: the newest comparable runs of the default branch, up to 5 for each series; outside a checkout, every earlier one. Or {_SIDE}",
+        metavar="[REFERENCE]",
+    ),
+    current=argument(
+        "What to judge, named in the same way. auto: the newest run of each device model within a day, with the runs that confirm them.",
+        metavar="[CURRENT]",
+    ),
+    strict=option(
+        "Exit with 3 where something is undecided, missing, incomparable or unreadable, or nothing is there to compare with.",
+        "--strict",
+    ),
+    quiet_only=option(
+        "Judge times on a CPU only where `pairbench calibrate` has found it quiet, as `pytest --pairbench-gate` does; "
+        "counts and correctness on any.",
+        "--quiet-only",
+    ),
 )
 def compare(
-    given: Given,
-    reference: Annotated[
-        str,
-        Argument(
-            metavar="[REFERENCE]",
-            help=f"What to compare with. auto: the newest comparable runs of the default branch, up to 5 for each series; outside a checkout, every earlier one. Or {_SIDE}",
-        ),
-    ] = "auto",
-    current: Annotated[
-        str,
-        Argument(
-            metavar="[CURRENT]",
-            help="What to judge, named in the same way. auto: the newest run of each device model within a day, with the runs that confirm them.",
-        ),
-    ] = "auto",
-    strict: Annotated[
-        bool,
-        Option(
-            "--strict",
-            help="Exit with 3 where something is undecided, missing, incomparable or unreadable, or nothing is there to compare with.",
-        ),
-    ] = False,
-    quiet_only: Annotated[
-        bool,
-        Option(
-            "--quiet-only",
-            help="Judge times on a CPU only where `pairbench calibrate` has found it quiet, as `pytest --pairbench-gate` does; "
-            "counts and correctness on any.",
-        ),
-    ] = False,
+    given: Given, reference: str = "auto", current: str = "auto", strict: bool = False, quiet_only: bool = False
 ) -> int | None:
     """Compare a run with earlier ones, series by series. Each verdict names the likely cause.
 
@@ -115,18 +97,21 @@ def compare(
     return compared.exit_code(strict=strict)
 
 
-@verb("series stored_implementation stored_device stored_tier stored_mode last timer_ strict store picture output")
+@verb(
+    "series stored_implementation stored_device stored_tier stored_mode last timer_ strict store picture output",
+    series=argument(f"{_SERIES}, or a part of the name, that fits one only.", metavar="SERIES"),
+    picture=option("Draw it into this .svg or .png file, too.", "--output", "-o", metavar="<str>"),
+    last=option("Take the newest N runs. Default: all.", min=1),
+    timer_=option("Take values of this timer. Default: the newest run's.", "--timer"),
+    strict=option("Exit with 3 where the newest run is undecided.", "--strict"),
+)
 def trend(
     given: Given,
-    series: Annotated[str, Argument(metavar="SERIES", help=f"{_SERIES}, or a part of the name, that fits one only.")],
-    picture: Annotated[
-        Path | None, Option("--output", "-o", metavar="<str>", help="Draw it into this .svg or .png file, too.")
-    ] = None,
-    last: Annotated[int | None, Option(min=1, help="Take the newest N runs. Default: all.")] = None,
-    timer_: Annotated[
-        str | None, Option("--timer", help="Take values of this timer. Default: the newest run's.")
-    ] = None,
-    strict: Annotated[bool, Option("--strict", help="Exit with 3 where the newest run is undecided.")] = False,
+    series: str,
+    picture: Path | None = None,
+    last: int | None = None,
+    timer_: str | None = None,
+    strict: bool = False,
 ) -> int | None:
     """Show changepoints of a series, the commits around them and the latest verdict.
 
@@ -166,45 +151,33 @@ Style = StrEnum("Style", {"SCREEN": "screen", "PAPER": "paper"})  # what a chart
 
 
 @verb(
-    "stored_select x y log target style run_id stored_implementation stored_device stored_tier stored_mode store output"
+    "stored_select x y log target style run_id stored_implementation stored_device stored_tier stored_mode store output",
+    x=option("Axis of the cases. Default: the only one that varies.", "--x", metavar="AXIS"),
+    y=option(
+        "device_p50_us, call_p50_us, host_p50_us, speedup, gbps or tflops. Default: the latency that is the result, the "
+        "device's on a GPU and the call's on a CPU.",
+        "--y",
+        metavar="QUANTITY",
+    ),
+    log=option("Scale of both axes. Default: by how far values spread.", "--log/--linear"),
+    target=option("Draw it into this .png, .svg, .pdf or .html file, too.", "--output", "-o", metavar="FILE"),
+    style=option(
+        "screen, or paper: a .pdf or .svg one column (3.3 in) wide, with letters of 8 pt.", "--style", metavar="STYLE"
+    ),
+    run_id=option(
+        "Take this run: its id, the beginning of it, or latest. Default: of each series the newest run that measured it.",
+        "--run",
+        metavar="RUN",
+    ),
 )
 def plot(
     given: Given,
-    x: Annotated[
-        str | None, Option("--x", metavar="AXIS", help="Axis of the cases. Default: the only one that varies.")
-    ] = None,
-    y: Annotated[
-        str | None,
-        Option(
-            "--y",
-            metavar="QUANTITY",
-            help="device_p50_us, call_p50_us, host_p50_us, speedup, gbps or tflops. Default: the latency that is the result, the "
-            "device's on a GPU and the call's on a CPU.",
-        ),
-    ] = None,
-    log: Annotated[
-        bool | None, Option("--log/--linear", help="Scale of both axes. Default: by how far values spread.")
-    ] = None,
-    target: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="FILE", help="Draw it into this .png, .svg, .pdf or .html file, too."),
-    ] = None,
-    style: Annotated[
-        Style,
-        Option(
-            "--style",
-            metavar="STYLE",
-            help="screen, or paper: a .pdf or .svg one column (3.3 in) wide, with letters of 8 pt.",
-        ),
-    ] = Style.SCREEN,
-    run_id: Annotated[
-        str | None,
-        Option(
-            "--run",
-            metavar="RUN",
-            help="Take this run: its id, the beginning of it, or latest. Default: of each series the newest run that measured it.",
-        ),
-    ] = None,
+    x: str | None = None,
+    y: str | None = None,
+    log: bool | None = None,
+    target: Path | None = None,
+    style: Style = Style.SCREEN,
+    run_id: str | None = None,
 ) -> None:
     """Draw stored results along an axis of the cases: a line an implementation, with 95 % intervals, and where each crosses the baseline.
 
@@ -238,20 +211,17 @@ def plot(
         remark(f"drew {target}")
 
 
-@verb("series reason run_id stored_implementation stored_device stored_tier stored_mode store output")
-def accept(
-    given: Given,
-    series: Annotated[str, Argument(metavar="SERIES", help=f"{_SERIES}.")],
-    reason: Annotated[str, Option(help="Why this level is right; shown wherever it is used.")],
-    run_id: Annotated[
-        str | None,
-        Option(
-            "--run",
-            metavar="RUN",
-            help="Whose level: a run, the beginning of its id, or latest. Default: the newest run that measured the series.",
-        ),
-    ] = None,
-) -> None:
+@verb(
+    "series reason run_id stored_implementation stored_device stored_tier stored_mode store output",
+    series=argument(f"{_SERIES}.", metavar="SERIES"),
+    reason=option("Why this level is right; shown wherever it is used."),
+    run_id=option(
+        "Whose level: a run, the beginning of its id, or latest. Default: the newest run that measured the series.",
+        "--run",
+        metavar="RUN",
+    ),
+)
+def accept(given: Given, series: str, reason: str, run_id: str | None = None) -> None:
     """Accept the present level of a series on purpose. Latencies up to that level are no regression; latencies above it are.
 
     Stored as a small file in the store's folder `accepted`, to be reviewed and committed like code.
@@ -270,15 +240,23 @@ def accept(
     remark(*problems)
 
 
-@verb("ids state url until note ended store output")
+@verb(
+    "ids state url until note ended store output",
+    ids=argument("Events: ids, or addresses on the site.", metavar="[ID]..."),
+    state=option("new, investigating, filed, expected or not-ours."),
+    url=option("The issue, with --state filed.", metavar="URL"),
+    until=option("The last day, with --state expected.", metavar="DATE"),
+    note=option("What others have to know of it; shown beside the state."),
+    ended=option("List events that are no longer open, too.", "--all"),
+)
 def triage(
     given: Given,
-    ids: Annotated[list[str] | None, Argument(metavar="[ID]...", help="Events: ids, or addresses on the site.")] = None,
-    state: Annotated[str | None, Option(help="new, investigating, filed, expected or not-ours.")] = None,
-    url: Annotated[str | None, Option(metavar="URL", help="The issue, with --state filed.")] = None,
-    until: Annotated[str | None, Option(metavar="DATE", help="The last day, with --state expected.")] = None,
-    note: Annotated[str, Option(help="What others have to know of it; shown beside the state.")] = "",
-    ended: Annotated[bool, Option("--all", help="List events that are no longer open, too.")] = False,
+    ids: list[str] | None = None,
+    state: str | None = None,
+    url: str | None = None,
+    until: str | None = None,
+    note: str = "",
+    ended: bool = False,
 ) -> None:
     """Set the state of events, or list the open ones with ids and states. New ones lead on the site, others fold below them.
 
@@ -299,26 +277,23 @@ def triage(
     remark(*problems)
 
 
-@verb("select catalogue tiers store output target pages strict")
+@verb(
+    "select catalogue tiers store output target pages strict",
+    tiers=option("smoke, real or headline; repeatable. Default: real and headline.", "--tier"),
+    target=option("Where to. Default: standard output.", "--output", "-o", metavar="FILE"),
+    pages=option(
+        "Write a Markdown page for each operator into this folder, too, and leave the summary to the main page.",
+        "--pages",
+        metavar="FOLDER",
+    ),
+    strict=option("Exit with 3 where a selected operator was not measured at all.", "--strict"),
+)
 def results(
     given: Given,
-    tiers: Annotated[
-        list[str] | None, Option("--tier", help="smoke, real or headline; repeatable. Default: real and headline.")
-    ] = None,
-    target: Annotated[
-        Path | None, Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.")
-    ] = None,
-    pages: Annotated[
-        Path | None,
-        Option(
-            "--pages",
-            metavar="FOLDER",
-            help="Write a Markdown page for each operator into this folder, too, and leave the summary to the main page.",
-        ),
-    ] = None,
-    strict: Annotated[
-        bool, Option("--strict", help="Exit with 3 where a selected operator was not measured at all.")
-    ] = False,
+    tiers: list[str] | None = None,
+    target: Path | None = None,
+    pages: Path | None = None,
+    strict: bool = False,
 ) -> int | None:
     """Write a page of results for every pair. With speedups, losses, and published figures beside ours.
 
@@ -354,41 +329,37 @@ def results(
     return 3 if strict and (found.unmeasured or not found.measured) else 0
 
 
-@verb("store folder last repository address figures publish serve live port")
+@verb(
+    "store folder last repository address figures publish serve live port",
+    folder=option(
+        "Where the site goes: a new folder, or that of an earlier build. Default: dashboards/site.",
+        "--output",
+        "-o",
+        metavar="FOLDER",
+    ),
+    last=option("Take the newest N runs. Default: all.", min=1),
+    repository=option("The repository on the web, for links into it. Default: the checkout's origin.", metavar="URL"),
+    address=option("Where the site will be on the web, for the links in its feed.", metavar="URL"),
+    figures=option("Draw each operator's speedup and roofline as SVG and PNG, too.", "--figures"),
+    publish=option(
+        "Then copy it there, such as s3://bucket/pages: data first, the first page last. What else is there stays.",
+        metavar="URL|FOLDER",
+    ),
+    serve=option("Then show it to browsers on this machine, until Ctrl-C.", "--serve"),
+    live=option("Then show it with runs under way, built again after each case, until Ctrl-C.", "--live"),
+    port=option("Of --serve and --live; 0 takes a free one.", min=0, max=65535),
+)
 def dashboard(
     given: Given,
-    folder: Annotated[
-        Path | None,
-        Option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Where the site goes: a new folder, or that of an earlier build. Default: dashboards/site.",
-        ),
-    ] = None,
-    last: Annotated[int | None, Option(min=1, help="Take the newest N runs. Default: all.")] = None,
-    repository: Annotated[
-        str | None,
-        Option(metavar="URL", help="The repository on the web, for links into it. Default: the checkout's origin."),
-    ] = None,
-    address: Annotated[
-        str | None, Option(metavar="URL", help="Where the site will be on the web, for the links in its feed.")
-    ] = None,
-    figures: Annotated[
-        bool, Option("--figures", help="Draw each operator's speedup and roofline as SVG and PNG, too.")
-    ] = False,
-    publish: Annotated[
-        str | None,
-        Option(
-            metavar="URL|FOLDER",
-            help="Then copy it there, such as s3://bucket/pages: data first, the first page last. What else is there stays.",
-        ),
-    ] = None,
-    serve: Annotated[bool, Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")] = False,
-    live: Annotated[
-        bool, Option("--live", help="Then show it with runs under way, built again after each case, until Ctrl-C.")
-    ] = False,
-    port: Annotated[int, Option(min=0, max=65535, help="Of --serve and --live; 0 takes a free one.")] = 8000,
+    folder: Path | None = None,
+    last: int | None = None,
+    repository: str | None = None,
+    address: str | None = None,
+    figures: bool = False,
+    publish: str | None = None,
+    serve: bool = False,
+    live: bool = False,
+    port: int = 8000,
 ) -> None:
     """Write a site of the store, which opens from disk. Overview, operators, regressions and runs; it needs no network.
 

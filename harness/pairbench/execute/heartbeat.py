@@ -72,7 +72,6 @@ class Heartbeat:
         return now
 
     def rest(self) -> None:
-        """Say that nothing runs: the worker waits for its next job."""
         self._write(NOBODY, float("inf"))
 
     def _write(self, index: int, deadline: float) -> None:

@@ -41,7 +41,7 @@ from pairbench.report.comparison import document
 from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
-from pairbench.store.writer import write_run
+from pairbench.store.writer import write_runs
 from pairbench.suite.load import find_suites
 from pairbench.suite.reached import reached_files
 from pairbench.workflow.devices import HostWatch, Reporter, plan_for, probe_device
@@ -185,12 +185,12 @@ def compare_interleaved(
     return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
 
 
-def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> frozenset[Series]:
+def to_measure_again(changes: Sequence[Change]) -> frozenset[Series]:
     """Return the series that are slower or may be: further rounds tell. Counts are exact and need none."""
     worse = set(suspects(changes))
 
     def again(change: Change, item: Judgement) -> bool:
-        return (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item, policy)
+        return (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item)
 
     return frozenset(change.series for change in changes if any(again(change, item) for item in change.judgements))
 
@@ -307,8 +307,7 @@ class _Measurement:
         environment, load = probe_device(loaded.context, device, self.watch)
         self.environment = load.put_in(environment)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
-        reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
-        self.alternation = Interleaving(contexts, device, plans, reporter, loaded.scratch)
+        self.alternation = Interleaving(contexts, device, plans, Reporter(progress=loaded.progress), loaded.scratch)
 
     def run(self) -> SideBySide:
         rounds = self.loaded.context.settings.rounds
@@ -321,7 +320,7 @@ class _Measurement:
         alternation.profile()
         self._take_in_load()
         first = self._compare()
-        again = to_measure_again(first.comparison.changes, self.loaded.policy)
+        again = to_measure_again(first.comparison.changes)
         slower = {(series.suite, series.case) for series in again}
         self.again = [twin for twin in alternation.twins if (twin.current.planned.operator.suite, twin.key) in slower]
         if not self.again:
@@ -425,8 +424,4 @@ def keep(found: SideBySide, location: StoreLocation) -> None:
     """Write both sides, each as a run, with a second run for cases that were measured again."""
     for records, parts in zip(found.records, found.parts, strict=True):
         samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
-        for run_id in dict.fromkeys(record.run_id for record in records):
-            own = [record for record in records if record.run_id == run_id]
-            raw = [sample for sample in samples if sample.run_id == run_id]
-            names = {"run_id": run_id, "device_slug": found.environment.device.slug, "month": own[0].started_at[:7]}
-            write_run(location, **names, records=own, samples=raw)
+        write_runs(location, records, samples)

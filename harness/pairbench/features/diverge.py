@@ -17,7 +17,7 @@ from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.labels import listed, merge_numbered, outermost
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import error, percent
-from pairbench.workflow.devices import Wanted, open_case
+from pairbench.workflow.devices import open_case
 
 _ROWS = 48
 _AROUND = 3  # rows before and after the first module beyond tolerance that are always shown
@@ -196,15 +196,15 @@ def _plain(divergence: CaseDivergence) -> dict[str, Any]:
     }
 
 
-def find_divergence(config: Config, wanted: Wanted, variant: str) -> CaseDivergence:
-    with open_case(config, wanted) as whole:
+def find_divergence(config: Config, operator: str, case: str | None, device: str, variant: str) -> CaseDivergence:
+    with open_case(config, operator, case, device) as whole:
         known = {entry.implementation: entry for entry in whole.planned.entries if entry.role == "variant"}
         if variant not in known:
             name = whole.planned.operator.name
             raise SelectionError(f"{name} has no variant {variant!r}, expected one of {', '.join(known)}")
         entry = known[variant]
         one = whole.only((entry,))
-        found = one.work("diverge", lambda device: _diverge(one.context, device, one.planned, entry))
+        found = one.work("diverge", lambda device: _diverge(one.request.context, device, one.planned, entry))
         return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from pairbench.config import Config
 from pairbench.errors import UsageError
-from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.scout import Scout, Survey
+from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
+from pairbench.execute.parent.scout import Survey, describe
 from pairbench.model.plan import BASELINE, BrokenSuite, OperatorDescription
 from pairbench.plan import check_implementations, check_selections, names_implementation, tiers_for
 from pairbench.suite.load import declares_operators
@@ -138,21 +138,14 @@ def _describe_both(
 ) -> tuple[Mapping[str, _Described], Mapping[str, tuple[OperatorDescription, ...]]]:
     if not suites:
         return {}, {}
-    before: dict[str, _Described] = {}
-    now: dict[str, tuple[OperatorDescription, ...]] = {}
     with open_checkouts(files.repository, files.sha, None) as (base, *_):
         earlier = replace(context, cache=context.cache / base.name, stand_in=base.stand_in)
-        with Scout(earlier) as scout:
-            for one in suites:
-                assert one.was is not None
-                place = base.root / one.was.relative_to(files.repository)
-                before[one.suite] = scout.describe(one.suite, place, deep=True)
-    with Scout(context) as scout:
-        for one in suites:
-            described = scout.describe(one.suite, one.file, deep=True)
-            if not isinstance(described, BrokenSuite):
-                now[one.suite] = described
-    return before, now
+        places = {one.suite: base.root / one.was.relative_to(files.repository) for one in suites if one.was is not None}
+        with Workers(earlier, ANY) as workers:
+            before = {suite: describe(workers, suite, place, deep=True) for suite, place in places.items()}
+    with Workers(context, ANY) as workers:
+        now = {one.suite: describe(workers, one.suite, one.file, deep=True) for one in suites}
+    return before, {suite: found for suite, found in now.items() if not isinstance(found, BrokenSuite)}
 
 
 # The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three

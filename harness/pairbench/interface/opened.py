@@ -19,7 +19,8 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import DeclarationError, UsageError
 from pairbench.execute.orphans import VARIABLE
-from pairbench.interface.source import INTO_A_FILE, SourceText, function_of, literal_of
+from pairbench.interface.definitions import function_of
+from pairbench.interface.source import INTO_A_FILE, SourceText, literal_of
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder

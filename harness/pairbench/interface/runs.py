@@ -152,17 +152,11 @@ class Result:
             UsageError: there is nothing to save.
             StoreError: the store cannot be written.
         """
-        from pairbench.model.environment import device_slug
-        from pairbench.store.writer import write_run
+        from pairbench.store.writer import write_runs
 
         if not self.records:
             raise UsageError("this run has no records, so there is nothing to save")
-        place, month = store_of(configure(store=store)), self.records[0].started_at[:7]
-        for name, kind in {(one.device_name, one.device_kind) for one in self.records}:
-            names = {"run_id": self.run_id, "device_slug": device_slug(name, kind), "month": month}
-            records = [one for one in self.records if one.device_name == name]
-            samples = [one for one in self.raw_samples if one.device_name == name]
-            write_run(place, **names, records=records, samples=samples)
+        write_runs(store_of(configure(store=store)), self.records, self.raw_samples)
 
     def __str__(self) -> str:
         from pairbench.report.rows import render
@@ -388,7 +382,7 @@ def verify(
     options = _options(tier=tier, mode=mode, timeout=timeout, **settings)
     with (
         open_targets(what, cases=cases, catalogue=catalogue, **options) as opened,
-        open_request(opened.config, opened.select, device, _words(implementations)) as request,
+        open_request(opened.config, opened.select, device, words_of(implementations)) as request,
     ):
         survey = request.chosen.survey
         if survey.broken and not survey.operators:
@@ -442,7 +436,7 @@ def try_(
         contextlib.closing(StatusListener()) as status,
         contextlib.closing(
             Attempts(
-                opened.config, context, status, opened.select, _words(implementations), device, every_case=all_cases
+                opened.config, context, status, opened.select, words_of(implementations), device, every_case=all_cases
             )
         ) as attempts,
     ):
@@ -454,7 +448,7 @@ def try_(
 
 def _run(opened: Opened, device: str, implementations: Words, *, store: str | Path | None) -> Result:
     began = time.monotonic()
-    with open_request(opened.config, opened.select, device, _words(implementations)) as request:
+    with open_request(opened.config, opened.select, device, words_of(implementations)) as request:
         from pairbench.report.rows import ordered
         from pairbench.store.reader import read_samples
         from pairbench.workflow.record import record_run
@@ -484,9 +478,10 @@ def _kept(store: str | Path | None) -> contextlib.AbstractContextManager[str | P
 
 
 def _options(**options: Any) -> dict[str, Any]:
-    words = {name: list(_words(options[name])) for name in ("tier", "mode") if options.get(name) is not None}
+    words = {name: list(words_of(options[name])) for name in ("tier", "mode") if options.get(name) is not None}
     return options | words
 
 
-def _words(words: Words) -> tuple[str, ...]:
+def words_of(words: Words) -> tuple[str, ...]:
+    """Return one word or several as several."""
     return () if words is None else (words,) if isinstance(words, str) else tuple(words)

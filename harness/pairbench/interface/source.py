@@ -3,7 +3,6 @@
 import ast
 import builtins
 import functools
-import linecache
 import math
 import symtable
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import UsageError
+from pairbench.interface.definitions import definition_of, find_function, function_of, statement_of
 
 _LETTERS = 60  # the most characters of a value that a message shows
 INTO_A_FILE = "put it into a file and import it from there: `from my_ops import name`"
@@ -71,14 +71,14 @@ class SourceText:
     def expression(self, value: Any, what: str) -> str:
         """Return an expression for a value, and add the definitions and imports that it needs."""
         # `what` names the value in messages, as `variant 'mine'` does.
-        if (literal := literal_of(value)) is not None:
-            return self._with_torch(literal)
+        if (literal := self._literal(value)) is not None:
+            return literal
         if isinstance(value, types.ModuleType):
             return self.imported(value.__name__)
         if (name := self._name_at_home(value)) is not None:
             return self._global(name, what)
-        if isinstance(value, functools.partial):
-            return self._partial(value, what)
+        if (found := self._callable(value, what)) is not None:
+            return found
         if isinstance(value, dict):
             pairs = (f"{self.expression(key, what)}: {self.expression(item, what)}" for key, item in value.items())
             return f"{{{', '.join(pairs)}}}"
@@ -90,23 +90,26 @@ class SourceText:
             values = [(field.name, getattr(value, field.name), field.default) for field in fields(value) if field.init]
             given = (f"{name}={self.expression(item, what)}" for name, item, usual in values if item is not usual)
             return f"{kind}({', '.join(given)})"
-        if (place := _importable(value)) is not None:
-            return f"{self.imported(place[0])}.{place[1]}"
         if isinstance(value, types.MethodDescriptorType):
             return f"{self.expression(value.__objclass__, what)}.{value.__name__}"
-        if isinstance(value, types.FunctionType) and function_of(value) is value:
-            return self._function(value, what)
         raise _cannot_be_sent(what, value)
 
-    def _with_torch(self, literal: str) -> str:
-        if "torch." in literal:
+    def _literal(self, value: Any) -> str | None:
+        literal = literal_of(value)
+        if literal is not None and "torch." in literal:
             self.imported("torch")
         return literal
 
-    def _partial(self, value: "functools.partial[Any]", what: str) -> str:
-        parts = [self.expression(value.func, what), *(self.expression(item, what) for item in value.args)]
-        parts += [f"{name}={self.expression(item, what)}" for name, item in value.keywords.items()]
-        return f"{self.imported('functools')}.partial({', '.join(parts)})"
+    def _callable(self, value: Any, what: str) -> str | None:
+        """Return an expression for a function or class that can be imported, a function with source, or a partial of one; else None."""
+        if (place := _importable(value)) is not None:
+            return f"{self.imported(place[0])}.{place[1]}"
+        if isinstance(value, functools.partial):
+            parts = [self.expression(item, what) for item in (value.func, *value.args)]
+            parts += [f"{name}={self.expression(item, what)}" for name, item in value.keywords.items()]
+            return f"{self.imported('functools')}.partial({', '.join(parts)})"
+        is_plain = isinstance(value, types.FunctionType) and function_of(value) is value
+        return self._function(value, what) if is_plain else None
 
     def _find_again(self, module: str) -> None:
         """Have the other process look for a module where this one has found it, unless it is installed."""
@@ -115,9 +118,13 @@ class SourceText:
             folders = (Path(path).resolve() for path in sys.path)
             self._paths = [str(folder) for folder in folders if folder.is_dir() and not _is_installed(folder)]
 
+    @property
+    def _names_at_home(self) -> dict[str, Any]:
+        return self._home if self._home is not None else vars(sys.modules["__main__"])
+
     def _name_at_home(self, value: Any) -> str | None:
         """Return the name that a value has in the notebook, shell or script; None where it has none there."""
-        home = self._home if self._home is not None else vars(sys.modules["__main__"])
+        home = self._names_at_home
         own = getattr(value, "__name__", None)
         if isinstance(own, str) and home.get(own) is value:
             return own if _is_from(value, home) else None
@@ -127,47 +134,47 @@ class SourceText:
 
     def _global(self, name: str, what: str) -> str:
         """Add the definition that a name has in the notebook, shell or script, and return the name."""
-        home = self._home = self._home if self._home is not None else vars(sys.modules["__main__"])
-        value = home[name]
+        self._home = self._names_at_home
+        value = self._home[name]
         if name in self._names:
             if self._names[name] is value:
                 return name
             raise UsageError(f"{what} uses {name!r} in two meanings; give one of them another name")
         self._names[name] = value  # first, for a function may call itself
-        self._bind(name, value, home, f"{name!r}, which {what} uses," if f"{name!r}" not in what else what)
+        self._bind(name, value, f"{name!r}, which {what} uses," if f"{name!r}" not in what else what)
         return name
 
-    def _bind(self, name: str, value: Any, home: dict[str, Any], what: str) -> None:
+    def _bind(self, name: str, value: Any, what: str) -> None:
         """Add lines that give a name its value."""
-        own = getattr(value, "__name__", None)
-        annotated = name in home.get("__annotations__", {})  # Triton asks for `tl.constexpr`
+        home, own = self._names_at_home, getattr(value, "__name__", "")
         if isinstance(value, types.ModuleType):
-            self._find_again(value.__name__)
-            self._parts.append(f"import {value.__name__}{'' if value.__name__ == name else f' as {name}'}")
-        elif (literal := literal_of(value)) is not None and not annotated:
-            self._parts.append(f"{name} = {self._with_torch(literal)}")
-        elif _is_from(value, home) and own == name and (definition := _definition_of(value)) is not None:
-            self._define(definition, function_of(value), home, what)
-        elif (place := _importable(value)) is not None:
-            self._parts.append(f"{name} = {self.imported(place[0])}.{place[1]}")
-        elif isinstance(value, types.FunctionType) and function_of(value) is value:
-            named = isinstance(own, str) and own != name and home.get(own) is value
-            self._parts.append(f"{name} = {self._global(own, what) if named else self._function(value, what)}")  # type: ignore[arg-type]
-        elif isinstance(value, functools.partial):
-            self._parts.append(f"{name} = {self._partial(value, what)}")
-        elif not _holds_tensors(value) and (statement := _statement_of(name, home)) is not None:
+            self._find_again(own)
+            self._parts.append(f"import {own}{'' if own == name else f' as {name}'}")
+            return
+        annotated = name in home.get("__annotations__", {})  # Triton asks for `tl.constexpr`
+        found = None if annotated else self._literal(value)
+        if found is None and own == name and _is_from(value, home) and (text := definition_of(value)) is not None:
+            self._define(text, function_of(value), what)
+            return
+        if found is None and own != name and _is_from(value, home) and home.get(own) is value:
+            found = self._global(own, what)
+        if found is None:
+            found = self._callable(value, what)
+        if found is not None:
+            self._parts.append(f"{name} = {found}")
+        elif not _holds_tensors(value) and (statement := statement_of(name, home)) is not None:
             inner = function_of(value)
-            if inner is not None and inner.__name__ == name and (definition := _definition_of(inner)) is not None:
-                self._define(definition, inner, home, what)  # as in `f = torch.compile(f)`
-            self._need(statement, home, what)
-            self._parts.append(statement)
+            if inner is not None and inner.__name__ == name and (text := definition_of(inner)) is not None:
+                self._define(text, inner, what)  # as in `f = torch.compile(f)`
+            self._define(statement, None, what)
         else:
             raise _cannot_be_sent(what, value)
 
-    def _define(self, definition: str, function: types.FunctionType | None, home: dict[str, Any], what: str) -> None:
+    def _define(self, text: str, function: types.FunctionType | None, what: str) -> None:
+        """Add a definition or another statement, after what its global names stand for."""
         self._future |= function is not None and bool(function.__code__.co_flags & _FUTURE_ANNOTATIONS)
-        self._need(definition, home, what)
-        self._parts.append(definition)
+        self._need(text, what)
+        self._parts.append(text)
 
     def _function(self, value: types.FunctionType, what: str) -> str:
         """Add a function that has no name in its module, and return an expression for it."""
@@ -176,7 +183,7 @@ class SourceText:
             raise UsageError(
                 f"{what} is a function within module {value.__module__!r}, not at its top level; {INTO_A_FILE}"
             )
-        node, text = _find_function(value)
+        node, text = find_function(value)
         if node is None:
             raise _cannot_be_sent(what, value)
         closed = {
@@ -184,7 +191,7 @@ class SourceText:
             for name, cell in _cells(value, what)
         }
         self._future |= bool(value.__code__.co_flags & _FUTURE_ANNOTATIONS)
-        self._need(text, self._home, what, local=closed.keys())
+        self._need(text, what, local=closed.keys())
         name = self.free_name("_function" if isinstance(node, ast.Lambda) else f"_{value.__name__}")
         if isinstance(node, ast.Lambda) and not closed:
             self._parts.append(f"{name} = {text}")
@@ -193,7 +200,7 @@ class SourceText:
         self._parts.append(f"def {name}({', '.join(closed)}):\n{textwrap.indent(inner, '    ')}")
         return f"{name}({', '.join(f'{key}={text}' for key, text in closed.items())})"
 
-    def _need(self, text: str, home: dict[str, Any], what: str, *, local: AbstractSet[str] = frozenset()) -> None:
+    def _need(self, text: str, what: str, *, local: AbstractSet[str] = frozenset()) -> None:
         """Add what the global names of a piece of text stand for, without builtins."""
         names: set[str] = set()
         tables = [symtable.symtable(text, "<sent>", "exec")]
@@ -202,7 +209,7 @@ class SourceText:
             symbols = table.get_symbols()
             names.update(one.get_name() for one in symbols if one.is_global() or (top and one.is_referenced()))
             tables += table.get_children()
-        for name in sorted((names & home.keys()) - local - vars(builtins).keys()):
+        for name in sorted((names & self._names_at_home.keys()) - local - vars(builtins).keys()):
             self._global(name, what)
 
 
@@ -279,13 +286,6 @@ def _holds_tensors(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor | torch.nn.Module | torch.Generator)
 
 
-def function_of(value: Any) -> types.FunctionType | None:
-    """Return the function below decorators such as functools.wraps and triton.jit; None where there is none."""
-    while inner := getattr(value, "__wrapped__", None) or getattr(value, "fn", None):
-        value = inner
-    return value if isinstance(value, types.FunctionType) else None
-
-
 def _is_from(value: Any, home: dict[str, Any]) -> bool:
     """Return whether a function, decorated or not, or a class was defined in the module that has these names."""
     function = function_of(value)
@@ -321,102 +321,3 @@ def _offers(module: types.ModuleType, name: str, value: Any) -> bool:
     for part in name.split("."):
         found = vars(found).get(part) if isinstance(found, types.ModuleType) else getattr(found, part, None)
     return found is value
-
-
-def _definition_of(value: Any) -> str | None:
-    """Return the text that defines a function or class at the top level of its module, decorators included; None where there is none."""
-    if isinstance(value, type):
-        for method in filter(None, map(function_of, vars(value).values())):
-            source, line = _source(method.__code__.co_filename, method.__globals__), method.__code__.co_firstlineno
-            for node in _parsed(source).body:
-                is_named = isinstance(node, ast.ClassDef) and node.name == value.__name__
-                if is_named and node.lineno <= line <= _last(node):
-                    return _text_of(node, source)
-    if isinstance(value, type) or (function := function_of(value)) is None:
-        return None
-    definition, text = _find_function(function)
-    # A function that a call has wrapped, as torch.compile(f) does, is not the one that the definition of `f` gives.
-    whole = value is function or bool(getattr(definition, "decorator_list", []))
-    return text if isinstance(definition, ast.stmt) and definition.col_offset == 0 and whole else None
-
-
-def _find_function(function: types.FunctionType) -> tuple[ast.AST | None, str]:
-    """Return the node that defines a function or lambda, and its text from the margin; None where there is no source."""
-    code = function.__code__
-    source = _source(code.co_filename, function.__globals__)
-    found: ast.AST | None = None
-    for node in ast.walk(_parsed(source)):
-        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
-            here = node.lineno == code.co_firstlineno and _holds(node.body, code)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
-            here = _first(node) == code.co_firstlineno
-        else:
-            continue
-        found = node if here else found  # inner functions come later
-    return found, _text_of(found, source) if found is not None else ""
-
-
-def _holds(body: ast.expr, code: types.CodeType) -> bool:
-    """Return whether an expression is the body of a lambda: several may begin on one line."""
-    end = (_last(body), body.end_col_offset or 0)
-    places = [
-        ((line, column), (last, stop))
-        for line, last, column, stop in code.co_positions()
-        if line and last and column is not None and stop is not None and (column, stop) != (0, 0)
-    ]
-    return bool(places) and all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
-
-
-def _first(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(one.lineno for one in decorators)])
-
-
-def _last(node: ast.AST) -> int:
-    return getattr(node, "end_lineno", None) or 0
-
-
-def _text_of(node: ast.AST, source: str) -> str:
-    if isinstance(node, ast.stmt):
-        lines = source.splitlines(keepends=True)[_first(node) - 1 : _last(node)]
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            return textwrap.dedent("".join(lines)).rstrip()
-    segment = ast.get_source_segment(source, node) or ""
-    return f"({segment})" if isinstance(node, ast.Lambda) else segment
-
-
-def _source(file: str, namespace: dict[str, Any] | None = None) -> str:
-    return "".join(linecache.getlines(file, namespace))
-
-
-@functools.lru_cache(maxsize=64)
-def _parsed(source: str) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ast.Module(body=[], type_ignores=[])
-
-
-def _statement_of(name: str, home: dict[str, Any]) -> str | None:
-    """Return the last statement of a notebook, shell or script that assigns a name; None where there is none."""
-    statements = ((node, source) for source in _texts(home) for node in reversed(_parsed(source).body))
-    return next((_text_of(node, source) for node, source in statements if name in _bound(node)), None)
-
-
-def _bound(node: ast.stmt) -> set[str]:
-    if isinstance(node, ast.ClassDef | ast.FunctionDef):
-        return {node.name}
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-
-
-def _texts(home: dict[str, Any]) -> Iterator[str]:
-    """Yield the code of this process, the newest first: IPython's cells, lines of Python 3.13's shell, the script."""
-    cells = home.get("In")
-    if isinstance(cells, list):
-        yield from (cell for cell in reversed(cells) if isinstance(cell, str))
-    typed = [name for name in linecache.cache if name.startswith("<python-input-")]
-    for name in sorted(typed, key=lambda one: int("".join(filter(str.isdigit, one)) or 0), reverse=True):
-        yield _source(name)
-    if isinstance(file := home.get("__file__"), str):
-        yield _source(file, home)

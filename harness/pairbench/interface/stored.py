@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionError, StoreError, StoreFailedError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.opened import refuse_in_worker
-from pairbench.interface.runs import Shown, samples_frame
+from pairbench.interface.runs import Shown, samples_frame, words_of
 from pairbench.model.comparison import policy_of
 from pairbench.workflow.setup import configure, store_of, stored_select
 
@@ -192,7 +192,7 @@ def compare(
     from pairbench.workflow.comparer import Comparer
 
     config = configure(store=store)
-    wanted = Wanted(select=stored_select(config, [select] if isinstance(select, str) else select))
+    wanted = Wanted(select=stored_select(config, words_of(select)))
     with collector_at_rest():
         comparer = Comparer.open(config, policy=policy_of(min_effect, name="min_effect"))
         found = comparer.compare(reference, current, wanted=wanted)
@@ -235,12 +235,11 @@ def ab(
     from pairbench.features.ab import compare_commits, keep, open_store, read_arguments
 
     config = configure(rounds=rounds, store=store, **settings)
-    rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]
+    rest = [*([head] if head else []), *words_of(select)]
     kept = None if store is None else open_store(config, configure())
-    names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
     policy = policy_of(min_effect, name="min_effect")
     try:
-        found = compare_commits(config, read_arguments(config, base, rest, names), device, policy)
+        found = compare_commits(config, read_arguments(config, base, rest, words_of(implementations)), device, policy)
     except InterruptedRunError:
         raise KeyboardInterrupt from None
     verdicts = Verdicts(comparison=found.comparison, notes=found.broken)

@@ -128,6 +128,3 @@ class Host:
     offers: tuple[Offer, ...]
     held_up: str | None = None
     """Why it is given no work: it is busy with other work, or has another pairbench; None where it is given work."""
-
-    def offer(self, device: str) -> Offer | None:
-        return next((offer for offer in self.offers if offer.serves(device)), None)

@@ -382,7 +382,7 @@ def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
     return dict(wanted)
 
 
-def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record], policy: Policy = DEFAULT) -> Event:
+def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record]) -> Event:
     """Return an event that says how the kernels of its series differ, as far as records of both its runs are given."""
 
     def explained(one: Moved) -> Moved:
@@ -390,9 +390,9 @@ def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record], pol
         after = records.get((event.after.run_id, one.series))
         if one.kernels or before is None or after is None:
             return one
-        return replace(one, kernels=tuple(map(str, kernel_changes(before, after, policy))))
+        return replace(one, kernels=tuple(map(str, kernel_changes(before, after))))
 
-    others = tuple(with_kernels(other, records, policy) for other in event.elsewhere)
+    others = tuple(with_kernels(other, records) for other in event.elsewhere)
     return replace(event, moved=tuple(map(explained, event.moved)), elsewhere=others)
 
 

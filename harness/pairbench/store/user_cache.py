@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pairbench.model.environment import Environment
+from pairbench.model.environment import Environment, HostLoad
 
 _OLD_S = 14 * 24 * 3600
 _FORMAT = 1  # the version of the values; those of another version are ignored
@@ -102,8 +102,11 @@ class KeptCeilings:
         observed = {**environment.rest.get("observed", {}), "ceilings": known}
         return replace(environment, rest={**environment.rest, "observed": observed})
 
-    def keep(self, environment: Environment) -> None:
-        if ceilings := environment.rest.get("observed", {}).get("ceilings"):
+    def keep(self, environment: Environment, load: HostLoad) -> None:
+        """Keep what was measured while nobody else used the device or its host."""
+        observed = environment.rest.get("observed", {})
+        undisturbed = not observed.get("foreign_processes") and not load.disturbs(environment.device.kind)
+        if undisturbed and (ceilings := observed.get("ceilings")):
             self._values.keep({_key(environment): ceilings})
 
 

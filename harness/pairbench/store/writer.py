@@ -6,7 +6,6 @@ Publishing completes each run in its store; done again, or by two at once, it do
 
 import contextlib
 import datetime as dt
-import fcntl
 import json
 import os
 import re
@@ -23,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError, StoreFailedError
+from pairbench.model.environment import device_slug
 from pairbench.model.record import Record, Samples
-from pairbench.own_folders import check_own, make_own, state_folder, temporary_folder
+from pairbench.own_folders import check_own, locked, make_own, state_folder, temporary_folder
 from pairbench.store.compacted import ROW, choose, open_file, publish_runs
 from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import RunFile, Store, StoreLocation, is_run_id, run_files
@@ -130,6 +130,15 @@ class RunWriter:
         self._number = max(self._number, number)
         path = f"{self._location.root}/{dataset}/{self._partition}/{self._run_id}.part-{number:06d}.parquet"
         self._publish_file(path, content_of(dataset, table))
+
+
+def write_runs(store: Store, records: Sequence[Record], samples: Sequence[Samples]) -> None:
+    """Write rows of whole runs, those of each run and device model into files of their own."""
+    for run_id, name in dict.fromkeys((record.run_id, record.device_name) for record in records):
+        own = [record for record in records if (record.run_id, record.device_name) == (run_id, name)]
+        raw = [row for row in samples if (row.run_id, row.device_name) == (run_id, name)]
+        slug, month = device_slug(name, own[0].device_kind), own[0].started_at[:7]
+        write_run(store, run_id=run_id, device_slug=slug, month=month, records=own, samples=raw)
 
 
 def write_run(
@@ -299,15 +308,9 @@ def _waiting(folder: Path) -> Waiting | None:
         return Waiting(folder=folder, store=str(note["store"]), why=str(note["why"]))
 
 
-@contextlib.contextmanager
-def _owned(folder: Path) -> Iterator[None]:
+def _owned(folder: Path) -> contextlib.AbstractContextManager[int]:
     """Lock a folder until the process ends, however it ends; raise BlockingIOError where another process holds it."""
-    descriptor = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+    return locked(folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 _KEYS = {

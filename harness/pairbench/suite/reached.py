@@ -26,8 +26,6 @@ SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", "
 
 
 class ReachedFiles(NamedTuple):
-    """The files of one suite."""
-
     tree: frozenset[Path]
     """The suite's file and the files that it imports from the tree of suites, kernels included; hashes cover them."""
     packages: frozenset[Path]
@@ -71,7 +69,6 @@ def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
 
 
 def sources_beside(files: Iterable[Path]) -> set[Path]:
-    """Return the sources of compiled code in the folders of some files."""
     folders = {file.parent for file in files}
     return {path for folder in folders for path in folder.iterdir() if path.suffix in SOURCES}
 

@@ -249,7 +249,7 @@ class Comparer:
         trusted: Collection[Series] | None = None
         if self.quiet_only:
             gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
-            trusted = gpus | quiet(self.calibrations.value, now, self.policy)
+            trusted = gpus | quiet(self.calibrations.value, now)
         floors, accepted = widest(past_floors(self.index, picked.heads, here), calibrated), self.acceptances.value
         changes = compare(before, now, floors=floors, policy=self.policy, accepted=accepted, trusted=trusted)
         problems = (
@@ -285,7 +285,7 @@ class Comparer:
 
     def accepted_levels(self, newest: Mapping[Series, Record]) -> dict[Series, AcceptedLevel]:
         """Return the accepted levels of series, as a comparison of these newest records would take them."""
-        return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest, self.policy)
+        return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest)
 
     def _reference(self, selector: RunSelector, text: str, picked: Picked, current: Sequence[Record]) -> ReferenceRuns:
         if text == AUTO:

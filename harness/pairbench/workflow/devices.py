@@ -24,31 +24,25 @@ from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
-from pairbench.plan import Subset, equipped, left_to, make_plan, typical
+from pairbench.plan import equipped, left_to, make_plan, typical
 from pairbench.store.user_cache import KeptCeilings
-from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.setup import Chosen, Request, ask, equipment_of, load, open_context, pick_devices
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context, open_request, pick_devices
 
 
 @dataclass(kw_only=True)
 class Reporter:
-    """Passes progress on, and hands the outcomes of one device to their recorder."""
+    """Passes progress on, and hands the outcomes of one device to their recorder, if any."""
 
     progress: PlainProgress
-    keep: Callable[[list[Outcome]], object]
-    hold: Callable[[list[Outcome]], None] = lambda _: None
+    finished: Callable[[list[Outcome]], None] = lambda _: None
+    so_far: Callable[[list[Outcome]], None] = lambda _: None
 
     def step(self, device: Device, stage: str, case: str) -> None:
         self.progress.step(device, stage, case)
 
     def stepped(self, device: Device) -> None:
         self.progress.stepped(device)
-
-    def finished(self, outcomes: list[Outcome]) -> None:
-        self.keep(outcomes)
-
-    def so_far(self, outcomes: list[Outcome]) -> None:
-        self.hold(outcomes)
 
 
 @dataclass(kw_only=True)
@@ -132,9 +126,9 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
 
 
 def plan_for(context: WorkerContext, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
-    survey = chosen.survey
-    subset = Subset(selections=chosen.selections, implementations=chosen.implementations, edge=edge)
-    return make_plan(survey.operators, survey.broken, equipment_of(device, survey.devices), context.settings, subset)
+    survey, equipment = chosen.survey, equipment_of(device, chosen.survey.devices)
+    selected = (chosen.selections, chosen.implementations)
+    return make_plan(survey.operators, survey.broken, equipment, context.settings, *selected, edge=edge)
 
 
 def plans_for(context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
@@ -190,7 +184,7 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
         plan = plans[device]
         outcomes: list[Outcome] = []
         progress.expect(device, len(plan.cases))
-        session = DeviceSession(context, device, plan, Reporter(progress=progress, keep=outcomes.extend))
+        session = DeviceSession(context, device, plan, Reporter(progress=progress, finished=outcomes.extend))
         try:
             session.verify(impostors=impostors)
             session.finish()
@@ -240,7 +234,6 @@ class HostWatch:
         )
 
     def end(self, load: HostLoad) -> None:
-        """Report other work, once."""
         if not self._said and (why := load.disturbs(self._device.kind)):
             self._said = True
             self._notify(f"pairbench: {self._device.selector}: {why}")
@@ -256,22 +249,18 @@ def probe_device(
         known = kept.put_in(bare)
         environment = known or probe_in(workers, device)
     load = watch.begin(environment)
-    alone = not environment.rest["observed"].get("foreign_processes")
-    if known is None and alone and load.disturbs(device.kind) is None:
-        kept.keep(environment)
+    if known is None:
+        kept.keep(environment, load)
     return environment, load
 
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
-    """Return a row for each finding of `pairbench doctor`, device by device."""
     with open_context(config) as context:
         return [
             {
                 "device": device.selector,
                 "what": one.name,
-                "state": one.state,
-                "detail": one.detail,
-                "advice": one.advice,
+                **{name: getattr(one, name) for name in ("state", "detail", "advice")},
             }
             for device in pick_devices(wanted, survey(context, ()).devices)
             for one in (*_known(probe_environment(context, device)), *diagnose_device(context, device))
@@ -293,50 +282,42 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    operator: str
-    case: str | None  # the value of `--case`; None for the first case of the size that suits the device
-    device: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class OpenCase:
-    context: WorkerContext
-    progress: PlainProgress
-    devices: tuple[Device, ...]
+    request: Request
     device: Device
     planned: PlannedCase
 
     def only(self, entries: tuple[Entry, ...]) -> "OpenCase":
         """Return this case with some of the entries, and with the other GPUs that these need."""
         planned = replace(self.planned, entries=entries)
-        return replace(self, planned=planned, device=equipped(self.device, self.devices, [planned]))
+        return replace(
+            self, planned=planned, device=equipped(self.device, self.request.chosen.survey.devices, [planned])
+        )
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
         """Return the result of `work` on the device, under its lock."""
         answers: list[_Answer] = []
-        self.progress.expect(self.device, 1)
+        context, progress = self.request.context, self.request.progress
+        progress.expect(self.device, 1)
 
         def step(device: Device) -> None:
-            self.progress.step(device, stage, self.planned.case.key)
+            progress.step(device, stage, self.planned.case.key)
             answers.append(work(device))
-            self.progress.stepped(device)
+            progress.stepped(device)
 
-        on_devices(self.context, (self.device,), self.progress, step)
-        if self.context.interrupted.is_set():
+        on_devices(context, (self.device,), progress, step)
+        if context.interrupted.is_set():
             raise InterruptedRunError
         return answers[0]
 
 
 @contextlib.contextmanager
-def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
-    asked = ask(config, [wanted.operator])
-    with open_context(config, asked.files) as context, open_progress() as progress:
-        chosen = load(context, asked)
-        devices = chosen.survey.devices
-        device = one_device(wanted.device, devices)
-        planned = one_case(plan_for(context, chosen, device, edge=True), chosen, wanted.case, device)
-        yield OpenCase(context=context, progress=progress, devices=devices, device=device, planned=planned)
+def open_case(config: Config, operator: str, case: str | None, device_name: str) -> Iterator[OpenCase]:
+    """Load the suite of an operator and pick one case: the one that `--case` names, or else the first of the size that suits the device."""
+    with open_request(config, [operator], device_name) as request:
+        chosen, device = request.chosen, one_device(device_name, request.chosen.survey.devices)
+        planned = one_case(plan_for(request.context, chosen, device, edge=True), chosen, case, device)
+        yield OpenCase(request=request, device=device, planned=planned)
 
 
 def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:

@@ -16,7 +16,7 @@ from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor, Policy
+from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor
 from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import COLUMNS, Record, Series
@@ -182,7 +182,6 @@ _COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
 
 
 def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collection[Series]) -> dict[Series, Floor]:
-    """Return the noise floors that the runs before the current ones imply."""
     before = min((head.run_id for head in current), default="")
     devices = frozenset(device for head in current for device in head.devices)
 
@@ -213,7 +212,6 @@ def accepted_levels(
     acceptances: Mapping[Series, Acceptance],
     calibrations: Collection[Calibration],
     newest: Mapping[Series, Record],
-    policy: Policy = DEFAULT,
 ) -> dict[Series, AcceptedLevel]:
     """Return the accepted levels of series with the minimum effects that a comparison of their newest records would take."""
     runs: dict[str, dict[Series, Record]] = defaultdict(dict)
@@ -226,7 +224,7 @@ def accepted_levels(
         _, calibrated = newest_calibrations(calibrations, of_run.values())
         floors = widest(past_floors(index, heads, of_run.keys()), calibrated)
         for series in of_run:
-            effect = minimum_effect(floors.get(series), policy)
+            effect = minimum_effect(floors.get(series))
             levels[series] = AcceptedLevel(acceptance=acceptances[series], minimum_effect=effect)
     return levels
 
@@ -245,15 +243,13 @@ def newest_calibrations(
     return tuple({one.device_name: one for one in here}.values()), floors
 
 
-def quiet(
-    calibrations: Iterable[Calibration], current: Iterable[Record], policy: Policy = DEFAULT
-) -> frozenset[Series]:
+def quiet(calibrations: Iterable[Calibration], current: Iterable[Record]) -> frozenset[Series]:
     """Return the series whose machine, in its present environment, was calibrated and is quiet enough to judge times."""
     here = {(record.device_name, record.environment_hash) for record in current}
     return frozenset(
         series
         for one in calibrations
-        if (one.device_name, one.environment_hash) in here and one.alarms <= policy.calibration_alarms * one.judged
+        if (one.device_name, one.environment_hash) in here and one.alarms <= DEFAULT.calibration_alarms * one.judged
         for series in one.floors
     )
 

@@ -20,38 +20,58 @@ from pairbench.own_folders import make_own, temporary_folder
 _BAR = 24
 
 
+@dataclass(kw_only=True)
+class DeviceNow:
+    device: str  # such as `cuda:0 (NVIDIA H100)`
+    stage: str = ""
+    case: str = ""
+    done: int = 0  # steps, each one stage of one case
+    total: int = 0
+
+
 class PlainProgress:
     every_s = 10.0  # seconds between two lines of a log
 
     def __init__(self, notify: Callable[[str], None] | None = None) -> None:
+        self.devices: dict[str, DeviceNow] = {}  # by their selectors
         self._notify, self._lock = notify, threading.Lock()
-        self._total = self._done = 0
         self._began, self._printed = time.monotonic(), 0.0
 
-    def expect(self, device: Device, steps: int) -> None:  # noqa: ARG002 (the bars need it)
+    def expect(self, device: Device, steps: int) -> None:
         with self._lock:
-            self._total += steps
+            self._of(device).total += steps
+            self._show(device.selector)
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        now = time.monotonic()
         with self._lock:
-            if now - self._printed < self.every_s and self._printed:
-                return
-            self._printed = now
-            left = ""
-            if self._done and self._done != self._total:
-                seconds = (now - self._began) / self._done * (self._total - self._done)
-                left = f" (about {seconds:.0f} s left)"
-            self._write(f"{device.selector} {stage}: {case}{left}")
+            now = self._of(device)
+            now.stage, now.case = stage, case
+            self._show(device.selector, begins=True)
 
-    def _write(self, text: str) -> None:
-        self.notify(f"[{self._done}/{self._total}] {text}")
-
-    def stepped(self, device: Device) -> None:  # noqa: ARG002 (the bars need it)
+    def stepped(self, device: Device) -> None:
         """Count a step. With a budget there may be more steps than were expected."""
         with self._lock:
-            self._done += 1
-            self._total = max(self._total, self._done)
+            now = self._of(device)
+            now.done += 1
+            now.total = max(now.total, now.done)
+            self._show(device.selector)
+
+    def _of(self, device: Device) -> DeviceNow:
+        return self.devices.setdefault(device.selector, DeviceNow(device=f"{device.selector} ({device.name})"))
+
+    def _show(self, selector: str, *, begins: bool = False) -> None:
+        """Show that something of a device has changed, or that it begins a step."""
+        at, now = time.monotonic(), self.devices[selector]
+        if not begins or (at - self._printed < self.every_s and self._printed):
+            return
+        self._printed, left = at, ""
+        done, total = (sum(getattr(one, name) for one in self.devices.values()) for name in ("done", "total"))
+        if done and done != total:
+            left = f" (about {(at - self._began) / done * (total - done):.0f} s left)"
+        self._write(done, total, f"{selector} {now.stage}: {now.case}{left}")
+
+    def _write(self, done: int, total: int, text: str) -> None:
+        self.notify(f"[{done}/{total}] {text}")
 
     def notify(self, text: str) -> None:
         """Hand a message to the caller's function, or write it to stderr."""
@@ -80,20 +100,15 @@ class BarProgress(PlainProgress):
             console=Console(stderr=True),
             transient=True,
         )
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, Any] = {}
         self._progress.start()
 
-    def expect(self, device: Device, steps: int) -> None:
-        name = device.selector
-        self._tasks[name] = self._progress.add_task("", total=steps, device=name, stage="", case="")
-
-    def step(self, device: Device, stage: str, case: str) -> None:
-        self._progress.update(self._tasks[device.selector], stage=stage, case=safe(case))  # type: ignore[arg-type]
-
-    def stepped(self, device: Device) -> None:
-        """Move the bar; its end moves where there are more steps than were expected."""
-        task = self._progress.tasks[self._tasks[device.selector]]
-        self._progress.update(task.id, advance=1, total=max(task.total or 0, task.completed + 1))
+    def _show(self, selector: str, *, begins: bool = False) -> None:  # noqa: ARG002 (lines of a log need it)
+        now = self.devices[selector]
+        if selector not in self._tasks:
+            self._tasks[selector] = self._progress.add_task("", device=selector, stage="", case="")
+        task, case = self._tasks[selector], safe(now.case)
+        self._progress.update(task, completed=now.done, total=now.total, stage=now.stage, case=case)
 
     def notify(self, text: str) -> None:
         self._progress.console.print(safe(text), markup=False, highlight=False)
@@ -113,9 +128,9 @@ class NotebookProgress(PlainProgress):
         self._display = sys.modules["IPython.display"]
         self._shown = self._display.display({"text/plain": ""}, raw=True, display_id=True)
 
-    def _write(self, text: str) -> None:
-        part = round(_BAR * self._done / self._total) if self._total else 0
-        text = f"{'█' * part}{'░' * (_BAR - part)} {self._done}/{self._total} {text}"
+    def _write(self, done: int, total: int, text: str) -> None:
+        part = round(_BAR * done / total) if total else 0
+        text = f"{'█' * part}{'░' * (_BAR - part)} {done}/{total} {text}"
         self._shown.update({"text/plain": safe(text)}, raw=True)
 
     def close(self) -> None:
@@ -151,20 +166,10 @@ class StatusListener(PlainProgress):
 
 
 def open_progress() -> contextlib.closing[PlainProgress]:
-    """Give the progress that suits stderr or the notebook."""
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive is not None and "IPython.display" in sys.modules else None
     bars = BarProgress if sys.stderr.isatty() else PlainProgress
     return contextlib.closing(NotebookProgress() if hasattr(shell, "kernel") else bars())
-
-
-@dataclass(kw_only=True)
-class DeviceNow:
-    device: str  # such as `cuda:0 (NVIDIA H100)`
-    stage: str = ""
-    case: str = ""
-    done: int = 0  # steps, each one stage of one case
-    total: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +192,7 @@ class PublishedProgress(PlainProgress):
     def __init__(self, inner: PlainProgress, run_id: str, store: str) -> None:
         super().__init__()
         self._inner, self._run_id, self._store, self._since = inner, run_id, store, time.time()
-        self._now: dict[str, DeviceNow] = {}
-        self._writing = threading.Lock()
+        inner.devices = self.devices
         self._file: int | None = None
         # Nobody may need it, so a machine without room for it does no harm.
         with contextlib.suppress(OSError):
@@ -198,23 +202,20 @@ class PublishedProgress(PlainProgress):
             self._path = folder / f"{run_id}-{os.getpid()}.json"
             self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._tell()
+        self._publish()
 
-    def expect(self, device: Device, steps: int) -> None:
-        self._of(device).total += steps
-        self._tell()
-        self._inner.expect(device, steps)
+    def _show(self, selector: str, *, begins: bool = False) -> None:
+        self._publish()
+        self._inner._show(selector, begins=begins)  # noqa: SLF001 (another of the same class)
 
-    def step(self, device: Device, stage: str, case: str) -> None:
-        now = self._of(device)
-        now.stage, now.case = stage, case
-        self._tell()
-        self._inner.step(device, stage, case)
-
-    def stepped(self, device: Device) -> None:
-        self._of(device).done += 1
-        self._tell()
-        self._inner.stepped(device)
+    def _publish(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                devices = tuple(self.devices.values())
+                run = LiveRun(run_id=self._run_id, store=self._store, began=self._since, devices=devices)
+                content = json.dumps(asdict(run)).encode()
+                os.pwrite(self._file, content, 0)
+                os.ftruncate(self._file, len(content))
 
     def notify(self, text: str) -> None:
         self._inner.notify(text)
@@ -225,18 +226,6 @@ class PublishedProgress(PlainProgress):
                 self._path.unlink()
             os.close(self._file)
             self._file = None
-
-    def _of(self, device: Device) -> DeviceNow:
-        return self._now.setdefault(device.selector, DeviceNow(device=f"{device.selector} ({device.name})"))
-
-    def _tell(self) -> None:
-        if self._file is None:
-            return
-        with self._writing, contextlib.suppress(OSError):
-            run = LiveRun(run_id=self._run_id, store=self._store, began=self._since, devices=tuple(self._now.values()))
-            content = json.dumps(asdict(run)).encode()
-            os.pwrite(self._file, content, 0)
-            os.ftruncate(self._file, len(content))
 
 
 def live_runs(store: str) -> tuple[LiveRun, ...]:

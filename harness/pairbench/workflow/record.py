@@ -32,6 +32,7 @@ from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.model.unit import VARIABLE, marked
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
+from pairbench.store.reading import Reading
 from pairbench.store.writer import RunWriter, Spool, push, waiting
 from pairbench.workflow.devices import HostWatch, Reporter, on_devices, plans_for, probe_device
 from pairbench.workflow.git import read_commit
@@ -329,7 +330,6 @@ def record_run(
     began: float | None = None,
     filled: Commit | None = None,
 ) -> DoneRun:
-    """Run everything that was selected on the devices and keep the results."""
     # What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
     # when the command began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
     started = time.monotonic() if began is None else began
@@ -368,7 +368,7 @@ def record_run(
             recorder.environment = watch.during(session.states, session.foreign_cores).put_in(environment)
             recorder.keep(outcomes)
 
-        reporter = Reporter(progress=progress, keep=keep, hold=recorder.hold)
+        reporter = Reporter(progress=progress, finished=keep, so_far=recorder.hold)
         session = DeviceSession(contexts[device], device, plan, reporter)
         try:
             session.run(context.settings.rounds, budgeted)
@@ -412,12 +412,17 @@ def _budgeted(config: Config, began: float | None, settings: Settings, recorder:
 
 def in_order(config: Config, device: Device, plan: Plan) -> Plan:
     """Return a device's plan with the cases first that the store lacks, then those tried longest ago."""
-    try:
-        frame, _ = read_frame(store_of(config), columns=TURN_COLUMNS, where={"device_name": device.name})
-    except EmptyStoreError:  # no store yet
-        return plan
-    rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")
+    rows, _ = _stored_rows(config, TURN_COLUMNS, {"device_name": device.name})
     return replace(plan, cases=in_turn(plan.cases, rows))
+
+
+def _stored_rows(config: Config, columns: Sequence[str], where: dict[str, Any]) -> Reading[list[dict[str, Any]]]:
+    """Return rows of the store, if there is one, without those of suites that could not be loaded."""
+    try:
+        frame, problems = read_frame(store_of(config), columns=columns, where=where)
+    except EmptyStoreError:
+        return Reading([], ())
+    return Reading(frame.dropna(subset=["implementation", "mode"]).to_dict("records"), problems)
 
 
 def new_run(chosen: Chosen, config: Config, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
@@ -456,14 +461,10 @@ def without_existing(
         # A unit is of its commit: what another commit measured by the same code is no point of its own.
         commit = read_commit(config.root)
     where |= {"commit": commit.sha} if commit else {}
-    try:
-        frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
-    except EmptyStoreError:  # no store yet
-        return plan
+    rows, problems = _stored_rows(config, COLUMNS, where)
     for problem in problems:
         notify(f"pairbench: {problem}")
     timer = OWN_TIMERS[device.kind] if settings.timer == "auto" else settings.timer
-    rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")  # without suites that could not be loaded
     there = existing(plan.cases, rows, timer=timer, rounds=settings.rounds)
     if there:
         notify(

@@ -302,7 +302,6 @@ def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
 
 
 def store_of(config: Config) -> "StoreLocation":
-    """Return the store's location, with the names of moved suites."""
     from pairbench.store.location import StoreLocation
 
     return StoreLocation.of(config.store, moved=moved_here(config))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.pool import WorkerContext, WorkerProcess
-from pairbench.execute.parent.scout import Scout, probe_environment
+from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerProcess, Workers
+from pairbench.execute.parent.scout import describe, find_devices, probe_environment
 from pairbench.model.plan import BrokenSuite
 from tests.execute.made import CPU
 
@@ -62,10 +62,10 @@ def test_devices_and_suites_are_found_all_the_same(forking: WorkerContext, kille
     suite.write_text(
         "from pairbench import Operator\nop = Operator('op', baseline=lambda x: x, variants={'v': lambda x: x}, inputs=lambda make: {'x': make.ones(2)}, cases=[{}])\n"
     )
-    with Scout(forking) as scout:
-        assert scout.devices()[-1].kind == "cpu"
+    with Workers(forking, ANY) as workers:
+        assert find_devices(workers)[-1].kind == "cpu"
         killed[0] = 1
-        found = scout.describe("ops.py", suite)
+        found = describe(workers, "ops.py", suite)
     assert not isinstance(found, BrokenSuite) and [one.name for one in found] == ["op"]
 
 
@@ -74,7 +74,7 @@ def test_a_suite_that_ends_its_worker_by_itself_is_not_loaded_twice(
 ) -> None:
     suite = tmp_path / "ends.py"
     suite.write_text("import os\nopen(__file__ + '.count', 'a').write('x')\nos._exit(3)\n")
-    with Scout(forking) as scout:
-        found = scout.describe("ends.py", suite)
+    with Workers(forking, ANY) as workers:
+        found = describe(workers, "ends.py", suite)
     assert isinstance(found, BrokenSuite) and "exit status 3" in found.reason
     assert Path(f"{suite}.count").read_text() == "x" and not capfd.readouterr().err

@@ -24,16 +24,7 @@ from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.exact import bad
 from pairbench.analyze.compare.rounds import MeasuredSides, mean_log, usable
-from pairbench.model.comparison import (
-    DEFAULT,
-    Attribution,
-    EraChange,
-    GateOutcome,
-    Judgement,
-    KernelChange,
-    Policy,
-    Verdict,
-)
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement, KernelChange, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import Status
 from pairbench.model.record import KernelCount, Record
@@ -97,7 +88,7 @@ _NOTICEABLE_NS = 500.0
 """The least difference that counts: profiled times of every kernel differ by this much from run to run."""
 
 
-def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT) -> tuple[KernelChange, ...]:
+def kernel_changes(reference: Record, current: Record) -> tuple[KernelChange, ...]:
     """Return the kernels that are new, gone, run more or less often, or take noticeably longer or less long; what matters most to the latency first."""
     if reference.kernels is None or current.kernels is None:
         return ()
@@ -105,7 +96,7 @@ def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT)
     changes = []
     for name in dict.fromkeys([*now, *before]):
         old, new = before.get(name, (0, 0.0)), now.get(name, (0, 0.0))
-        if what := _what(old, new, policy):
+        if what := _what(old, new):
             counts = {"reference_count": old[0], "current_count": new[0]}
             changes.append(KernelChange(name=name, what=what, **counts, reference_ns=old[1], current_ns=new[1]))
     return tuple(sorted(changes, key=lambda change: -abs(change.current_ns - change.reference_ns)))
@@ -119,7 +110,7 @@ def _by_name(kernels: Sequence[KernelCount]) -> dict[str, tuple[int, float]]:
     return by_name
 
 
-def _what(old: tuple[int, float], new: tuple[int, float], policy: Policy) -> str | None:
+def _what(old: tuple[int, float], new: tuple[int, float]) -> str | None:
     if not old[0]:
         return "new"
     if not new[0]:
@@ -127,7 +118,7 @@ def _what(old: tuple[int, float], new: tuple[int, float], policy: Policy) -> str
     if new[0] != old[0]:
         return "more often" if new[0] > old[0] else "less often"
     moved = new[1] - old[1]
-    if abs(moved) <= max(policy.kernel_part * old[1], _NOTICEABLE_NS):
+    if abs(moved) <= max(DEFAULT.kernel_part * old[1], _NOTICEABLE_NS):
         return None
     return "slower" if moved > 0 else "faster"
 
@@ -177,10 +168,10 @@ class Circumstances:
         return words[self.implementation_changed]
 
     def cause_of_latency(
-        self, change: Interval, control: Interval | None, policy: Policy = DEFAULT, *, relative: bool = False
+        self, change: Interval, control: Interval | None, *, relative: bool = False
     ) -> tuple[Attribution, str]:
         """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
-        moved = control is not None and moved_along(change, control, policy)
+        moved = control is not None and moved_along(change, control)
         beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
         if self.another_gpu and not self.interleaved:
             cause, parts = Attribution.MACHINE, [self.another_gpu, self.environment, beside]
@@ -215,11 +206,11 @@ def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutco
     return GateOutcome.IMPROVEMENT if attribution in better else GateOutcome.UNDECIDED
 
 
-def moved_along(change: Interval, control: Interval, policy: Policy = DEFAULT) -> bool:
+def moved_along(change: Interval, control: Interval) -> bool:
     """Return whether a control moved in the same direction by a comparable part, and not by chance."""
     if change.estimate >= 1:
-        return control.low > 1 and control.estimate >= change.estimate**policy.control_part
-    return control.high < 1 and control.estimate <= change.estimate**policy.control_part
+        return control.low > 1 and control.estimate >= change.estimate**DEFAULT.control_part
+    return control.high < 1 and control.estimate <= change.estimate**DEFAULT.control_part
 
 
 WORDS = {

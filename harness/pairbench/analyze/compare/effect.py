@@ -235,8 +235,8 @@ def minimum_effects(floor: Floats, policy: Policy) -> Floats:
     return effects
 
 
-def minimum_effect(floor: Floor | None, policy: Policy = DEFAULT) -> float:
-    return float(minimum_effects(np.array(floor.p50 if floor else np.nan), policy))
+def minimum_effect(floor: Floor | None) -> float:
+    return float(minimum_effects(np.array(floor.p50 if floor else np.nan), DEFAULT))
 
 
 def _adjusted(p_values: Floats) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
 from pairbench.errors import UsageError
-from pairbench.model.comparison import DEFAULT, Acceptance, Attribution, GateOutcome, Judgement, Policy, Verdict
+from pairbench.model.comparison import DEFAULT, Acceptance, Attribution, GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import Record, Series
@@ -216,7 +216,7 @@ COUNTS = {"ops_per_call": "dispatched operators", "allocations_per_call": "alloc
 METRICS = (*LAUNCHES, *COUNTS, "peak_bytes")
 
 
-def judge_exact(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
+def judge_exact(reference: Record, current: Record) -> list[Judgement]:
     before, now = reference.launch_status, current.launch_status
     judgements: list[Judgement] = []
     if before == now == "exact":
@@ -230,7 +230,7 @@ def judge_exact(reference: Record, current: Record, policy: Policy = DEFAULT) ->
             reason=f"launches cannot be judged: {before or 'not counted'} in the reference, {now or 'not counted'} now",
         )
         judgements.append(judgement)
-    return [*judgements, *_counts(reference, current, COUNTS), *_memory(reference, current, policy)]
+    return [*judgements, *_counts(reference, current, COUNTS), *_memory(reference, current)]
 
 
 def number(record: Record, metric: str) -> float | None:
@@ -255,14 +255,14 @@ def _counts(reference: Record, current: Record, metrics: Mapping[str, str]) -> I
         yield Judgement(metric=metric, outcome=outcome, reference=before, current=now, reason=reason)
 
 
-def _memory(reference: Record, current: Record, policy: Policy) -> Iterator[Judgement]:
+def _memory(reference: Record, current: Record) -> Iterator[Judgement]:
     before, now = number(reference, "peak_bytes"), number(current, "peak_bytes")
     if before is None:
         return
     if now is None:
         outcome, reason = GateOutcome.UNDECIDED, "peak memory is not known now"
     else:
-        allowed = max(policy.memory_part * before, policy.memory_bytes)
+        allowed = max(DEFAULT.memory_part * before, DEFAULT.memory_bytes)
         change = f"{before / 2**20:.4g} -> {now / 2**20:.4g} MiB"
         if now - before > allowed:
             outcome, reason = GateOutcome.REGRESSION, f"more peak memory, {change}"
@@ -276,7 +276,7 @@ def _memory(reference: Record, current: Record, policy: Policy) -> Iterator[Judg
 _RATIO_LIMIT = 2.0  # the oracle rule allows an error of at most this multiple of the baseline's
 
 
-def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -> Iterator[Judgement]:
+def judge_margin(reference: Record, current: Record) -> Iterator[Judgement]:
     """Yield the judgements of the correctness of two measured records; none where the reference's is not known."""
     ratios = (reference.oracle_ratio, current.oracle_ratio)
     left = [None if ratio is None else 1 - ratio / _RATIO_LIMIT for ratio in ratios]
@@ -287,7 +287,7 @@ def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -
             continue
         if now is None or not math.isfinite(now):
             outcome, reason = GateOutcome.UNDECIDED, f"how much of the {words} is left is not known now"
-        elif before > 0 and now < policy.margin_safe and now <= policy.margin_part * before:
+        elif before > 0 and now < DEFAULT.margin_safe and now <= DEFAULT.margin_part * before:
             outcome = GateOutcome.UNDECIDED
             reason = f"still right, but only {100 * now:.0f} % of the {words} is left, before {100 * before:.0f} %"
         else:  # where nothing was left before, nothing is lost
@@ -351,7 +351,7 @@ class AcceptedLevel:
     acceptance: Acceptance
     minimum_effect: float
 
-    def covers(self, metric: str, value: float | None, definition_hash: str | None, policy: Policy = DEFAULT) -> bool:
+    def covers(self, metric: str, value: float | None, definition_hash: str | None) -> bool:
         """Return whether a value of a column, measured with a definition, is no worse than the accepted one."""
         accepted = self.acceptance
         limit = accepted.latencies.get(metric, accepted.exact.get(metric))
@@ -361,19 +361,17 @@ class AcceptedLevel:
             return value >= limit
         if metric in accepted.latencies:
             return value <= limit * (1 + self.minimum_effect)
-        slack = max(policy.memory_part * limit, policy.memory_bytes) if metric == "peak_bytes" else 0
+        slack = max(DEFAULT.memory_part * limit, DEFAULT.memory_bytes) if metric == "peak_bytes" else 0
         return value <= limit + slack
 
 
-def accepted(
-    judgement: Judgement, acceptance: Acceptance, definition_hash: str | None, policy: Policy = DEFAULT
-) -> Judgement | None:
+def accepted(judgement: Judgement, acceptance: Acceptance, definition_hash: str | None) -> Judgement | None:
     """Return a worsening as unchanged where it stays within the accepted level; None where it goes beyond, or is none."""
     worse = judgement.outcome is GateOutcome.REGRESSION or judgement.verdict is Verdict.SLOWER
     margin = judgement.metric == "margin" and judgement.outcome is GateOutcome.UNDECIDED
-    level = AcceptedLevel(acceptance=acceptance, minimum_effect=judgement.minimum_effect or policy.minimum_effect)
+    level = AcceptedLevel(acceptance=acceptance, minimum_effect=judgement.minimum_effect or DEFAULT.minimum_effect)
     value = judgement.current if isinstance(judgement.current, int | float) else None
-    if not (worse or margin) or not level.covers(judgement.metric, value, definition_hash, policy):
+    if not (worse or margin) or not level.covers(judgement.metric, value, definition_hash):
         return None
     reason = f"{judgement.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
     return replace(judgement, outcome=GateOutcome.UNCHANGED, reason=reason)

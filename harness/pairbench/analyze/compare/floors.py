@@ -43,8 +43,6 @@ class Past(NamedTuple):
 
 
 class Calibrated(NamedTuple):
-    """The result of comparing runs of the same code with one another."""
-
     floors: dict[Series, Floor]
     comparisons: int
     judged: int

@@ -292,11 +292,11 @@ def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
     return undecided
 
 
-def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
+def suspicious(judgement: Judgement) -> bool:
     """Return whether an undecided latency looks slower by itself, if not beside all the others."""
     if judgement.verdict is not Verdict.UNDECIDED or judgement.change is None or judgement.minimum_effect is None:
         return False
-    least = (1 + judgement.minimum_effect) ** policy.least_estimate
+    least = (1 + judgement.minimum_effect) ** DEFAULT.least_estimate
     itself = not judgement.relative_to_baseline or (judgement.shown_ratio or 1.0) >= least
     return judgement.change.low > 1 and judgement.change.estimate >= least and itself
 

@@ -58,12 +58,7 @@ def again(current: Sequence[Record]) -> list[Record]:
 
 
 def confirm(
-    judgement: Judgement,
-    reference: Sequence[Record],
-    current: Sequence[Record],
-    policy: Policy = DEFAULT,
-    *,
-    controls: Sequence[Record] = (),
+    judgement: Judgement, reference: Sequence[Record], current: Sequence[Record], *, controls: Sequence[Record] = ()
 ) -> tuple[Judgement, bool | None]:
     """Return a judgement after the second measurement, if there is one, and whether that showed a worsening again."""
     # Only a regression can become another outcome by it. A change relative to the baseline is judged by the records of its `controls`.
@@ -71,10 +66,10 @@ def confirm(
     if not second:
         return judgement, None
     if judgement.verdict is not None:
-        unseen = _seen_again(judgement, reference, current, second, policy, controls)
+        unseen = _seen_again(judgement, reference, current, second, controls)
     elif judgement.metric in METRICS and judgement.outcome is GateOutcome.REGRESSION:
         value = number(second[-1], judgement.metric)
-        judged = judge_exact(reference[-1], second[-1], policy)
+        judged = judge_exact(reference[-1], second[-1])
         worse = {item.metric for item in judged if item.outcome is judgement.outcome}
         # Peak memory need not be the same to the byte.
         repeated = judgement.metric in worse and (value == judgement.current or judgement.metric == "peak_bytes")
@@ -93,7 +88,6 @@ def _seen_again(
     reference: Sequence[Record],
     current: Sequence[Record],
     second: Sequence[Record],
-    policy: Policy,
     controls: Sequence[Record],
 ) -> str | None:
     """Return in words that a slow-down was not seen again; "" where it was, None where there was none."""
@@ -110,11 +104,11 @@ def _seen_again(
     else:
         # Both measurements together may prove nothing any more; the first alone made it a suspect.
         moved = level([record for record in current if record not in second]) - level(reference)
-        if not moved >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
+        if not moved >= DEFAULT.least_estimate * math.log1p(judgement.minimum_effect or DEFAULT.minimum_effect):
             return None
     if math.isnan(seen):
         return None
-    if seen >= policy.confirmed_part * moved:
+    if seen >= DEFAULT.confirmed_part * moved:
         return "" if judgement.outcome is GateOutcome.REGRESSION else None
     return f"not seen again when measured again ({percent(math.exp(seen))})"
 
@@ -137,7 +131,6 @@ class _Evidence:
     control_changes: Mapping[str, Interval]
     """The change of each latency of the control, which the series is held against, current over reference."""
     acceptance: Acceptance | None
-    policy: Policy
     interleaved: bool
 
 
@@ -215,7 +208,7 @@ def _change(evidence: _Evidence) -> Change:
         judgements=tuple(item.judgement for item in findings),
         control=evidence.control_changes.get(evidence.measured.latency.p50) if evidence.measured else None,
         era=known.era,
-        kernels=kernel_changes(before, now, evidence.policy) if usable(before) and usable(now) else (),
+        kernels=kernel_changes(before, now) if usable(before) and usable(now) else (),
         implementation_changed=known.implementation_changed,
         confirmed=(True in seen) if seen else None,
         accepted=evidence.acceptance.reason if evidence.acceptance and took else None,
@@ -244,7 +237,7 @@ def _across(matched: Matched) -> Across | None:
 
 
 def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
-    matched, policy = evidence.matched, evidence.policy
+    matched = evidence.matched
     status = judge_status(matched.reference, matched.current)
     moved = status.outcome in _MOVED
     attribution, why = known.cause_of_count() if moved else (None, "")
@@ -261,7 +254,7 @@ def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     second = again(matched.current)
     own = [record for record in matched.current if usable(record) and record not in second]
     before, now = (representative(side) for side in (counted or matched.reference, own or matched.current))
-    for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
+    for judgement in [*judge_exact(before, now), *judge_margin(before, now)]:
         attribution, why = known.cause_of_count() if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
         # Launches that the reference did not count either are listed, and decide nothing.
         decides = judgement.metric != "launch_status" or judgement.reference == "exact"
@@ -284,11 +277,11 @@ def _latency(judgement: Judgement, evidence: _Evidence, known: Circumstances) ->
     median = evidence.measured is not None and judgement.metric == evidence.measured.latency.p50
     if judgement.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judgement.change is None:
         # The verdict is that of the median; a tail that may be noise does not take it back.
-        decides = median or judgement.verdict is Verdict.SAME or suspicious(judgement, evidence.policy)
+        decides = median or judgement.verdict is Verdict.SAME or suspicious(judgement)
         return _Finding(judgement=judgement, decides=decides, median=median)
     relative = judgement.relative_to_baseline
     control = None if relative else evidence.control_changes.get(judgement.metric)
-    attribution, why = known.cause_of_latency(judgement.change, control, evidence.policy, relative=relative)
+    attribution, why = known.cause_of_latency(judgement.change, control, relative=relative)
     outcome = outcome_of_move(judgement.change.estimate, attribution)
     if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
         why += "; so it is not shown that the code became slower; `pairbench ab` measures both sides in one place and would tell"
@@ -298,13 +291,13 @@ def _latency(judgement: Judgement, evidence: _Evidence, known: Circumstances) ->
 def _finished(finding: _Finding, evidence: _Evidence) -> _Finding:
     if finding.judgement.outcome is GateOutcome.UNCHANGED and finding.judgement.verdict is None:
         return finding
-    sides, beside, policy = evidence.measured or evidence.matched, evidence.control, evidence.policy
+    sides, beside = evidence.measured or evidence.matched, evidence.control
     controls = (*beside.reference, *beside.current) if beside else ()
-    judgement, confirmed = confirm(finding.judgement, sides.reference, sides.current, policy, controls=controls)
+    judgement, confirmed = confirm(finding.judgement, sides.reference, sides.current, controls=controls)
     if confirmed is not None:
         finding = replace(finding, judgement=judgement, confirmed=confirmed)
     asked = evidence.acceptance
-    covered = accepted(judgement, asked, sides.current[-1].definition_hash, policy) if asked else None
+    covered = accepted(judgement, asked, sides.current[-1].definition_hash) if asked else None
     return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
 
 
@@ -362,7 +355,6 @@ def compare(
             control_changes=control_changes,
             acceptance=(accepted or {}).get(item.series),
             interleaved=interleaved,
-            policy=policy,
         )
         changes.append(_change(evidence))
     return tuple(changes)

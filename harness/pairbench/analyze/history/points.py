@@ -30,8 +30,6 @@ _FILLED_IN_S = 24 * 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPoint:
-    """One run of a series."""
-
     record: Record
     control: Record | None
     """The record of the control of the same run on the same device; None where there is none."""

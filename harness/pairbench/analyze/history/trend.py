@@ -158,8 +158,6 @@ _NEWS = 2 * MIN_RUNS  # the number of runs for which a new level is news: half o
 
 @dataclass(frozen=True, kw_only=True)
 class Latest:
-    """The verdict of the newest run."""
-
     index: int
     outcome: GateOutcome
     verdict: Verdict | None = None
@@ -178,7 +176,6 @@ def latest(
     *,
     floor: float | None,
 ) -> Latest:
-    """Return the verdict of the newest of some points, one at least."""
     # `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices of `own`, its
     # changepoints, count.
     index = len(points) - 1

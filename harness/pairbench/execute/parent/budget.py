@@ -40,7 +40,6 @@ class Budget:
     """Seconds that the batches took instead."""
 
     def left(self) -> float:
-        """Return the seconds that can still be spent on cases."""
         return self.deadline - _CLOSING_PART * self.seconds - self.clock()
 
     def typical_verify_s(self) -> float:

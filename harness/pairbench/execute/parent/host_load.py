@@ -36,7 +36,6 @@ class LoadMeter:
 
 
 def count_cores(root: Path = _PROC) -> int:
-    """Return the number of processors in the host's counters."""
     try:
         lines = (root / "stat").read_text().splitlines()
     except OSError:

@@ -153,7 +153,6 @@ class ForkServers(AbstractContextManager["ForkServers"]):
             self._server(environment, preload)
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
-        """Start a worker with open files, as `FreshInterpreters.launch` does."""
         request = ForkRequest(
             environment=dict(environment), folder=str(Path.cwd()), files=(log, log, connection, heartbeat)
         )

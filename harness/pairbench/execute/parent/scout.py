@@ -1,8 +1,10 @@
-"""Short errands of a worker: find devices and operators, read an environment, try what a device can do."""
+"""Short errands of a worker: find devices and operators, read an environment, try what a device can do.
+
+Suites are loaded in a worker of `ANY` device, where nothing that they do at import can harm this process.
+"""
 
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,27 +25,14 @@ class Survey:
     broken: tuple[BrokenSuite, ...]
 
 
-class Scout(AbstractContextManager["Scout"]):
-    """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
-
-    def __init__(self, context: WorkerContext) -> None:
-        self.workers = Workers(context, ANY)
-
-    def __exit__(self, *_: object) -> None:
-        self.workers.close()
-
-    def devices(self) -> tuple[Device, ...]:
-        """Return the GPUs, and the CPU last; a PairbenchError where torch cannot be imported."""
-        try:
-            found = _answer(self.workers, FindDevices(), "finds the devices")
-        except WorkerEndedError as error:
-            raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
-        assert isinstance(found, FoundDevices)
-        return found.devices
-
-    def describe(self, suite: str, path: Path, *, deep: bool = False) -> tuple[OperatorDescription, ...] | BrokenSuite:
-        """Return the operators of a suite file, or why there are none; with `deep`, descriptions have a `code_digest`."""
-        return _describe(self.workers, Describe(suite=suite, path=path, deep=deep))
+def find_devices(workers: Workers) -> tuple[Device, ...]:
+    """Return the GPUs, and the CPU last; a PairbenchError where torch cannot be imported."""
+    try:
+        found = _answer(workers, FindDevices(), "finds the devices")
+    except WorkerEndedError as error:
+        raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
+    assert isinstance(found, FoundDevices)
+    return found.devices
 
 
 def describe_suites(
@@ -53,7 +42,7 @@ def describe_suites(
     operators: list[OperatorDescription] = []
     broken: list[BrokenSuite] = []
     for suite, path in suites:
-        description = _describe(workers, Describe(suite=suite, path=path))
+        description = describe(workers, suite, path)
         if isinstance(description, BrokenSuite):
             broken.append(description)
         else:
@@ -61,16 +50,19 @@ def describe_suites(
     return tuple(operators), tuple(broken)
 
 
-def _describe(workers: Workers, job: Describe) -> tuple[OperatorDescription, ...] | BrokenSuite:
+def describe(
+    workers: Workers, suite: str, path: Path, *, deep: bool = False
+) -> tuple[OperatorDescription, ...] | BrokenSuite:
+    """Return the operators of a suite file, or why there are none; with `deep`, descriptions have a `code_digest`."""
     try:
-        description = _answer(workers, job, f"loads {job.path.name}")
+        description = _answer(workers, Describe(suite=suite, path=path, deep=deep), f"loads {path.name}")
     except WorkerEndedError as error:
-        return BrokenSuite(suite=job.suite, reason=f"suite {job.path.name}: loading it {error.reason}")
+        return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
     assert isinstance(description, DescribedSuite | BrokenSuite)
     if isinstance(description, BrokenSuite):
         return description
     # Where it is, is known here: a name that is no UTF-8 does not come through a message, and whatever answers is not to say.
-    return tuple(replace(operator, suite=job.suite, path=str(job.path)) for operator in description.operators)
+    return tuple(replace(operator, suite=suite, path=str(path)) for operator in description.operators)
 
 
 def _answer(workers: Workers, job: FindDevices | Describe | Probe, errand: str) -> Any:
@@ -90,9 +82,9 @@ def _answer(workers: Workers, job: FindDevices | Describe | Probe, errand: str) 
 
 
 def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:
-    with Scout(context) as scout:
-        devices = scout.devices()
-        operators, broken = describe_suites(scout.workers, suites)
+    with Workers(context, ANY) as workers:
+        devices = find_devices(workers)
+        operators, broken = describe_suites(workers, suites)
     return Survey(devices=devices, operators=operators, broken=broken)
 
 

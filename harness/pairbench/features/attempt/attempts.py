@@ -22,9 +22,9 @@ from pairbench.errors import InterruptedRunError, PairbenchError, StoreError, St
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import count_cores
 from pairbench.execute.parent.lock import device_lock
-from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
 from pairbench.execute.parent.quick_look import QuickLook
-from pairbench.execute.parent.scout import Scout, Survey
+from pairbench.execute.parent.scout import Survey, find_devices
 from pairbench.model.comparison import DEFAULT
 from pairbench.model.environment import Device, Environment, HostLoad, withheld
 from pairbench.model.latency import RESULT_COLUMNS, p50_of, result_of, speedup_of
@@ -235,8 +235,8 @@ class Attempts:
         refuse_syntax_errors(self.asked.files)
         self.listener.doing("loading torch" if self._look is None else "loading suites")
         if not self._devices:
-            with Scout(self.context) as scout:
-                self._devices = scout.devices()
+            with Workers(self.context, ANY) as workers:
+                self._devices = find_devices(workers)
         device = one_device(self.device, self._devices)
         if self._look is None:
             self._look = QuickLook(context_for(self.context, self.config, device), device)
@@ -299,9 +299,8 @@ class Attempts:
         if state.planned.operator.costs and not self._environment.rest["observed"]["ceilings"]:
             kept = self._ceilings.put_in(self._environment)
             self._environment = kept or look.probe(ceilings=True)
-            alone = not self._environment.rest["observed"].get("foreign_processes")
-            if kept is None and alone and not load.disturbs(device.kind):
-                self._ceilings.keep(self._environment)
+            if kept is None:
+                self._ceilings.keep(self._environment, load)
         return self._environment
 
 

@@ -164,7 +164,7 @@ class LoadedCommits:
 
     def _reporter(self) -> Reporter:
         # Without single steps, for the search reports each round.
-        return Reporter(progress=PlainProgress(lambda _: None), keep=lambda _: None)
+        return Reporter(progress=PlainProgress(lambda _: None))
 
 
 def _why(twin: SharedCase, entry: Entry) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairbench.model.comparison import DEFAULT, Policy
+from pairbench.model.comparison import DEFAULT
 
 Floats = NDArray[np.float64]
 
@@ -36,9 +36,9 @@ class Spread(NamedTuple):
     weight: float
 
     @classmethod
-    def least(cls, policy: Policy = DEFAULT) -> "Spread":
+    def least(cls) -> "Spread":
         """Return the prior without a calibration: the least difference between two processes, with the weight of one round."""
-        return cls(deviation=float(np.sqrt(2) * policy.least_spread), weight=1.0)
+        return cls(deviation=float(np.sqrt(2) * DEFAULT.least_spread), weight=1.0)
 
     @classmethod
     def of_floor(cls, floor: float, rounds: int) -> "Spread":

@@ -375,7 +375,7 @@ class _Search:
             calibrations = ()
         floor = newest_calibrations(calibrations, ends.records[1])[1].get(self.loaded.wanted.series)
         if floor is None or floor.latency != latency.name:
-            return Spread.least(self.policy)
+            return Spread.least()
         return Spread.of_floor(floor.p50, _FLOOR_ROUNDS)
 
     def _suspect(self, number: int, probability: float) -> Suspect:

@@ -6,7 +6,6 @@ The text is a tree of modules, kinds of work, kernels, and the lines that copy, 
 import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import percent, size
 from pairbench.store.documents import write_breakdown
-from pairbench.workflow.devices import Wanted, open_case
+from pairbench.workflow.devices import open_case
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.setup import stamp
 
@@ -115,7 +114,6 @@ def sentences(part: Breakdown) -> list[str]:
 
 
 def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
-    """Return a row for each module, followed by those of the modules inside it."""
     root = summary.tree_of(part, alike_together=not expand)
     return [_node_row(node, depth, root.ns, on_gpu=part.idle is not None) for node, depth in _walk(root, 0, root.ns)]
 
@@ -164,7 +162,6 @@ def line_rows(part: Breakdown) -> Rows:
 
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
-    """Return the microseconds of each kind of work in several implementations."""
     tables = {str(part.entry): {row.kind: row.ns for row in summary.by_kind(part)} for part in parts}
     kinds = sorted(
         {kind for table in tables.values() for kind in table},
@@ -205,28 +202,31 @@ def _us(ns: float) -> float:
     return round(ns / 1e3, 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WantedBreakdown(Wanted):
-    implementations: tuple[str, ...] = ("baseline",)
-    trace: Path | None = None
-    keep: bool = False
-
-
-def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, str | None]:
-    with open_case(config, wanted) as whole:
-        names = _names(whole.planned, wanted.implementations)
+def break_down(
+    config: Config,
+    operator: str,
+    case: str | None,
+    device_name: str,
+    implementations: Sequence[str],
+    *,
+    trace: Path | None,
+    keep: bool,
+) -> tuple[CaseBreakdown, str | None]:
+    """Return the breakdown of some implementations of one case, and the path under which the store keeps it, if `keep`."""
+    with open_case(config, operator, case, device_name) as whole:
+        names = _names(whole.planned, implementations)
         one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))
-        if wanted.trace and len(names) > 1:
+        if trace and len(names) > 1:
             raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
-        if wanted.trace and not wanted.trace.resolve().parent.is_dir():
-            raise UsageError(f"--trace {str(wanted.trace)!r}: its folder does not exist")
-        parts = one.work("breakdown", lambda device: _break_down(one.context, device, one.planned, wanted.trace))
-        planned = one.planned
+        if trace and not trace.resolve().parent.is_dir():
+            raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
+        context, planned = one.request.context, one.planned
+        parts = one.work("breakdown", lambda device: _break_down(context, device, planned, trace))
         made = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
         whole_parts = tuple(part for part in parts if isinstance(part, Breakdown))
-        if not wanted.keep or not whole_parts:
+        if not keep or not whole_parts:
             return made, None
-        environment = probe_environment(one.context, one.device)
+        environment = probe_environment(context, one.device)
         commit = read_commit(Path(planned.operator.path).parent)
         now = dt.datetime.now(dt.UTC)
         known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
@@ -245,7 +245,7 @@ def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, 
         return made, write_breakdown(config.store, kept)
 
 
-def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _names(planned: PlannedCase, wanted: Sequence[str]) -> tuple[str, ...]:
     known = tuple(entry.implementation for entry in planned.entries)
     if "all" in wanted:
         return known

@@ -35,7 +35,7 @@ from pairbench.execute.parent.scout import diagnose_device, probe_environment, s
 from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, need_dask, security_of
 from pairbench.model.environment import Finding, HostLoad
 from pairbench.model.unit import VARIABLE, Host, Offer, Unit, UnitEnd
-from pairbench.own_folders import held_folder
+from pairbench.own_folders import held_folder, locked
 from pairbench.store.user_cache import user_folder
 from pairbench.workflow.git import add_worktree, find_commit, git, repository_of
 from pairbench.workflow.setup import open_context, pick_devices
@@ -158,14 +158,10 @@ def _sweep(repository: Path, place: Path, kept: str) -> None:
         with contextlib.suppress(OSError):
             if lock.stem == kept or time.time() - lock.stat().st_mtime < _OLD_S:
                 continue
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with locked(lock, os.O_RDWR):
                 git(repository, "worktree", "remove", "--force", "--force", str(place / lock.stem / "code"))
                 shutil.rmtree(place / lock.stem, ignore_errors=True)
                 lock.unlink()
-            finally:
-                os.close(descriptor)
 
 
 PLUGIN = "pairbench"
@@ -283,7 +279,6 @@ class BusyWatch:
         self._offers, self._meter = offers, LoadMeter()
 
     def begin(self) -> None:
-        """Begin anew, after a unit that kept the host busy itself."""
         self._meter = LoadMeter()
 
     def held_up(self) -> str | None:

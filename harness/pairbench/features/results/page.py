@@ -13,7 +13,7 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.features.results.operator import COLUMNS, ClaimState, OperatorResults, results_of
+from pairbench.features.results.operator import COLUMNS, ClaimState, ModeResults, OperatorResults, results_of
 from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
 from pairbench.model.case import TIERS
 from pairbench.model.latency import interval_columns, speedup_of
@@ -37,6 +37,7 @@ _NUMBERS = (
 
 def plain(one: OperatorResults) -> dict[str, Any]:
     """Return an operator's results as one object, each record once, with the columns that the page shows."""
+    labels = case_names(one)
     return {
         "device_name": one.device_name,
         "suite": one.operator.suite,
@@ -47,22 +48,10 @@ def plain(one: OperatorResults) -> dict[str, Any]:
         "cases": [
             {
                 "case": case.case.key,
-                "label": case_names(one)[case.case.key],
+                "label": labels[case.case.key],
                 "tier": case.case.tier,
                 "bytes_moved": case.bytes_moved,
-                "modes": [
-                    {
-                        "mode": mode.mode,
-                        "best": mode.best.implementation if mode.best else None,
-                        "baseline": _numbers(mode.baseline),
-                        "variants": [_numbers(record) for record in mode.variants],
-                        "steps": [
-                            {"implementation": name, "over": step.over, **interval_columns("speedup", step.gain)}
-                            for name, step in mode.steps.items()
-                        ],
-                    }
-                    for mode in case.modes
-                ],
+                "modes": [_plain_mode(mode) for mode in case.modes],
             }
             for case in one.cases
         ],
@@ -90,9 +79,20 @@ def plain(one: OperatorResults) -> dict[str, Any]:
     }
 
 
-def _numbers(record: Record | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
+def _plain_mode(mode: ModeResults) -> dict[str, Any]:
+    steps = mode.steps.items()
+    return {
+        "mode": mode.mode,
+        "best": mode.best.implementation if mode.best else None,
+        "baseline": _numbers(mode.baseline) if mode.baseline else None,
+        "variants": [_numbers(record) for record in mode.variants],
+        "steps": [
+            {"implementation": name, "over": one.over, **interval_columns("speedup", one.gain)} for name, one in steps
+        ],
+    }
+
+
+def _numbers(record: Record) -> dict[str, Any]:
     return {**{name: getattr(record, name) for name in _NUMBERS}, "part_of_roof": part_of_roof(record)}
 
 

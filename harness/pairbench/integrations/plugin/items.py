@@ -14,14 +14,14 @@ from _pytest.junitxml import xml_key
 
 from pairbench.config import Config
 from pairbench.errors import PairbenchError, SuiteError
-from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.scout import Scout, Survey
+from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
+from pairbench.execute.parent.scout import Survey, describe, find_devices
 from pairbench.model.case import TIERS
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import BrokenSuite, Entry, OperatorDescription, PlannedCase
 from pairbench.model.record import Record
-from pairbench.plan import Subset, make_plan, tiers_for
+from pairbench.plan import make_plan, tiers_for
 from pairbench.workflow.setup import equipment_of, pick_devices, shown
 
 
@@ -32,18 +32,18 @@ class SuiteLoader:
         self._config = config
         self._settings = replace(context.settings, tiers=TIERS)
         self._selector = device
-        self._scout = Scout(context)
+        self._workers = Workers(context, ANY)
         self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
         self._thread = ThreadPoolExecutor(1)  # a worker takes one job after the other
-        self._devices = self._thread.submit(self._scout.devices)
+        self._devices = self._thread.submit(find_devices, self._workers)
         self._loading = {path.resolve(): self._load(path) for path in files}
 
     def _load(self, path: Path) -> Future[tuple[OperatorDescription, ...] | BrokenSuite]:
-        return self._thread.submit(self._scout.describe, shown(path, self._config), path.resolve())
+        return self._thread.submit(describe, self._workers, shown(path, self._config), path.resolve())
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
-        self._scout.__exit__()
+        self._workers.close()
 
     @functools.cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -61,7 +61,7 @@ class SuiteLoader:
         if isinstance(loaded, BrokenSuite):
             raise SuiteError(loaded.reason)
         self._operators[shown(path, self._config)] = loaded
-        return make_plan(loaded, (), equipment_of(self.device, self.devices), self._settings, Subset()).cases
+        return make_plan(loaded, (), equipment_of(self.device, self.devices), self._settings).cases
 
     def survey(self) -> Survey:
         operators = itertools.chain.from_iterable(self._operators.values())
