@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ TIERS = ("real", "headline")
 BUSY = HostLoad(cores=2, before=2.0)
 
 
-def found_in(records: list[Record], declared: object = ONE) -> OperatorResults:
+def found_in(records: Sequence[Record], declared: object = ONE) -> OperatorResults:
     found = results_of(declared, records, TIERS)  # type: ignore[arg-type]
     assert found is not None
     return found
