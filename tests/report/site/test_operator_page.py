@@ -177,7 +177,7 @@ def remarks(**changes: Any) -> tuple[str, ...]:
     facts = made.series_facts(texts={}, reason=changes.pop("reason", None))
     numbers = {name: value for name, value in changes.items() if not isinstance(value, str)}
     texts = {name: value for name, value in changes.items() if isinstance(value, str)}
-    one = replace(facts, numbers=facts.numbers | numbers, texts=texts)
+    one = replace(facts, numbers={**facts.numbers, **numbers}, texts=texts)
     (row,) = operator_page.implementation_rows(made.operator(0, series=(one,), trends=(), events=()))
     return tuple(row.remarks)
 
