@@ -1,11 +1,15 @@
 """Made-up runs, for tests of what comes after measuring: rows with rounds, commits and kernels, and stores of them."""
 
+import contextlib
 import datetime as dt
 import hashlib
+import os
 import random
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -233,6 +237,21 @@ def at_once(*work: Callable[[], object]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def fork_into(context: Callable[[], AbstractContextManager[object]]) -> int:
+    """Fork a process that enters a context and stays there; return its id once it has entered."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException), context():
+            os.write(writing, b"x")
+            time.sleep(60)
+        os._exit(1)  # a fork must not go on as its parent
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read(1) == b"x", "the process could not enter"
+    return child
 
 
 def git(folder: Path, *arguments: str) -> str:

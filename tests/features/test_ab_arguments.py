@@ -1,5 +1,3 @@
-"""What of the selection is on one side, where the other commit has other files."""
-
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -10,10 +8,25 @@ import pytest
 from pairbench.config import Config
 from pairbench.execute.parent.launch import Launchers, open_launchers
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.features.ab import load_side, read_arguments
+from pairbench.features.ab import LoadedSide, load_side, read_arguments
 from pairbench.model.environment import Commit
 from pairbench.model.settings import Settings
 from pairbench.workflow.git import Checkout
+
+
+def sides(select: list[str], cache: Path, launchers: Launchers, repository: Path, *roots: Path) -> list[LoadedSide]:
+    """Return what some checkouts hold of a selection that is made in a repository."""
+    config = Config(root=repository, suites=("suites",))
+    arguments = read_arguments(config, "main", select, ())
+    assert arguments.head is None and arguments.select == tuple(select)
+    context = WorkerContext(
+        settings=Settings(), cache=cache, interrupted=threading.Event(), memory_bytes=16 << 30, launchers=launchers
+    )
+    commit = Commit(sha="0" * 40, committed_at="", branch=None, dirty=False)
+    return [
+        load_side(config, context, arguments, Checkout(name="a", asked="main", commit=commit, root=root, stand_in=None))
+        for root in roots
+    ]
 
 
 @pytest.mark.parametrize("select", [["new.py"], ["new.py", "conv"], ["new.py::conv"]])
@@ -28,13 +41,7 @@ def test_a_name_beside_a_file_that_one_side_lacks_is_nowhere_on_that_side(
     (repository / "new.py").write_text("Operator")
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
     monkeypatch.chdir(repository)
-    config = Config(root=repository, suites=("suites",))
-    arguments = read_arguments(config, "main", select, ())
-    assert arguments.head is None and arguments.select == tuple(select)
-    context = WorkerContext(settings=Settings(), cache=tmp_path, interrupted=threading.Event(), memory_bytes=1 << 30)
-    commit = Commit(sha="0" * 40, committed_at="", branch=None, dirty=False)
-    checkout = Checkout(name="base", asked="main", commit=commit, root=before, stand_in=None)
-    side = load_side(config, context, arguments, checkout)
+    (side,) = sides(select, tmp_path, Launchers(), repository, before)
     assert side.nothing is not None and "there is no new.py" in str(side.nothing)
 
 
@@ -75,22 +82,8 @@ def test_a_suite_that_was_moved_is_one_on_both_sides(
     monkeypatch: pytest.MonkeyPatch,
     select: list[str],
 ) -> None:
-    repository, _ = moved
-    monkeypatch.chdir(repository)
-    config = Config(root=repository, suites=("suites",))
-    arguments = read_arguments(config, "main", select, ())
-    context = WorkerContext(
-        settings=Settings(),
-        cache=tmp_path,
-        interrupted=threading.Event(),
-        memory_bytes=16 << 30,
-        launchers=launchers,
-    )
-    commit = Commit(sha="0" * 40, committed_at="", branch=None, dirty=False)
-    for root in moved:
-        side = load_side(
-            config, context, arguments, Checkout(name="a", asked="main", commit=commit, root=root, stand_in=None)
-        )
+    monkeypatch.chdir(moved[0])
+    for side in sides(select, tmp_path, launchers, moved[0], *moved):
         assert side.nothing is None
         assert [operator.suite for operator in side.chosen.survey.operators] == ["suites/new/pair.py"]
         assert {selection.suite for selection in side.chosen.selections} <= {"suites/new/pair.py"}

@@ -1,5 +1,3 @@
-"""Which commits are measured where not all are: rules on places in a history."""
-
 import itertools
 
 from pairbench.features.backfill import every, next_step

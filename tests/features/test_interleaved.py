@@ -1,5 +1,3 @@
-"""Two commits that were measured interleaved: latencies as pairs, and what both compute."""
-
 from dataclasses import replace
 
 import pytest

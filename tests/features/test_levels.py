@@ -1,10 +1,9 @@
-"""What a calibration prints."""
-
 import pytest
 
 from pairbench.features.levels import render_calibrations
 from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.record import Series
+from tests.builders import make_calibration
 
 
 def calibration(*hosts: float | None, relative: float | None = None) -> Calibration:
@@ -14,35 +13,23 @@ def calibration(*hosts: float | None, relative: float | None = None) -> Calibrat
         )
         for index, host in enumerate(hosts)
     }
-    return Calibration(
-        calibration_id="c",
-        made_at="2026-01-01T00:00:00+00:00",
-        device_name="D",
-        environment_hash="e",
-        runs=("a", "b"),
-        comparisons=1,
-        judged=3,
-        alarms=0,
-        floors=floors,
-    )
+    return make_calibration(floors)
 
 
-def test_it_says_in_how_many_series_the_host_is_judged() -> None:
-    text = render_calibrations([calibration(0.03, 0.05, 0.4)], "markdown")
-    assert "host floor, median" in text and "| 5.0% | 2 of 3 |" in text
-
-
-def test_where_the_host_repeats_in_few_series_none_is_judged_by_itself() -> None:
-    assert "| 40% | 0 of 3 |" in render_calibrations([calibration(0.03, 0.5, 0.4)], "markdown")
-
-
-def test_where_the_ratio_to_the_baseline_repeats_the_host_is_judged() -> None:
-    text = render_calibrations([calibration(0.3, 0.5, 0.4, relative=0.06)], "markdown")
-    assert "host / baseline floor, median" in text and "| 40% | 6.0% | 3 of 3 |" in text
-
-
-def test_where_the_ratio_may_double_by_itself_it_is_not_judged() -> None:
-    assert "| 40% | 40% | 0 of 3 |" in render_calibrations([calibration(0.3, 0.5, 0.4, relative=0.4)], "markdown")
+@pytest.mark.parametrize(
+    ("hosts", "relative", "header", "row"),
+    [
+        ((0.03, 0.05, 0.4), None, "host floor, median", "| 5.0% | 2 of 3 |"),
+        ((0.03, 0.5, 0.4), None, "host floor, median", "| 40% | 0 of 3 |"),  # the host repeats in too few series
+        ((0.3, 0.5, 0.4), 0.06, "host / baseline floor, median", "| 40% | 6.0% | 3 of 3 |"),
+        ((0.3, 0.5, 0.4), 0.4, "host / baseline floor, median", "| 40% | 40% | 0 of 3 |"),  # it may double by itself
+    ],
+)
+def test_it_says_in_how_many_series_the_host_is_judged(
+    hosts: tuple[float, ...], relative: float | None, header: str, row: str
+) -> None:
+    text = render_calibrations([calibration(*hosts, relative=relative)], "markdown")
+    assert header in text and row in text
 
 
 @pytest.mark.parametrize("output", ["markdown", "table"])

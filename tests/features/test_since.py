@@ -1,5 +1,3 @@
-"""Which suites a commit's files differ for, as git and import statements say."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,13 +71,10 @@ def test_a_suite_that_has_moved_and_one_that_is_gone(repository: Path) -> None:
     assert list(files.gone((repository / "a",), {})) == []
 
 
-@pytest.mark.parametrize("name", ["nothing", "-x", "HEAD~1"])
-def test_there_is_no_such_commit(repository: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no commit, branch or tag"):
-        FilesSince.of(suites(repository), name, repository)
-
-
-def test_suites_outside_of_a_checkout(repository: Path, tmp_path: Path) -> None:
+def test_no_such_commit_and_suites_outside_of_its_checkout(repository: Path, tmp_path: Path) -> None:
+    for name in ("nothing", "-x", "HEAD~1"):
+        with pytest.raises(UsageError, match="no commit, branch or tag"):
+            FilesSince.of(suites(repository), name, repository)
     alone = tmp_path / "ops.py"
     alone.write_text(SUITE)
     with pytest.raises(UsageError, match=r"not in a git checkout.*--changed-since compares"):
@@ -141,9 +136,6 @@ def test_controls_are_few_the_same_and_of_different_suites() -> None:
     # One that is touched is replaced, and the others stay.
     others = [one for one in many if one.name != sample[0].name]
     assert {one.name for one in control_sample(others, {"smoke", "real"})} >= {one.name for one in sample[1:]}
-
-
-def test_controls_of_few_operators() -> None:
     assert len(control_sample([operator("a"), operator("b")], {"smoke"})) == 1
     assert control_sample([operator("a", tiers=("headline",))], {"smoke"}) == ()
     assert control_sample([], {"smoke"}) == ()

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+from tests.builders import git
+
 ROOT = Path(__file__).parents[2]
 STANDIN = "tests.fleet.standin"
 
@@ -35,12 +37,9 @@ def make_project(folder: Path, **files: str) -> str:
 
 
 def commit_all(folder: Path) -> str:
-    who = ("-c", "user.name=A", "-c", "user.email=a@b.c")
-    for arguments in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "made")):
-        subprocess.run(["git", *arguments], cwd=folder, check=True)
-    return subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "made")):
+        git(folder, *arguments)
+    return git(folder, "rev-parse", "HEAD")
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

@@ -40,17 +40,7 @@ class Killed:
 def kill_them(
     folder: Path, *, units: int, workers: int, worker_kills: int, scheduler_kills: int, unit_s: float, seed: int = 0
 ) -> Killed:
-    """Kill at random while units go on.
-
-    Args:
-        folder: An empty one.
-        units: How many units there are.
-        workers: How many workers.
-        worker_kills: How many workers are killed, over the time that the units take.
-        scheduler_kills: How often the scheduler is.
-        unit_s: Seconds of a unit.
-        seed: Of chance.
-    """
+    """Kill at random, over the time that the units take, in an empty folder; `unit_s` is the seconds of a unit, `seed` that of chance."""
     project = folder / "project"
     commit = make_project(project, ops_py="# the stand-in looks at no file\n")
     made = subprocess.run(

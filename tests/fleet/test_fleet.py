@@ -1,5 +1,3 @@
-"""A fleet on this machine: units go to workers and come back, and what Dask is known to get wrong goes right."""
-
 import json
 import signal
 import subprocess
@@ -14,7 +12,7 @@ pytest.importorskip("distributed", reason="the extra `fleet` brings the queue; `
 
 from pairbench.store.reader import read_frame
 from pairbench.store.run_index import RunIndex
-from tests.fleet.fleet import Fleet, commit_all, make_project, standin
+from tests.fleet.fleet import Fleet, commit_all, environment, free_port, make_project, pairbench, plan_of, standin
 from tests.fleet.kills import kill_them
 from tests.fleet.many import many_workers
 
@@ -114,15 +112,10 @@ def test_a_device_that_no_host_has_is_named_and_waited_for_no_longer_than_asked(
 
 @with_one_worker
 def test_units_that_share_no_commit_or_operator_are_said(made: Made) -> None:
-    document, code, _ = made.run(_plan(made.folder, "ops.py::nobody", made.commits[0]), store="none")
+    plan = plan_of(made.folder / "plan.json", made.commits[0], 1)  # of ops.py::op0, which is in no file
+    document, code, _ = made.run(str(plan), store="none")
     assert (document["units"][0]["end"], code) == ("skipped", 0)
-    assert "nobody" in document["units"][0]["reason"]
-
-
-def _plan(folder: Path, operator: str, commit: str) -> str:
-    file = folder / "plan.json"
-    file.write_text(json.dumps({"units": [{"commit": commit, "operators": [operator], "device": "cpu"}]}))
-    return str(file)
+    assert "op0" in document["units"][0]["reason"]
 
 
 @pytest.mark.slow
@@ -130,10 +123,13 @@ def test_ctrl_c_leaves_what_is_finished_and_the_same_command_goes_on(tmp_path: P
     project = tmp_path / "project"
     commit = make_project(project, ops_py="# the stand-in looks at no file\n")
     more = {"STANDIN_SECONDS": "1", "STANDIN_ENVIRONMENT": "e" * 16}
-    file = tmp_path / "plan.json"
-    units = [{"commit": commit, "operators": [f"ops.py::op{number}"], "device": "cpu"} for number in range(5)]
-    file.write_text(json.dumps({"units": units}))
-    arguments = (str(file), "--store", str(tmp_path / "store"), "--format", "json")
+    arguments = (
+        str(plan_of(tmp_path / "plan.json", commit, 5)),
+        "--store",
+        str(tmp_path / "store"),
+        "--format",
+        "json",
+    )
     with Fleet(tmp_path, project, workers=1, worker_options=("--python", str(standin(tmp_path))), **more) as fleet:
         run = fleet.start_run(*arguments)
         _wait_for(lambda: len(_stored(tmp_path)) >= 2)
@@ -174,8 +170,6 @@ def test_many_workers_wait_little_for_their_next_unit(tmp_path: Path) -> None:
 
 
 def test_a_port_that_others_reach_needs_tls_and_tls_needs_a_certificate(tmp_path: Path) -> None:
-    from tests.fleet.fleet import environment, free_port, pairbench
-
     def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             pairbench("fleet", *arguments),
@@ -199,9 +193,8 @@ def test_a_port_that_others_reach_needs_tls_and_tls_needs_a_certificate(tmp_path
         try:
             assert scheduler.stderr is not None and "tls://" in scheduler.stderr.readline()
             assert call("certificates", "others").returncode == 0
-            plan = _plan(tmp_path, "ops.py::a", "")
-            Path(plan).write_text('{"units": [{"operators": ["a.py::b"], "device": "cpu"}]}')
-            common = ("run", plan, "--scheduler", address, "--patience", "2", "--store", "store")
+            plan = plan_of(tmp_path / "plan.json", None, 1)
+            common = ("run", str(plan), "--scheduler", address, "--patience", "2", "--store", "store")
             assert "does not answer" in call(*common, "--certificates", "others").stderr
             ours = call(*common, "--certificates", "keys")
             assert "no host came with cpu" in ours.stderr, ours.stderr

@@ -1,5 +1,3 @@
-"""The simulation of a large fleet agrees with what can be worked out by hand."""
-
 import pytest
 
 from tests.fleet.simulate import Costs, lining_up, simulate

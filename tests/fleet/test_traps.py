@@ -1,5 +1,3 @@
-"""What Dask does that would cost units, shown on Dask itself, and that our settings keep from happening."""
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Short names for cases: what tells them apart, in an order that reads well."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,14 +17,12 @@ def labels(*cases: Mapping[str, object]) -> list[str]:
     return list(case_labels([facts(axes) for axes in cases]).values())
 
 
-def test_only_axes_that_differ_are_named_and_numbers_are_in_order() -> None:
+def test_axes_that_differ_are_named_words_first_and_numbers_in_order_and_of_one_case_all() -> None:
     cases = [{"dtype": "bfloat16", "hidden": 4096, "tokens": tokens} for tokens in (1024, 9, 16384)]
     assert labels(*cases) == ["tokens=9", "tokens=1024", "tokens=16384"]
-
-
-def test_words_make_groups() -> None:
     cases = [{"tokens": tokens, "dtype": dtype} for tokens in (2, 1) for dtype in ("float32", "bfloat16")]
     assert labels(*cases) == ["bfloat16, tokens=1", "bfloat16, tokens=2", "float32, tokens=1", "float32, tokens=2"]
+    assert labels({"dtype": "float32", "n": 4, "stride": [3, 1, 1]}) == ["float32, n=4, stride=3x1x1"]
 
 
 def test_an_axis_that_some_cases_lack_is_named_where_it_is() -> None:
@@ -34,10 +30,6 @@ def test_an_axis_that_some_cases_lack_is_named_where_it_is() -> None:
         labels({"n": 1})[0].replace("n=1", "op[n=1]"),
         "layout=strided",
     ]
-
-
-def test_one_case_alone_is_named_in_full() -> None:
-    assert labels({"dtype": "float32", "n": 4, "stride": [3, 1, 1]}) == ["float32, n=4, stride=3x1x1"]
 
 
 def test_sizes_that_only_follow_others_are_left_out_where_there_is_no_room() -> None:

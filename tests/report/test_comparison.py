@@ -1,10 +1,8 @@
-"""What `compare` prints in each format, and what it may not do to GitHub: long comments, and annotations that are commands of somebody else."""
-
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 
 from pairbench.model.comparison import (
     Attribution,
-    Calibration,
-    Change,
     Comparison,
     EraChange,
     GateOutcome,
@@ -26,11 +22,12 @@ from pairbench.report.comparison import LIMIT, annotations, render_comparison, t
 from pairbench.report.comparison_words import headline, kernel_name, metric
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.stats import Interval
-from tests.report.conftest import median
+from tests.builders import make_calibration
+from tests.golden import assert_golden
+from tests.report.shown import change, comparison, median
 
-MakeChange = Callable[..., Change]
-MakeComparison = Callable[..., Comparison]
 PIPE = Terminal()
+GOLDEN = Path(__file__).parent / "golden"
 
 KERNEL = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
@@ -50,21 +47,56 @@ def launches(reference: int = 1, current: int = 3) -> Judgement:
     )
 
 
-def test_the_first_line_is_the_verdict(change: MakeChange, comparison: MakeComparison) -> None:
-    changes = [change(f"v{number}") for number in range(2)]
-    changes += [change("fast", 0.9, GateOutcome.IMPROVEMENT)]
-    changes += [change(f"u{number}", 1.0, GateOutcome.UNCHANGED) for number in range(1037)]
-    changes += [change(f"x{number}", 1.0, GateOutcome.UNDECIDED) for number in range(4)]
-    text = render_comparison(comparison(*changes), "table", terminal=PIPE)
-    expected = "2 regressions, 1 improvement, 1,037 unchanged, 4 undecided against 5 runs of main (abc1234..def5678)"
-    assert text.splitlines()[0] == expected
-    assert text.splitlines()[1:5] == [
-        "  2 regressions: geometric mean of P50 +3.00%, +3.00% to +3.00%",
-        "  1 improvement: P50 -10.00%",
-        "  all 1,044 compared: geometric mean of P50 +0.00%, -10.00% to +3.00%",
-        "current: run 20260107T000000-bbbb (latest, 1234567)",
-    ]
-    assert "u1036" not in text, "unchanged ones are only counted where there are many"
+KERNELS = (
+    KernelChange(name=KERNEL, what="new", reference_count=0, current_count=2, reference_ns=0, current_ns=3100),
+    KernelChange(name="old", what="gone", reference_count=1, current_count=0, reference_ns=900, current_ns=0),
+    KernelChange(name="rms", what="slower", reference_count=1, current_count=1, reference_ns=3e3, current_ns=4e3),
+    KernelChange(name="c", what="more often", reference_count=1, current_count=4, reference_ns=1, current_ns=4),
+)
+
+
+def peak(current: int, outcome: GateOutcome) -> Judgement:
+    return Judgement(metric="peak_bytes", outcome=outcome, reference=2048, current=current, reason="")
+
+
+def everything() -> Comparison:
+    """Return a comparison with changes of every kind; their names say what the page has to show of them."""
+    driver = (EraChange(field="driver", reference="580.1", current="580.2"),)
+    torch = (EraChange(field="torch", reference="2.11", current=None),)
+    known: dict[str, Any] = dict(attribution=Attribution.CODE, control=Interval(1.001, 0.999, 1.003), kernels=KERNELS)
+    moved = (peak(2048, GateOutcome.UNCHANGED), peak(4096, GateOutcome.REGRESSION), *change().judgements)
+    timers = "timers differ: cuda_event and do_bench"
+    calibration = make_calibration({}, runs=("r",) * 6, judged=3000, made_at="2026-11-20T12:00:00+00:00")
+    return comparison(
+        change("all_known", reason="P50 rose", implementation_changed=True, confirmed=True, **known),
+        change("largest", 1.5),
+        change("no_number_so_last", math.nan),
+        change("exact_so_first", judgements=(launches(), *moved)),
+        change("other_driver", era=driver),
+        change("other_torch", era=torch),
+        change("other_driver_too", device_name="A CPU", era=driver),
+        change("", None, GateOutcome.FAILED, case="", mode="", reason="the suite could not be loaded: SyntaxError"),
+        change("timed_out", None, GateOutcome.FAILED, reason="timeout: more than 300 s"),
+        change("fast", 0.9, GateOutcome.IMPROVEMENT),
+        change("suspect_so_a_warning", 1.05, GateOutcome.UNDECIDED),
+        change("vague_so_none", 1.01, GateOutcome.UNDECIDED),
+        change("faster_so_none", 0.9, GateOutcome.UNDECIDED),
+        change("accepted", 1.2, GateOutcome.UNCHANGED, accepted="takes odd sizes too"),
+        *(change(f"only_counted{number}", 1.0, GateOutcome.UNCHANGED) for number in range(20)),
+        *(change(f"timer{number}", None, GateOutcome.INCOMPARABLE, reason=timers) for number in range(2)),
+        change("mode", None, GateOutcome.INCOMPARABLE, reason="modes differ"),
+        change("gone", None, GateOutcome.MISSING, reason="the current run has no such series"),
+        change("new", None, GateOutcome.NEW),
+        calibrations=(calibration,),
+        problems=("bad.parquet: broken",),
+    )
+
+
+@pytest.mark.parametrize("output", ["table", "markdown", "annotations"])
+def test_each_kind_of_change_has_its_place(output: str) -> None:
+    found = everything()
+    text = annotations(found) if output == "annotations" else render_comparison(found, output, terminal=PIPE)
+    assert_golden(GOLDEN / f"compare.{output}.txt", text)
 
 
 @pytest.mark.parametrize(
@@ -75,69 +107,22 @@ def test_the_first_line_is_the_verdict(change: MakeChange, comparison: MakeCompa
         ([GateOutcome.UNCHANGED, GateOutcome.MISSING], "no regression, 1 unchanged, 1 missing against"),
         ([GateOutcome.FAILED, GateOutcome.UNCHANGED], "1 failed, 1 unchanged against"),
         ([GateOutcome.REGRESSION], "1 regression against"),
+        ([GateOutcome.UNCHANGED] * 1037, "no regression, 1,037 unchanged against"),
     ],
 )
-def test_a_headline_never_sounds_better_than_it_is(
-    change: MakeChange, comparison: MakeComparison, outcomes: list[GateOutcome], words: str
-) -> None:
+def test_a_headline_never_sounds_better_than_it_is(outcomes: list[GateOutcome], words: str) -> None:
     changes = [change(f"v{number}", outcome=outcome) for number, outcome in enumerate(outcomes)]
     assert headline(comparison(*changes)).startswith(words)
 
 
-def test_sides(comparison: MakeComparison) -> None:
+def test_sides() -> None:
     assert headline(comparison(reference=Side(asked="main", runs=()))).endswith("against no run (main)")
     assert headline(comparison(reference=Side(asked="a", runs=("a",)))).endswith("against run a")
     two = Side(asked="last:2", runs=("a", "b"), commits=("c" * 40, "c" * 40))
     assert headline(comparison(reference=two)).endswith("against 2 runs of last:2 (ccccccc)")
 
 
-def test_a_regression_says_all_that_is_known(change: MakeChange, comparison: MakeComparison) -> None:
-    kernels = (
-        KernelChange(name=KERNEL, what="new", reference_count=0, current_count=2, reference_ns=0, current_ns=3100),
-        KernelChange(name="old", what="gone", reference_count=1, current_count=0, reference_ns=900, current_ns=0),
-        KernelChange(name="rms", what="slower", reference_count=1, current_count=1, reference_ns=3e3, current_ns=4e3),
-        KernelChange(name="c", what="more often", reference_count=1, current_count=4, reference_ns=1, current_ns=4),
-    )
-    one = change(
-        attribution=Attribution.CODE,
-        control=Interval(1.001, 0.999, 1.003),
-        kernels=kernels,
-        implementation_changed=True,
-        confirmed=True,
-        reason="P50 rose beyond the minimum effect",
-    )
-    lines = render_comparison(comparison(one), "table", terminal=PIPE).splitlines()[2:]
-    assert lines[3] == "Regressions (1)"
-    header = "implementation reference current change interval minimum floor control attribution"
-    assert lines[4].split() == header.split()
-    assert lines[5] == "  suites/norm.py::rms_norm[dtype=bfloat16,tokens=4096] (NVIDIA H200)"
-    row = "fused 41.00 us 42.23 us +3.00% +2.70% to +3.30% 2.0% 0.41% +0.10% code"
-    assert lines[6].split() == row.split()
-    slower = "slower rms (3.000 us -> 4.000 us)"
-    assert [line.strip() for line in lines[7:10]] == [
-        "P50 rose beyond the minimum effect",
-        f"kernels: new 2 x {SHORT} (3.100 us); gone 1 x old (900.0 ns); {slower}; more often c (1 -> 4 a call)",
-        "its source changed; confirmed by a second measurement",
-    ]
-
-
-def test_what_decided_is_first_and_the_median_always_there(change: MakeChange, comparison: MakeComparison) -> None:
-    one = change()
-    unmoved = Judgement(metric="peak_bytes", outcome=GateOutcome.UNCHANGED, reference=2048.0, current=2048.0, reason="")
-    more = Judgement(metric="peak_bytes", outcome=GateOutcome.REGRESSION, reference=2048, current=4096, reason="")
-    text = render_comparison(
-        comparison(change(judgements=(launches(), unmoved, more, *one.judgements))), "table", terminal=PIPE
-    )
-    rows = text.splitlines()[8:11]
-    assert rows[0].split() == ["fused", "launches", "1", "3", "+2"]
-    assert rows[1].split() == ["peak", "memory", "2.000", "KiB", "4.000", "KiB", "+100%"]
-    assert rows[2].split()[:3] == ["P50", "41.00", "us"]
-    assert "2.000 KiB  2.000 KiB" not in text
-
-
-def test_on_a_gpu_the_device_has_the_short_names_and_a_host_that_moved_its_row(
-    change: MakeChange, comparison: MakeComparison
-) -> None:
+def test_on_a_gpu_the_device_has_the_short_names_and_a_host_that_moved_its_row() -> None:
     of_device = median(1.001, GateOutcome.UNCHANGED, "device_p50_ns")
     of_call = median(1.4, GateOutcome.UNCHANGED, "call_p50_ns")
     of_host = median(1.3, GateOutcome.UNCHANGED, "host_p50_ns")
@@ -151,75 +136,7 @@ def test_on_a_gpu_the_device_has_the_short_names_and_a_host_that_moved_its_row(
     assert metric(of_call, of=change(judgements=(of_device, of_call))) == "call P50"
 
 
-def test_a_changed_environment_is_a_heading_of_its_own(change: MakeChange, comparison: MakeComparison) -> None:
-    driver = (EraChange(field="driver", reference="580.1", current="580.2"),)
-    torch = (EraChange(field="torch", reference="2.11", current=None),)
-    changes = [change("a", era=driver), change("b", era=torch), change("c"), change("d", era=driver)]
-    for output in ("table", "markdown"):
-        text = render_comparison(comparison(*changes), output, terminal=PIPE).replace("&gt;", ">")
-        head, _, body = text.partition("Regressions (4)")
-        assert "environment changed: driver 580.1 -> 580.2, torch 2.11 -> none, in 3 of 4 series" in head
-        first = body.index("environment changed: driver 580.1 -> 580.2")
-        second = body.index("environment changed: torch 2.11 -> none")
-        assert body.count("environment changed") == 2
-        start, end = ("\n    ", " ") if output == "table" else ("\\]-", "-eager")
-        places = [body.index(f"{start}{name}{end}") for name in ("c", "a", "d", "b")]
-        assert places == sorted(places)
-        assert places[0] < first < places[1] < places[2] < second < places[3]
-
-
-def test_the_largest_change_is_first_and_exact_ones_before_it(change: MakeChange, comparison: MakeComparison) -> None:
-    changes = [change("a", 1.03), change("b", 1.5), change("c", math.nan), change("d", judgements=(launches(),))]
-    text = render_comparison(comparison(*changes), "table", terminal=PIPE)
-    assert [line.split()[0] for line in text.splitlines() if line.startswith("    ") and line[4] in "abcd"] == [
-        *("d", "b", "a", "c"),
-    ]
-
-
-def test_names_stand_under_their_reason(change: MakeChange, comparison: MakeComparison) -> None:
-    timers = "timers differ: cuda_event and do_bench"
-    changes = [
-        change("x", None, GateOutcome.INCOMPARABLE, reason=timers),
-        change("y", None, GateOutcome.INCOMPARABLE, reason="modes differ"),
-        change("z", None, GateOutcome.INCOMPARABLE, reason=timers),
-        change("gone", None, GateOutcome.MISSING, reason="the current run has no such series"),
-    ]
-    lines = [line.strip() for line in render_comparison(comparison(*changes), "table", terminal=PIPE).splitlines()]
-    place = lines.index("Incomparable (3)")
-    assert lines[place + 1] == timers
-    assert [line.split("-")[1] for line in lines[place + 2 : place + 4]] == ["x", "z"]
-    assert lines[place + 4] == "modes differ"
-    assert lines.index("Missing (1)") < place
-
-
-def test_accepted_levels_show_their_reason(change: MakeChange, comparison: MakeComparison) -> None:
-    one = change("wide", 1.2, GateOutcome.UNCHANGED, accepted="takes odd sizes too")
-    for output in ("table", "markdown"):
-        text = render_comparison(comparison(one), output, terminal=PIPE)
-        assert "Accepted on purpose (1)" in text and "accepted: takes odd sizes too" in text
-        assert "Unchanged" not in text
-
-
-def test_measured_false_alarms_stand_beside_the_verdicts(change: MakeChange, comparison: MakeComparison) -> None:
-    calibration = Calibration(
-        calibration_id="x",
-        made_at="2026-11-20T12:00:00+00:00",
-        device_name="NVIDIA H200",
-        environment_hash="f",
-        runs=("r",) * 6,
-        comparisons=5,
-        judged=3000,
-        alarms=0,
-        floors={},
-    )
-    both = comparison(change(), change(device_name="A CPU"), calibrations=(calibration,))
-    for output in ("table", "markdown"):
-        text = render_comparison(both, output, terminal=PIPE).replace("&lt;", "<").replace("\\", "")
-        assert "measured false alarms on NVIDIA H200: 0 of 3,000 (<= 0.10%), 2026-11-20, 6 runs" in text
-        assert "measured false alarms on A CPU: none known" in text and "`pairbench calibrate` measures them" in text
-
-
-def test_long_lists_end_with_a_count_and_bad_news_do_not(change: MakeChange, comparison: MakeComparison) -> None:
+def test_long_lists_end_with_a_count_and_bad_news_do_not() -> None:
     bad = [change(f"bad{number:03}") for number in range(100)]
     open_ = [change(f"open{number:03}", 1.01, GateOutcome.UNDECIDED) for number in range(100)]
     new = [change(f"new{number:03}", None, GateOutcome.NEW) for number in range(100)]
@@ -230,16 +147,10 @@ def test_long_lists_end_with_a_count_and_bad_news_do_not(change: MakeChange, com
 
 
 @pytest.mark.parametrize("width", [50, 80, 90])
-def test_a_terminal_gets_what_fits(change: MakeChange, comparison: MakeComparison, width: int) -> None:
-    text = render_comparison(
-        comparison(change(control=Interval(1, 1, 1), attribution=Attribution.ENVIRONMENT)),
-        "table",
-        terminal=Terminal(width=width, color=True),
-    )
-    plain = render_comparison(
-        comparison(change(control=Interval(1, 1, 1), attribution=Attribution.ENVIRONMENT)),
-        "table",
-        terminal=Terminal(width=width),
+def test_a_terminal_gets_what_fits(width: int) -> None:
+    whole = comparison(change(control=Interval(1, 1, 1), attribution=Attribution.ENVIRONMENT))
+    text, plain = (
+        render_comparison(whole, "table", terminal=Terminal(width=width, color=color)) for color in (True, False)
     )
     assert max(map(len, plain.splitlines())) <= width
     assert "Left out for want of width: floor" in plain.replace("\n", " ") and "+3.00%" in plain
@@ -247,7 +158,7 @@ def test_a_terminal_gets_what_fits(change: MakeChange, comparison: MakeCompariso
 
 
 @pytest.mark.parametrize("output", FORMATS)
-def test_hostile_names_come_out_as_text(change: MakeChange, comparison: MakeComparison, output: str) -> None:
+def test_hostile_names_come_out_as_text(output: str) -> None:
     kernels = (
         KernelChange(name=HOSTILE, what="new", reference_count=0, current_count=1, reference_ns=0, current_ns=math.nan),
     )
@@ -273,7 +184,7 @@ def test_hostile_names_come_out_as_text(change: MakeChange, comparison: MakeComp
         assert len(set(rows)) == 1
 
 
-def test_json_has_everything(change: MakeChange, comparison: MakeComparison) -> None:
+def test_json_has_everything() -> None:
     unchanged = [change(f"u{number}", 1.0, GateOutcome.UNCHANGED) for number in range(100)]
     endless = change("wild", judgements=(launches(),), control=Interval(math.inf, 0, math.nan))
     text = render_comparison(comparison(endless, *unchanged, problems=("a problem",)), "json")
@@ -290,7 +201,7 @@ def test_json_has_everything(change: MakeChange, comparison: MakeComparison) -> 
     assert document["moves"] == {"regression": nothing, "all": pytest.approx(unmoved)}
 
 
-def test_a_long_change_of_environment_is_one_line_and_said_once(change: MakeChange, comparison: MakeComparison) -> None:
+def test_a_long_change_of_environment_is_one_line_and_said_once() -> None:
     era = tuple(EraChange(field=f"flags.{place}", reference="1", current="2") for place in range(9))
     whole = comparison(change("a", era=era), change("b", 1.0, GateOutcome.UNDECIDED, era=era), change("n", None))
     for output in ("table", "markdown"):
@@ -310,22 +221,10 @@ def test_a_long_change_of_environment_is_one_line_and_said_once(change: MakeChan
         ("", ""),
     ],
 )
-def test_kernel_names_lose_what_tells_nothing(name: str, short: str) -> None:
+def test_kernel_names_lose_what_tells_nothing_and_keep_both_ends(name: str, short: str) -> None:
     assert kernel_name(name) == short
-
-
-def test_long_kernel_names_keep_both_ends() -> None:
-    name = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_x"
-    short = kernel_name(name, 40)
-    assert len(short) == 40 and short.startswith("sm90_xmma_gemm") and short.endswith("_k_off_x")
-
-
-def test_a_suite_that_could_not_be_loaded_is_named(change: MakeChange, comparison: MakeComparison) -> None:
-    one = change("", None, GateOutcome.FAILED, case="", mode="", reason="the suite could not be loaded: SyntaxError")
-    for output in ("table", "markdown"):
-        text = render_comparison(comparison(one), output, terminal=PIPE)
-        assert "suites/norm.py (NVIDIA H200)" in text and "could not be loaded: SyntaxError" in text
-        assert "::" not in text
+    long = f"sm90_xmma_gemm_{'x' * 100}_k_off_x"
+    assert len(kernel_name(long, 40)) == 40 and re.match("sm90_xmma_gemm.*_k_off_x", kernel_name(long, 40))
 
 
 GITHUB = 65_536
@@ -333,29 +232,14 @@ GITHUB = 65_536
 COMMAND = re.compile(r"::(error|warning|notice) ((?:\w+=[^,:]*,?)*)::(.*)")
 
 
-@pytest.mark.parametrize("number", [1, 100, 5000])
-def test_markdown_fits_a_comment_and_says_what_does_not(
-    change: MakeChange, comparison: MakeComparison, number: int
-) -> None:
-    changes = [change(f"bad{place}", reason="a reason of some length " * 10) for place in range(number)]
-    changes += [change(f"new{place}", None, GateOutcome.NEW) for place in range(number)]
+def test_markdown_fits_a_comment() -> None:
+    changes = [change(f"bad{place}", reason="a reason of some length " * 10) for place in range(1000)]
     text = render_comparison(comparison(*changes), "markdown")
-    assert len(text.encode()) <= LIMIT < GITHUB
-    assert text.count("<details>") == text.count("</details>")
-    shown = text.count("-bad") + text.count("-new")
-    left_out = re.search(r"([\d,]+) of ([\d,]+) series are left out", text)
-    if number < 5000:
-        assert left_out is None and shown == 2 * number
-    else:
-        assert left_out is not None
-        assert int(left_out[1].replace(",", "")) == len(changes) - shown
-        assert "--format json" in text.splitlines()[-1]
+    assert LIMIT / 2 < len(text.encode()) <= LIMIT < GITHUB and "--format json" in text.splitlines()[-1]
 
 
 @given(limit=st.integers(2000, 20_000), bad=st.integers(0, 40), new=st.integers(0, 40), problems=st.integers(0, 60))
-def test_a_limit_holds(
-    change: MakeChange, comparison: MakeComparison, limit: int, bad: int, new: int, problems: int
-) -> None:
+def test_a_limit_holds_and_what_does_not_fit_is_counted(limit: int, bad: int, new: int, problems: int) -> None:
     changes = [change(f"bad{place}") for place in range(bad)]
     changes += [change(f"new{place}", None, GateOutcome.NEW) for place in range(new)]
     whole = comparison(*changes, problems=tuple(f"file {place} is broken" for place in range(problems)))
@@ -363,13 +247,8 @@ def test_a_limit_holds(
     assert len(text.encode()) <= limit
     assert text.startswith("### pairbench: ")
     assert text.count("<details>") == text.count("</details>")
-    shown = text.count("-bad") + text.count("-new")
-    assert ("series are left out" in text) == (shown < bad + new)
-
-
-def test_bad_news_are_in_sight_and_the_rest_is_folded(change: MakeChange, comparison: MakeComparison) -> None:
-    text = render_comparison(comparison(change("bad"), change("u", 1.0, GateOutcome.UNDECIDED)), "markdown")
-    assert text.index("-bad-") < text.index("<details><summary>Undecided (1)</summary>") < text.index("-u-")
+    left_out = re.search(r"(\d+) of \d+ series are left out", text)
+    assert bad + new - text.count("-bad") - text.count("-new") == (int(left_out[1]) if left_out else 0)
 
 
 def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
@@ -389,43 +268,8 @@ def unescape(text: str, more: str = "") -> str:
     return text
 
 
-def test_annotations_say_what_fails_and_what_nobody_can_tell(change: MakeChange, comparison: MakeComparison) -> None:
-    changes = [
-        change("slow", 1.03, era=(EraChange(field="driver", reference="1", current="2"),)),
-        change("broken", None, GateOutcome.FAILED, reason="timeout: more than 300 s"),
-        change("gone", None, GateOutcome.MISSING, reason="the current run has none"),
-        change("other", None, GateOutcome.INCOMPARABLE, reason="timers differ"),
-        change("suspect", 1.05, GateOutcome.UNDECIDED),
-        change("vague", 1.01, GateOutcome.UNDECIDED),
-        change("faster", 0.9, GateOutcome.UNDECIDED),
-        change("fine", 1.0, GateOutcome.UNCHANGED),
-        change("good", 0.9, GateOutcome.IMPROVEMENT),
-        change("new", None, GateOutcome.NEW),
-    ]
-    found = commands(annotations(comparison(*changes)))
-    assert [(level, given_["title"]) for level, given_, _ in found] == [
-        ("error", "failed: rms_norm broken"),
-        ("error", "regression: rms_norm slow"),
-        ("warning", "undecided: rms_norm suspect"),
-        ("warning", "missing: rms_norm gone"),
-        ("warning", "incomparable: rms_norm other"),
-        ("notice", "pairbench"),
-    ]
-    assert found[1][1]["file"] == "suites/norm.py"
-    assert found[1][2].splitlines() == [
-        "suites/norm.py::rms_norm[dtype=bfloat16,tokens=4096]-slow-eager (NVIDIA H200)",
-        "P50 41.00 us -> 42.23 us (+3.00%)",
-        "environment changed: driver 1 -> 2",
-        "P50 moved",
-        "not measured a second time",
-    ]
-    assert found[-1][2].startswith("1 failed, 1 regression")
-
-
 @pytest.mark.parametrize(("number", "lines"), [(10, 10), (11, 10), (500, 10)])
-def test_annotations_stop_where_github_would(
-    change: MakeChange, comparison: MakeComparison, number: int, lines: int
-) -> None:
+def test_annotations_stop_where_github_would(number: int, lines: int) -> None:
     found = commands(annotations(comparison(*(change(f"v{place}") for place in range(number)))))
     errors = [message for level, _, message in found if level == "error"]
     assert len(errors) == lines
@@ -433,7 +277,7 @@ def test_annotations_stop_where_github_would(
 
 
 @given(st.text() | st.text("%:,\r\n=;\x1b\u2028 a", max_size=20))
-def test_no_name_can_be_another_command(change: MakeChange, comparison: MakeComparison, name: str) -> None:
+def test_no_name_can_be_another_command(name: str) -> None:
     one = Judgement(
         metric=name, outcome=GateOutcome.FAILED, reference=name, current=name, change=Interval(2, 1, 3), reason=name
     )
@@ -447,6 +291,6 @@ def test_no_name_can_be_another_command(change: MakeChange, comparison: MakeComp
 
 
 @pytest.mark.parametrize("suite", ["/etc/ops.py", "../ops.py", "ops", "x" * 400 + ".py"])
-def test_only_files_of_the_checkout_are_marked(change: MakeChange, comparison: MakeComparison, suite: str) -> None:
+def test_only_files_of_the_checkout_are_marked(suite: str) -> None:
     (error, _) = commands(annotations(comparison(change(suite=suite))))
     assert set(error[1]) == {"title"}

@@ -1,5 +1,3 @@
-"""The charts of one operator as values to draw: points, roofs, what wins, what loses, and what is not known."""
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -33,6 +31,11 @@ def test_points_are_what_was_achieved_over_what_the_case_demands() -> None:
     (point,) = roofline_chart([one], CEILINGS).points
     assert (point.intensity, point.tflops, point.gbps, point.fraction) == (2000.0, 400.0, 200.0, 0.5)
     assert point.label == "bfloat16, tokens=1024"
+    chart = roofline_chart([facts(roofline_fraction=1.8), facts("other", roofline_fraction=0.2)], CEILINGS)
+    told = roofline_summary(chart)
+    assert told.startswith("2 series. Nearest to its roof, or highest above it: fused at 180%")
+    assert "1 above a roof" in told
+    assert [roof.name for roof in chart.roofs] == ["copy", "bfloat16"], "those of the dtypes in use"
 
 
 def test_roofs_meet_at_the_ridge_and_end_within_the_axes() -> None:
@@ -48,10 +51,6 @@ def test_roofs_meet_at_the_ridge_and_end_within_the_axes() -> None:
         assert chart.y[0] <= min(roof.y) and max(roof.y) <= chart.y[1]
     for point in chart.points:
         assert chart.x[0] < point.intensity < chart.x[1] and chart.y[0] < point.tflops < chart.y[1]
-
-
-def test_roofs_are_those_of_the_dtypes_in_use() -> None:
-    assert [roof.name for roof in roofline_chart([facts()], CEILINGS).roofs] == ["copy", "bfloat16"]
 
 
 def test_a_case_without_a_dtype_has_a_roof_only_where_memory_limits_in_all() -> None:
@@ -82,19 +81,11 @@ def test_roofs_that_were_not_measured_are_not_drawn(ceilings: dict[str, float]) 
     assert all(0 < low < high < math.inf for low, high in (chart.x, chart.y))
 
 
-def test_what_lies_above_a_roof_is_said() -> None:
-    told = roofline_summary(
-        roofline_chart([facts(roofline_fraction=1.8), facts("other", roofline_fraction=0.2)], CEILINGS)
-    )
-    assert (
-        told.startswith("2 series. Nearest to its roof, or highest above it: fused at 180%")
-        and "1 above a roof" in told
-    )
-
-
 def test_nothing_is_a_chart_too() -> None:
-    chart = roofline_chart([], {})
-    assert chart.points == () and chart.roofs == () and "no place" not in roofline_summary(chart)
+    roofline, speedups = roofline_chart([], {}), speedup_chart([])
+    assert roofline.points == () and roofline.roofs == () and "no place" not in roofline_summary(roofline)
+    assert speedups.points == () and speedups.rows == 0
+    assert limit_of(made.failed(), CEILINGS).word == ""
 
 
 @pytest.mark.parametrize(
@@ -124,10 +115,6 @@ def test_what_limits_a_series(numbers: dict[str, Any], word: str, detail: str) -
     one = facts(**numbers)
     found = limit_of(replace(one, texts={**one.texts, "bound": "host" if word == "host" else "device"}), CEILINGS)
     assert (found.word, found.detail) == (word, detail) and found.word in LIMITS
-
-
-def test_what_limits_a_failure_is_not_known() -> None:
-    assert limit_of(made.failed(), CEILINGS).word == ""
 
 
 CASES = tuple(f"op[tokens={tokens}]" for tokens in (64, 8))
@@ -162,12 +149,8 @@ def test_every_variant_of_every_case_has_a_row_below_the_name_of_its_case() -> N
     ]
     assert "2 slower than the baseline" in chart.subtitle
     assert speedup_summary(chart).startswith("4 pairs of a variant and a case: 2 proven faster, 2 proven slower.")
-
-
-def test_modes_are_groups_of_their_own() -> None:
-    series = [paired(CASES[0], "fused", 2.0, mode=mode) for mode in ("graph", "eager")]
-    chart = speedup_chart(series)
-    assert chart.groups == ("tokens=64, eager", "tokens=64, graph")
+    modes = speedup_chart([paired(CASES[0], "fused", 2.0, mode=mode) for mode in ("graph", "eager")])
+    assert modes.groups == ("tokens=64, eager", "tokens=64, graph")
 
 
 @pytest.mark.parametrize(
@@ -221,8 +204,3 @@ def test_too_many_rows_are_shared_by_the_variants_of_a_case() -> None:
     chart = speedup_chart([paired(case, name, 2.0) for case in cases for name in ("a", "b")])
     assert chart.shared and chart.rows == 150 and chart.heads == tuple(range(150))
     assert [point.row for point in chart.points[:4]] == [0, 0, 1, 1]
-
-
-def test_no_speedup_is_a_chart_too() -> None:
-    chart = speedup_chart([])
-    assert chart.points == () and chart.rows == 0

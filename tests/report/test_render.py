@@ -1,5 +1,3 @@
-"""Rows of any kind in each format."""
-
 import json
 import math
 from dataclasses import dataclass
@@ -21,9 +19,7 @@ ROWS = [
 def test_a_table() -> None:
     lines = render_rows("operators", ROWS, "table", terminal=Terminal()).splitlines()
     assert lines[0] == "operators"
-    assert [
-        name for name in ("operator", "n cases", "modes", "capturable", "p50", "statuses") if name not in lines[2]
-    ] == []
+    assert lines[2].split() == ["operator", "n", "cases", "modes", "capturable", "p50", "statuses"]
     assert lines[4].split() == ["conv[red]", "12", "eager,", "graph", "yes", "1.5"]
     assert lines[5].split() == ["a|b", "3", "2", "failed"]
 
@@ -36,25 +32,23 @@ def test_a_narrow_table_wraps_and_loses_nothing() -> None:
 
 def test_markdown() -> None:
     lines = render_rows("operators", ROWS, "markdown").splitlines()
-    assert lines[0] == "### operators"
-    assert lines[2] == "| operator | n cases | modes | capturable | p50 | statuses |"
-    assert lines[3] == "| --- | ---: | --- | ---: | ---: | --- |"
-    assert lines[5] == r"| a\|b | 3 |  |  |  | 2 failed |"
+    assert [lines[0], *lines[2:4], lines[5]] == [
+        "### operators",
+        "| operator | n cases | modes | capturable | p50 | statuses |",
+        "| --- | ---: | --- | ---: | ---: | --- |",
+        r"| a\|b | 3 |  |  |  | 2 failed |",
+    ]
 
 
 def test_json() -> None:
-    document = json.loads(render_rows("operators", ROWS, "json"))
-    assert document["operators"][0] == {**ROWS[0]}
-    assert document["operators"][1]["modes"] == []
+    first, second = json.loads(render_rows("operators", ROWS, "json"))["operators"]
+    assert first == {**ROWS[0]} and second["modes"] == []
 
 
-def test_no_rows() -> None:
+def test_no_rows_and_an_unknown_format() -> None:
     assert json.loads(render_rows("runs", [], "json")) == {"runs": []}
     assert "runs" in render_rows("runs", [], "table", terminal=Terminal())
     assert "runs" in render_rows("runs", [], "markdown")
-
-
-def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ValueError, match="'csv' is unknown"):
         render_rows("x", [], "csv")
 
@@ -95,12 +89,9 @@ def test_markdown_text_cannot_end_a_cell(text: str) -> None:
     assert "<" not in escaped
 
 
-def test_stdout_that_is_no_terminal_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdout_that_is_no_terminal_has_no_limits_and_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
     assert Terminal.of_stdout() == Terminal(width=None, color=False)
-
-
-def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "91")

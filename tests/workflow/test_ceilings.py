@@ -1,5 +1,3 @@
-"""Ceilings are measured once on a quiet host, and not again."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""A comparer opens a store once, however many runs it then compares; the site does with one."""
-
 import contextlib
 import json
 from collections import Counter
@@ -12,7 +10,7 @@ import pytest
 
 from pairbench.cli.app import main
 from pairbench.config import Config
-from pairbench.model.comparison import Acceptance, Floor
+from pairbench.model.comparison import Acceptance, Calibration, Floor
 from pairbench.model.record import Record, Series
 from pairbench.site.gather import SiteReading
 from pairbench.store.documents import read_acceptances, read_calibrations, write_acceptance, write_calibration
@@ -103,10 +101,6 @@ def verdicts(store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     }
 
 
-ALL_ACCEPT = dict.fromkeys(["compare", "trend", "site"], "unchanged")
-NONE_ACCEPTS = dict.fromkeys(["compare", "trend", "site"], "regression")
-
-
 def history(level: float, noise: float = 0.0) -> list[tuple[Record, ...]]:
     """Return twelve runs of 100 us, which differ by some noise from run to run, and five of a level above them."""
     return [
@@ -115,39 +109,29 @@ def history(level: float, noise: float = 0.0) -> list[tuple[Record, ...]]:
     ]
 
 
-@pytest.mark.parametrize(("over", "expected"), [(1.03, ALL_ACCEPT), (1.05, ALL_ACCEPT), (1.12, NONE_ACCEPTS)])
-def test_a_level_is_accepted_up_to_the_series_own_minimum_effect(
+@pytest.mark.parametrize(
+    ("over", "noise", "floor", "level", "expected"),
+    [
+        (1.03, 0.0, CALIBRATION, LEVEL, "unchanged"),
+        (1.05, 0.0, CALIBRATION, LEVEL, "unchanged"),
+        (1.12, 0.0, CALIBRATION, LEVEL, "regression"),
+        (1.05, 0.0, None, LEVEL, "regression"),  # without a floor the minimum effect is the policy's
+        (1.05, 0.01, None, LEVEL, "unchanged"),  # only the past tells the minimum effect
+        (1.0, 0.0, None, replace(LEVEL, definition_hash="other"), "regression"),
+    ],
+)
+def test_all_three_accept_a_level_up_to_the_series_own_minimum_effect(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     over: float,
-    expected: dict[str, str],
+    noise: float,
+    floor: Calibration | None,
+    level: Acceptance,
+    expected: str,
 ) -> None:
-    write_runs(tmp_path, *history(1.1 * over))
-    write_calibration(tmp_path, CALIBRATION)
-    write_acceptance(tmp_path, LEVEL)
-    assert verdicts(tmp_path, capsys, monkeypatch) == expected
-
-
-def test_without_a_floor_the_minimum_effect_is_the_policy_s(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_runs(tmp_path, *history(1.1 * 1.05))
-    write_acceptance(tmp_path, LEVEL)
-    assert verdicts(tmp_path, capsys, monkeypatch) == NONE_ACCEPTS
-
-
-def test_the_minimum_effect_that_only_the_past_tells_holds_for_all_three(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_runs(tmp_path, *history(1.1 * 1.05, noise=0.01))
-    write_acceptance(tmp_path, LEVEL)
-    assert verdicts(tmp_path, capsys, monkeypatch) == ALL_ACCEPT
-
-
-def test_another_definition_was_accepted_by_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_runs(tmp_path, *history(1.1))
-    write_acceptance(tmp_path, replace(LEVEL, definition_hash="other"))
-    assert verdicts(tmp_path, capsys, monkeypatch) == NONE_ACCEPTS
+    write_runs(tmp_path, *history(1.1 * over, noise))
+    if floor is not None:
+        write_calibration(tmp_path, floor)
+    write_acceptance(tmp_path, level)
+    assert verdicts(tmp_path, capsys, monkeypatch) == dict.fromkeys(["compare", "trend", "site"], expected)

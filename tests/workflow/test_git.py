@@ -1,5 +1,3 @@
-"""The commit that results belong to is that of their folder, also when a git hook runs pairbench."""
-
 import json
 import os
 import sys
@@ -22,41 +20,41 @@ from tests.builders import git
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Make":
-    for name in OF_ANOTHER_REPOSITORY:  # these tests may be run by a hook, too
+CI = ("GITHUB_REF", "GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID")
+AZURE = "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER"
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*OF_ANOTHER_REPOSITORY, *CI, AZURE):  # these tests may be run by a hook, and by a CI job
         monkeypatch.delenv(name, raising=False)
-    return Make(tmp_path)
 
 
-class Make:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, name: str) -> Path:
-        """Make a repository with one commit of its own."""
-        folder = self.folder / name
-        folder.mkdir()
+def commit(folder: Path, message: str, *options: str) -> str:
+    """Commit a new file, in a repository that is made where there is none, and return the commit."""
+    if not (folder / ".git").exists():
+        folder.mkdir(exist_ok=True)
         git(folder, "init", "-q")
-        (folder / "file").write_text(name)
-        git(folder, "add", ".")
-        git(folder, "commit", "-q", "-m", name)
-        return folder
+    (folder / f"{message[:5]}.txt").write_text(message)
+    git(folder, "add", "-A", ".")
+    git(folder, "commit", "-q", "-m", message, *options)
+    return git(folder, "rev-parse", "HEAD")
 
 
 @pytest.mark.parametrize("variables", [("GIT_DIR",), ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")])
 def test_the_variables_of_another_repository_do_not_count(
-    make: "Make", monkeypatch: pytest.MonkeyPatch, variables: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: tuple[str, ...]
 ) -> None:
-    ours, other = make("ours"), make("other")
-    (other / "file").write_text("changed")
-    expected = git(ours, "rev-parse", "HEAD")
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    expected = commit(ours, "ours")
+    commit(other, "other")
+    (other / "other.txt").write_text("changed")
     values = {"GIT_DIR": other / ".git", "GIT_WORK_TREE": other, "GIT_INDEX_FILE": other / ".git" / "index"}
     for name in variables:
         monkeypatch.setenv(name, str(values[name]))
-    commit = read_commit(ours)
-    assert commit is not None
-    assert (commit.sha, commit.branch, commit.dirty) == (expected, "main", False)
+    found = read_commit(ours)
+    assert found is not None
+    assert (found.sha, found.branch, found.dirty) == (expected, "main", False)
     assert Path(run_git(ours, "rev-parse", "--show-toplevel")) == ours.resolve()
 
 
@@ -68,113 +66,89 @@ def test_every_variable_that_git_calls_local_is_taken_away_but_its_settings(tmp_
     assert not settings & set(OF_ANOTHER_REPOSITORY)
 
 
-@pytest.mark.parametrize("hook", ["pre-commit", "post-commit"])
-def test_a_hook_of_one_repository_reads_the_commit_of_another(make: "Make", hook: str) -> None:
-    ours, other = make("ours"), make("other")
-    script = other / ".git" / "hooks" / hook
-    script.parent.mkdir(exist_ok=True)
+def test_hooks_of_one_repository_read_the_commit_of_another(tmp_path: Path) -> None:
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    expected = commit(ours, "ours")
+    commit(other, "other")
     code = (
         "import os, sys; from pathlib import Path; from pairbench.workflow.git import read_commit; "
         "commit = read_commit(Path(sys.argv[1])); "
         "print(os.environ.get('GIT_INDEX_FILE', ''), commit.sha, file=open(sys.argv[2], 'w'))"
     )
-    said = make.folder / "said"
-    script.write_text(
-        f"""#!/bin/sh\nPYTHONPATH='{ROOT / "harness"}' '{sys.executable}' -c "{code}" '{ours}' '{said}'\n"""
-    )
-    script.chmod(0o755)
+    hooks = [other / ".git" / "hooks" / name for name in ("pre-commit", "post-commit")]
+    hooks[0].parent.mkdir(exist_ok=True)
+    for hook in hooks:
+        said = tmp_path / hook.name
+        hook.write_text(
+            f"""#!/bin/sh\nPYTHONPATH='{ROOT / "harness"}' '{sys.executable}' -c "{code}" '{ours}' '{said}'\n"""
+        )
+        hook.chmod(0o755)
     # As `git commit` itself does in a linked worktree, where a hook finds GIT_DIR set.
-    linked = make.folder / "linked"
+    linked = tmp_path / "linked"
     git(other, "worktree", "add", "-q", str(linked), "-b", "more")
-    (linked / "file").write_text("more")
+    (linked / "other.txt").write_text("more")
     git(linked, "commit", "-q", "-a", "-m", "more")
-    index, sha = said.read_text().rsplit(maxsplit=1)
-    assert index, "git set none of its variables for the hook, so that this shows nothing"
-    assert sha == git(ours, "rev-parse", "HEAD")
+    for hook in hooks:
+        index, sha = (tmp_path / hook.name).read_text().rsplit(maxsplit=1)
+        assert index, "git set none of its variables for the hook, so that this shows nothing"
+        assert sha == expected
 
 
-def test_what_git_refuses(make: "Make", monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = make("ours")
-    assert read_git(ours, "rev-parse", "--verify", "-q", "nothing") is None
+def test_what_git_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(tmp_path, "ours")
+    assert read_git(tmp_path, "rev-parse", "--verify", "-q", "nothing") is None
     with pytest.raises(UsageError, match="git rev-parse --verify failed: fatal: Needed a single revision"):
-        run_git(ours, "rev-parse", "--verify", "nothing")
+        run_git(tmp_path, "rev-parse", "--verify", "nothing")
     monkeypatch.setenv("PATH", os.devnull)
-    assert read_commit(ours) is None
+    assert read_commit(tmp_path) is None
     with pytest.raises(UsageError, match="git cannot be run"):
-        run_git(ours, "status")
+        run_git(tmp_path, "status")
 
 
-CI = ("GITHUB_REF", "GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID")
-AZURE = "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER"
-
-
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (*OF_ANOTHER_REPOSITORY, *CI, AZURE):  # these tests may be run by a hook, and by a CI job
-        monkeypatch.delenv(name, raising=False)
-    folder = tmp_path / "checkout"
-    folder.mkdir()
-    git(folder, "init", "-q")
-    for number, message in enumerate(("first", "second", "Fuse the norm (#123)\n\nIt is one kernel now.")):
-        (folder / "file").write_text(str(number))
-        git(folder, "add", ".")
-        git(folder, "commit", "-q", "-m", message, "--author=Ada Ä <ada@example.org>")
-    return folder
-
-
-def test_a_commit_says_whose_it_is(checkout: Path) -> None:
-    commit = read_commit(checkout)
-    assert commit is not None
-    told = (commit.subject, commit.author, commit.number, commit.pull_request)
+def test_a_commit_says_whose_it_is_and_a_shallow_clone_knows_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / "checkout"
+    for message in ("first", "second", "Fuse the norm (#123)\n\nIt is one kernel now."):
+        commit(checkout, message, "--author=Ada Ä <ada@example.org>")
+    found = read_commit(checkout)
+    assert found is not None
+    told = (found.subject, found.author, found.number, found.pull_request)
     assert told == ("Fuse the norm (#123)", "Ada Ä", 3, 123)
-
-
-def test_a_shallow_clone_does_not_know_how_many_commits_there_are(checkout: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{checkout}", "shallow")
-    commit = read_commit(tmp_path / "shallow")
-    assert commit is not None
-    assert (commit.number, commit.subject) == (None, "Fuse the norm (#123)")
-
-
-def test_a_ci_job_knows_its_pull_request(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shallow = read_commit(tmp_path / "shallow")
+    assert shallow is not None and (shallow.number, shallow.subject) == (None, "Fuse the norm (#123)")
     monkeypatch.setenv("GITHUB_REF", "refs/pull/77/merge")
-    commit = read_commit(checkout)
-    assert commit is not None and commit.pull_request == 77
+    in_a_job = read_commit(checkout)
+    assert in_a_job is not None and in_a_job.pull_request == 77
 
 
 @pytest.mark.parametrize(
-    ("message", "number"),
+    ("message", "variables", "number"),
     [
-        ("Merge pull request #45 from someone/topic\n\nA title", 45),
-        ("A title (#46)", 46),
-        ("A title (#46)\n\nmore (#1)", 46),
-        ("Merge branch 'x' into 'main'\n\nA title\n\nSee merge request team/kernels!47", 47),
-        ("See issue (#46) for more", None),
-        ("Fixes #46", None),
-        ("A title\n\nbody (#46)", None),
-        ("", None),
-        ("x (#99999999999999999999)", None),
+        ("Merge pull request #45 from someone/topic\n\nA title", {}, 45),
+        ("A title (#46)", {}, 46),
+        ("A title (#46)\n\nmore (#1)", {}, 46),
+        ("Merge branch 'x' into 'main'\n\nA title\n\nSee merge request team/kernels!47", {}, 47),
+        ("See issue (#46) for more", {}, None),
+        ("Fixes #46", {}, None),
+        ("A title\n\nbody (#46)", {}, None),
+        ("", {}, None),
+        ("x (#99999999999999999999)", {}, None),
+        ("A title (#3)", {"GITHUB_REF": "refs/pull/12/merge"}, 12),
+        ("A title (#3)", {"GITHUB_REF": "refs/heads/main"}, 3),
+        ("A title (#3)", {"CI_MERGE_REQUEST_IID": "13"}, 13),
+        ("A title (#3)", {"CI_MERGE_REQUEST_IID": ""}, 3),
+        ("A title (#3)", {"CI_MERGE_REQUEST_IID": "x"}, 3),
+        ("A title (#3)", {"CHANGE_ID": "14"}, 14),
+        ("A title (#3)", {"BITBUCKET_PR_ID": "15"}, 15),
+        ("A title (#3)", {AZURE: "16"}, 16),
     ],
 )
-def test_a_message_names_the_pull_request(message: str, number: int | None) -> None:
-    assert pull_request_of(message, {}) == number
-
-
-@pytest.mark.parametrize(
-    ("variables", "number"),
-    [
-        ({"GITHUB_REF": "refs/pull/12/merge"}, 12),
-        ({"GITHUB_REF": "refs/heads/main"}, 3),
-        ({"CI_MERGE_REQUEST_IID": "13"}, 13),
-        ({"CI_MERGE_REQUEST_IID": ""}, 3),
-        ({"CI_MERGE_REQUEST_IID": "x"}, 3),
-        ({"CHANGE_ID": "14"}, 14),
-        ({"BITBUCKET_PR_ID": "15"}, 15),
-        ({AZURE: "16"}, 16),
-    ],
-)
-def test_variables_of_a_job_go_before_the_message(variables: dict[str, str], number: int) -> None:
-    assert pull_request_of("A title (#3)", variables) == number
+def test_a_message_names_the_pull_request_and_variables_of_a_job_go_before_it(
+    message: str, variables: dict[str, str], number: int | None
+) -> None:
+    assert pull_request_of(message, variables) == number
 
 
 @pytest.mark.parametrize(
@@ -190,17 +164,9 @@ def test_a_job_of_github_with_the_ref_of_a_branch_reads_its_event(
     assert pull_request_of("", {**variables, "GITHUB_EVENT_PATH": os.devnull}) is None
 
 
-def commit(folder: Path, name: str) -> str:
-    (folder / f"{name}.txt").write_text(name)
-    git(folder, "add", "-A", ".")
-    git(folder, "commit", "-q", "-m", name)
-    return git(folder, "rev-parse", "HEAD")
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Return a repository with a, b and c on main, and d merged between b and c from a branch that began at a."""
-    git(tmp_path, "init", "-q")
     commit(tmp_path, "a")
     git(tmp_path, "checkout", "-q", "-b", "side")
     commit(tmp_path, "d")

@@ -1,5 +1,3 @@
-"""What asks a command to end is heard wherever it comes, also where Python drops what is raised."""
-
 import signal
 import sys
 import time

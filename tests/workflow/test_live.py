@@ -1,9 +1,5 @@
-"""A run tells what it does, as long as its process lives."""
-
 import os
 import signal
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +9,7 @@ from pairbench import own_folders
 from pairbench.model.environment import Device
 from pairbench.workflow import progress as live
 from pairbench.workflow.progress import PlainProgress, PublishedProgress, live_runs
+from tests.builders import fork_into
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 
@@ -37,33 +34,25 @@ def test_a_run_says_how_far_it_is_and_what_it_does() -> None:
     assert live_runs("/store") == ()
 
 
-def test_a_run_that_was_killed_is_none(tmp_path: Path, own: Path) -> None:
-    code = (
-        "import contextlib, pathlib, sys, time; from pairbench.workflow import progress as live; from pairbench.workflow.progress import PlainProgress\n"
-        "live.temporary_folder = lambda: pathlib.Path(sys.argv[1])\n"
-        "with contextlib.closing(live.PublishedProgress(PlainProgress(), 'run', '/store')):\n    print('there', flush=True); time.sleep(60)"
-    )
-    child = subprocess.Popen([sys.executable, "-c", code, str(own)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None and child.stdout.readline() == "there\n"
-    assert [run.run_id for run in live_runs("/store")] == ["run"]
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
+def killed_run() -> None:
+    child = fork_into(lambda: closing(PublishedProgress(PlainProgress(), "killed", "/store")))
+    assert [run.run_id for run in live_runs("/store")] == ["killed"]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_a_run_that_was_killed_is_none(own: Path) -> None:
+    killed_run()
     assert list((own / "live").iterdir())
     assert live_runs("/store") == () and not list((own / "live").iterdir())
 
 
 def test_the_next_run_removes_what_a_killed_one_left(own: Path) -> None:
-    child = os.fork()
-    if not child:
-        with closing(PublishedProgress(PlainProgress(), "killed", "/store")):
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    assert [file.name.partition("-")[0] for file in (own / "live").iterdir()] == ["killed"]
+    killed_run()
     first, second = (PublishedProgress(PlainProgress(), name, "/store") for name in ("first", "second"))
     with closing(first), closing(second):
-        assert [run.run_id for run in live_runs("/store")] == ["first", "second"]
         assert {file.name.partition("-")[0] for file in (own / "live").iterdir()} == {"first", "second"}
+        assert [run.run_id for run in live_runs("/store")] == ["first", "second"]
 
 
 def test_a_file_that_is_none_of_ours_is_left_alone(own: Path) -> None:

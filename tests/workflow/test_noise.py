@@ -1,5 +1,3 @@
-"""What is known of a series' noise: its past, calibrations, and which of them counts."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,7 @@ from pairbench.store.documents import write_calibration
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import newest_calibrations, past_floors, widest
-from tests.builders import CASES, make_calibration, make_run, write_runs
+from tests.builders import CASES, change_of, judgement_of, make_calibration, make_run, only, write_runs
 
 NOW = make_run(20)
 SERIES = {series for record in NOW if (series := Series.of(record))}
@@ -29,24 +27,18 @@ CALIBRATION = make_calibration({ONE: Floor(p50=0.04, p95=0.05, runs=2, source="c
 
 
 def test_floors_come_from_earlier_clean_runs_of_the_device(tmp_path: Path) -> None:
-    write_runs(tmp_path, *(make_run(number) for number in range(12)), NOW, make_run(21))
+    write_runs(tmp_path, *(make_run(number) for number in range(8)), NOW, make_run(21))
     index = RunIndex.of_store(tmp_path)
     current = index.beginning(NOW[0].run_id)
     found = past_floors(index, current, SERIES)
     assert found.keys() == SERIES
-    assert all(floor.runs == 12 and floor.source == "history" and 0.001 < floor.p50 < 0.02 for floor in found.values())
+    assert all(floor.runs == 8 and floor.source == "history" and 0.001 < floor.p50 < 0.02 for floor in found.values())
     assert past_floors(index, current, {ONE}).keys() == {ONE}
 
 
-def test_dirty_runs_and_other_devices_say_nothing(tmp_path: Path) -> None:
-    others = [make_run(number, device_name="NVIDIA B200") for number in range(6)]
-    write_runs(tmp_path, *others, *(make_run(number, dirty=True) for number in range(6, 12)), NOW)
-    index = RunIndex.of_store(tmp_path)
-    assert past_floors(index, index.first(1), SERIES) == {}
-
-
-def test_a_run_without_a_past(tmp_path: Path) -> None:
-    write_runs(tmp_path, NOW)
+def test_dirty_runs_other_devices_and_the_run_itself_say_nothing(tmp_path: Path) -> None:
+    others = [make_run(number, device_name="NVIDIA B200") for number in range(5)]
+    write_runs(tmp_path, *others, *(make_run(number, dirty=True) for number in range(5, 10)), NOW)
     index = RunIndex.of_store(tmp_path)
     assert past_floors(index, index.first(1), SERIES) == {}
 
@@ -87,43 +79,34 @@ def two_states(record: Record) -> Record:
     return replace(record, call_p50_ns=399_200.0, round_p50_ns=ROUNDS, n_rounds=3)
 
 
-def fused(changes: Sequence[Change]) -> Change:
-    return next(one for one in changes if (one.series.implementation, one.series.case) == ("fused", CASES[0]))
+def p50(changes: Sequence[Change]) -> Judgement:
+    return judgement_of(change_of(changes, CASES[0]), CALL.p50)
 
 
-def p50(change: Change) -> Judgement:
-    return next(judgement for judgement in change.judgements if judgement.metric == CALL.p50)
+def p50_of(records: Sequence[Record]) -> float | None:
+    (record,) = only(records, implementation="fused", case=CASES[0])
+    return record.call_p50_ns
 
 
-def test_a_comparison_shows_the_p50_of_the_record() -> None:
-    before = make_run(0, slower={"fused": 4.0})
-    now = [two_states(record) if record.implementation == "fused" else record for record in make_run(1)]
-    change = fused(compare(before, now))
-    record = next(one for one in before if (one.implementation, one.case) == ("fused", CASES[0]))
-    assert (p50(change).reference, p50(change).current) == (record.call_p50_ns, 399_200.0)
-    assert p50(change).change and p50(change).change.estimate == pytest.approx(1.134, rel=0.01)  # type: ignore[union-attr]
-
-
-def test_where_rounds_disagree_the_reason_gives_both_and_is_shown() -> None:
+def test_a_comparison_shows_the_p50_of_the_record_and_where_rounds_disagree_the_reason_gives_both() -> None:
     before = make_run(0, slower={"fused": 4.0})
     now = [two_states(record) if record.implementation == "fused" else record for record in make_run(1)]
     changes = compare(before, now)
-    assert "geometric mean, 399.6 us -> 453.7 us" in p50(fused(changes)).reason
-    assert "399.2 us" in p50(fused(changes)).reason
+    judged = p50(changes)
+    assert (judged.reference, judged.current) == (p50_of(before), 399_200.0)
+    assert judged.change and judged.change.estimate == pytest.approx(1.134, rel=0.01)
+    assert "geometric mean, 399.6 us -> 453.7 us" in judged.reason and "399.2 us" in judged.reason
     side = Side(asked="x", runs=("x",))
     text = render_comparison(Comparison(reference=side, current=side, changes=changes), "table", terminal=Terminal())
     assert "the rounds of a side disagree" in text and "399.8 us" in text and "399.2 us" in text
-
-
-def test_where_they_agree_no_word_is_said_of_it() -> None:
-    assert "disagree" not in p50(fused(compare(make_run(0), make_run(1)))).reason
+    assert "disagree" not in p50(compare(make_run(0), make_run(1))).reason
 
 
 def test_of_several_runs_the_median_is_shown_and_the_table_says_so() -> None:
     before = [record for number in range(3) for record in make_run(number, slower={"fused": 1 + number / 1000})]
     changes = compare(before, make_run(3))
-    own = [one.call_p50_ns for one in before if (one.implementation, one.case) == ("fused", CASES[0])]
-    assert p50(fused(changes)).reference == sorted(filter(None, own))[1]
+    own = [one.call_p50_ns or 0.0 for one in only(before, implementation="fused", case=CASES[0])]
+    assert p50(changes).reference == sorted(own)[1]
     side = Side(asked="main", runs=("a", "b", "c"))
     for output in ("table", "markdown"):
         text = render_comparison(
@@ -136,9 +119,7 @@ def test_of_several_runs_the_median_is_shown_and_the_table_says_so() -> None:
 
 def test_two_commits_in_turns_show_the_p50_of_their_records() -> None:
     before, now = make_run(0), make_run(1, slower={"fused": 1.1})
-    change = fused(compare_interleaved(before, now))
-    record = next(one for one in now if (one.implementation, one.case) == ("fused", CASES[0]))
-    assert p50(change).current == record.call_p50_ns
+    assert p50(compare_interleaved(before, now)).current == p50_of(now)
 
 
 def test_what_is_accepted_is_what_is_shown(tmp_path: Path) -> None:

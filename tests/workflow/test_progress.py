@@ -1,5 +1,3 @@
-"""Progress: what is left of a budget goes to more steps than were expected, and no line counts beyond its end."""
-
 import pytest
 
 from pairbench.model.environment import Device

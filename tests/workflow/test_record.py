@@ -1,5 +1,3 @@
-"""Which cases of a plan a store has already."""
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -49,6 +47,9 @@ def there(*rows: dict[str, Any], rounds: int = 3) -> bool:
 def test_a_case_that_was_measured_whole_is_there() -> None:
     assert there(row("baseline"), row("fast"))
     assert not there()
+    assert there(row("baseline", n_rounds=1), row("fast", n_rounds=1), rounds=1)
+    nothing = replace(PLANNED, skipped=dict.fromkeys(ENTRIES, "needs sm_90"))
+    assert existing([nothing], [], timer="cuda_event", rounds=1) == set(), "what nothing can run here is not there"
 
 
 @pytest.mark.parametrize(
@@ -82,15 +83,6 @@ def test_one_entry_that_differs_is_enough_to_measure_it_again(other: dict[str, A
 )
 def test_what_would_come_again_is_there(final: dict[str, Any]) -> None:
     assert there(row("baseline"), row("fast", **final))
-
-
-def test_fewer_rounds_may_be_asked_for() -> None:
-    assert there(row("baseline", n_rounds=1), row("fast", n_rounds=1), rounds=1)
-
-
-def test_a_case_that_nothing_can_run_here_is_not_there_by_itself() -> None:
-    nothing = PlannedCase(operator=OPERATOR, case=CASE, entries=ENTRIES, skipped=dict.fromkeys(ENTRIES, "needs sm_90"))
-    assert existing([nothing], [], timer="cuda_event", rounds=1) == set()
 
 
 def planned(n: int) -> PlannedCase:

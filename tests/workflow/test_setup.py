@@ -1,5 +1,3 @@
-"""Where suites and results are: names under which records know suites, and suites that were moved."""
-
 import datetime as dt
 from pathlib import Path
 

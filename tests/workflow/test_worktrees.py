@@ -1,18 +1,12 @@
-"""Commits in folders of their own: what git is asked, what it says no to, and that nothing is left behind."""
-
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pairbench.errors import UsageError
 from pairbench.workflow.git import find_commit, open_checkouts, repository_of, resolve
-from tests.builders import git
-
-ROOT = Path(__file__).parents[2]
+from tests.builders import fork_into, git
 
 
 @pytest.fixture
@@ -63,13 +57,10 @@ def test_two_commits_and_a_clean_tree(repository: Path) -> None:
         assert head.stand_in is not None and head.asked == "main"
     with open_checkouts(repository, "main", None) as (_, head, _):
         assert head.asked == "the working tree" and not head.commit.dirty
-    assert left(repository) == CLEAN
-
-
-def test_a_file_that_git_does_not_know_yet_is_a_change(repository: Path) -> None:
-    (repository / "suites" / "more.py").write_text("new")
+    (repository / "suites" / "more.py").write_text("git does not know it yet")
     with open_checkouts(repository, "HEAD", None) as (_, head, _):
         assert head.commit.dirty
+    assert left(repository) == CLEAN
 
 
 def test_a_detached_head_stays_where_it_is(repository: Path) -> None:
@@ -85,36 +76,23 @@ def test_an_error_in_between_leaves_nothing(repository: Path) -> None:
     assert left(repository) == CLEAN
 
 
-def test_hooks_do_not_run(repository: Path) -> None:
+def test_hooks_do_not_run_but_may_run_us(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {repository.parent}/ran\n")
     hook.chmod(0o755)
-    with open_checkouts(repository, "HEAD", None):
-        pass
-    assert not (repository.parent / "ran").exists()
-
-
-def test_a_hook_may_run_us(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(repository.parent / "nowhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", "nowhere")
     with open_checkouts(repository, "HEAD", None) as (base, _, _):
         assert (base.root / "suites" / "ops.py").read_text() == "two"
+    assert not (repository.parent / "ran").exists()
 
 
 def test_what_a_killed_run_left_is_taken_away_and_what_others_use_is_not(repository: Path) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; import tempfile; tempfile.tempdir = sys.argv[2]\n"
-        "from pairbench.workflow.git import open_checkouts\n"
-        "with open_checkouts(Path(sys.argv[1]), 'HEAD', None): print('open', flush=True); time.sleep(60)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
-    command = [sys.executable, "-c", code, str(repository), str(repository.parent / "tmp")]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "open\n"
-        with open_checkouts(repository, "HEAD", None):
-            assert left(repository)[0] == 3  # theirs is in use
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    child = fork_into(lambda: open_checkouts(repository, "HEAD", None))
+    with open_checkouts(repository, "HEAD", None):
+        assert left(repository)[0] == 3  # theirs is in use
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
     own = repository.parent / "mine"
     git(repository, "worktree", "add", "-q", "--detach", str(own))
     assert left(repository)[0] == 3
@@ -123,10 +101,21 @@ def test_what_a_killed_run_left_is_taken_away_and_what_others_use_is_not(reposit
     assert left(repository) == (2, []) and own.is_dir()
 
 
-def test_the_repository_is_the_one_around_a_place_even_one_that_is_gone(repository: Path) -> None:
+def test_the_repository_is_the_one_around_a_place_even_one_that_is_gone(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert repository_of(repository / "suites" / "gone" / "ops.py") == repository
     with pytest.raises(UsageError, match="is not in a git checkout, expected suites in one"):
         repository_of(repository.parent)
+    git(repository.parent / "tmp", "init", "-q")
+    with (
+        pytest.raises(UsageError, match="'HEAD' is no commit"),
+        open_checkouts(repository.parent / "tmp", "HEAD", None),
+    ):
+        pass
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="git cannot be run"):
+        repository_of(repository)
 
 
 def test_names_that_git_does_not_know(repository: Path) -> None:
@@ -153,15 +142,3 @@ def test_submodules_are_named(repository: Path) -> None:
     git(repository, "commit", "-q", "-m", "three")
     with open_checkouts(repository, "HEAD", "HEAD~1") as (base, head, _):
         assert (base.submodules, head.submodules) == (("third_party/lib",), ())
-
-
-def test_a_repository_without_a_commit(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    with pytest.raises(UsageError, match="'HEAD' is no commit"), open_checkouts(tmp_path, "HEAD", None):
-        pass
-
-
-def test_without_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match="git cannot be run"):
-        repository_of(repository)

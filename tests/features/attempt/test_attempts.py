@@ -1,5 +1,3 @@
-"""Whether a quick look shows a change, and whether what it is compared with can be compared at all."""
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -7,12 +5,12 @@ from typing import Any
 import pytest
 
 from pairbench.features.attempt.attempts import beside
+from pairbench.model.environment import HostLoad
 from pairbench.model.record import Record
+from tests.analyze.test_records import ENVIRONMENT
 from tests.builders import make_run, with_device
 
-BUSY = json.dumps(
-    {"observed": {"load": {"cores": 2, "before": 1.9, "rounds": [], "performance_states": [], "foreign_processes": []}}}
-)
+BUSY = json.dumps(HostLoad(cores=2, before=1.9).put_in(ENVIRONMENT).rest)
 
 
 def record(p50_us: float, *, spread: float = 0.001, **changes: Any) -> Record:
@@ -41,17 +39,16 @@ def test_on_a_gpu_processes_differ_by_less_than_on_a_cpu() -> None:
     gpu: dict[str, Any] = {"device_kind": "cuda", "timer": "cuda_event"}
     faster, slower = (with_device([record(us, **gpu)], device=[us * 1e3])[0] for us in (100.0, 103.0))
     assert beside(faster, slower).clear and not beside(record(100.0), record(103.0)).clear
+    assert not beside(record(100.0, spread=0.2), record(120.0)).clear, "wide intervals hide a change"
 
 
-def test_wide_intervals_hide_a_change() -> None:
-    assert not beside(record(100.0, spread=0.2), record(120.0)).clear
-
-
-def test_a_change_that_the_baseline_shares_says_so() -> None:
+def test_a_change_that_the_baseline_shares_or_that_is_of_another_environment_says_so() -> None:
     now, then = record(100.0, **speedup(1.5)), record(120.0, **speedup(1.51))
     assert beside(now, then).clear and beside(now, then).shared
     assert not beside(now, replace(then, **speedup(1.25))).shared, "the speedup changed as well, so it is the variant"
     assert not beside(replace(now, role="baseline"), then).shared
+    elsewhere = beside(now, replace(then, environment_hash="another"))
+    assert elsewhere.clear and elsewhere.elsewhere and not beside(now, then).elsewhere
 
 
 @pytest.mark.parametrize(
@@ -66,13 +63,5 @@ def test_a_change_that_the_baseline_shares_says_so() -> None:
 def test_what_cannot_be_compared_says_why(earlier: dict[str, Any], why: str) -> None:
     found = beside(record(100.0), record(120.0, **earlier))
     assert found.why_not == why and found.change is None and not found.clear
-
-
-def test_on_a_busy_host_no_change_is_told() -> None:
-    found = beside(record(100.0, environment=BUSY), record(120.0))
-    assert found.change is None and not found.why_not
-
-
-def test_another_environment_is_no_obstacle_but_told() -> None:
-    found = beside(record(100.0), record(120.0, environment_hash="another"))
-    assert found.clear and found.elsewhere and not beside(record(100.0), record(120.0)).elsewhere
+    busy = beside(record(100.0, environment=BUSY), record(120.0))
+    assert busy.change is None and not busy.why_not

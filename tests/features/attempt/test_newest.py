@@ -1,5 +1,3 @@
-"""The newest run of each series in a store."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The last tries of each series, kept in the user's cache folder: damaged entries are left out."""
-
 import json
 from dataclasses import replace
 from pathlib import Path

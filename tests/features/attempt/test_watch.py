@@ -1,6 +1,4 @@
-"""Which changes of files have a suite tried again."""
-
-import time
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,18 +59,14 @@ def test_other_files_do_not(project: Path, files: SuiteFiles, name: str) -> None
     assert files.changed() == ()
 
 
-def test_what_is_imported_from_now_on_counts_from_now_on(project: Path, files: SuiteFiles) -> None:
-    (project / "suites" / "ops.py").write_text(f"import other\n{SUITE}")
+def test_what_is_imported_from_now_on_counts_from_now_on_or_from_when_it_comes(
+    project: Path, files: SuiteFiles
+) -> None:
+    (project / "suites" / "ops.py").write_text(f"import other, missing\n{SUITE}")
     assert names(files.changed()) == ["ops.py", "other.py"]
-    (project / "suites" / "other.py").write_text("changed = True\n")
-    assert names(files.changed()) == ["other.py"]
-
-
-def test_a_helper_that_was_missing_counts_when_it_comes(project: Path, files: SuiteFiles) -> None:
-    (project / "suites" / "ops.py").write_text(f"import missing\n{SUITE}")
-    assert names(files.changed()) == ["ops.py"]
-    (project / "suites" / "missing.py").write_text("")
-    assert names(files.changed()) == ["missing.py"]
+    for name in ("other.py", "missing.py"):
+        (project / "suites" / name).write_text("changed = True\n")
+        assert names(files.changed()) == [name]
 
 
 def test_while_a_suite_is_no_python_its_helpers_still_count(project: Path, files: SuiteFiles) -> None:
@@ -98,11 +92,10 @@ def test_a_suite_that_is_gone_for_a_moment_is_waited_for(
     suite = project / "suites" / "ops.py"
     suite.unlink()
     look: Callable[[], object] = files._look
-    looks: list[float] = []
+    looks = itertools.count(1)
 
     def look_and_bring_back() -> object:
-        looks.append(time.monotonic())
-        if len(looks) == 4:
+        if next(looks) == 4:
             suite.write_text(SUITE)
         return look()
 

@@ -1,5 +1,3 @@
-"""Pieces added up: kinds of work by their names, trees of modules, lines."""
-
 import pytest
 
 from pairbench.features.breakdown.summary import (
@@ -143,7 +141,14 @@ def lines(node: Node, depth: int = 0) -> list[tuple[int, str, float, float, int]
     return [own, *(line for child in node.children for line in lines(child, depth + 1))]
 
 
-def test_blocks_that_are_alike_are_one() -> None:
+def _check_sums(node: Node) -> None:
+    assert node.ns == pytest.approx(node.own_ns + sum(child.ns for child in node.children))
+    assert sum(node.kinds.values()) == pytest.approx(node.ns)
+    for child in node.children:
+        _check_sums(child)
+
+
+def test_blocks_that_are_alike_are_one_or_each_for_itself() -> None:
     assert lines(tree_of(network())) == [
         (0, "the whole call", 100, 5, 1),
         (1, "net", 95, 0, 1),
@@ -151,28 +156,10 @@ def test_blocks_that_are_alike_are_one() -> None:
         (3, "ffn", 40, 0 + 40, 2),
         (2, "head", 50, 50, 1),
     ]
-
-
-def test_or_each_for_itself() -> None:
-    assert [label for _, label, *_ in lines(tree_of(network(), alike_together=False))] == [
-        *("the whole call", "net", "blocks", "0", "ffn", "1", "ffn", "head")
-    ]
-
-
-def test_a_tree_is_not_changed_by_being_looked_at() -> None:
-    once = network()
-    assert lines(tree_of(once)) == lines(tree_of(once))
-
-
-def test_every_level_adds_up() -> None:
-    def check(node: Node) -> None:
-        assert node.ns == pytest.approx(node.own_ns + sum(child.ns for child in node.children))
-        assert sum(node.kinds.values()) == pytest.approx(node.ns)
-        for child in node.children:
-            check(child)
-
-    check(tree_of(network()))
-    check(tree_of(network(), alike_together=False))
+    _check_sums(tree_of(network()))
+    _check_sums(tree_of(network(), alike_together=False))
+    each = lines(tree_of(network(), alike_together=False))
+    assert [label for _, label, *_ in each] == ["the whole call", "net", "blocks", "0", "ffn", "1", "ffn", "head"]
 
 
 def test_sums_by_kind_and_kernel_are_the_longest_first() -> None:

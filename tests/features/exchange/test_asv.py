@@ -1,5 +1,3 @@
-"""`pairbench import asv`, on a folder that asv really wrote: two commits, the newer one measured first."""
-
 import json
 import shutil
 from collections import Counter
@@ -16,7 +14,7 @@ from pairbench.features.exchange.foreign import ForeignRun, ImportFailedError
 from pairbench.features.exchange.importing import Pairing, rows_of
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, runs
-from tests.features.exchange.running import run_module
+from tests.in_process import call_main
 
 DATA = Path(__file__).parent / "data" / "asv"
 NEWER = next((DATA / "box").glob("68433e35-*.json"))
@@ -73,16 +71,11 @@ def test_peaks_of_memory_join_the_latency_of_the_same_name() -> None:
     assert "no time_* of the same name" in (alone.reason or "")
 
 
-def test_failed_and_skipped_benchmarks_come_back_as_such() -> None:
+def test_failed_and_skipped_benchmarks_come_back_as_such_and_single_calls_have_a_tail() -> None:
     found = records()
-    assert found["time_broken[]-baseline"].status == "failed"
-    assert found["time_broken[]-baseline"].reason == "asv has no result for it: it failed, or took too long"
-    assert found["time_skipped[]-baseline"].status == "skipped"
-    assert found["time_skipped[]-baseline"].call_p50_ns is None
-
-
-def test_the_tail_is_known_only_of_single_calls() -> None:
-    found = records()
+    broken, skipped = found["time_broken[]-baseline"], found["time_skipped[]-baseline"]
+    assert (broken.status, broken.reason) == ("failed", "asv has no result for it: it failed, or took too long")
+    assert (skipped.status, skipped.call_p50_ns) == ("skipped", None)
     assert found["time_call[]-baseline"].call_p95_ns is not None
     assert found["Square.time_square[n=4000,way=fast]-baseline"].call_p95_ns is None
 
@@ -96,12 +89,9 @@ def test_pairs_have_speedups() -> None:
     assert (ours.call_p50_ns_low, ours.speedup_low, ours.speedup_high) == (None, None, None), "too few for an interval"
 
 
-def test_what_is_left_out_is_named() -> None:
-    assert Counter(read().left_out) == {"square.Square.track_length": 4, "square.mem_list": 1}
-
-
-def test_the_run_is_the_files() -> None:
+def test_the_run_is_the_files_and_what_is_left_out_is_named() -> None:
     run = read()
+    assert Counter(run.left_out) == {"square.Square.track_length": 4, "square.mem_list": 1}
     assert run.origin.run_id.startswith("20261121T")
     assert run.origin.started_at > "2026-11-21"
     assert run.origin.commit == "68433e358a66b87835cdb3f48cea9a61f6c93491"
@@ -176,14 +166,12 @@ def test_the_command_asks_for_the_order_and_imports_what_it_can(
 
     (copied / "box" / "half.json").write_text(NEWER.read_text()[:500])
     arguments = ["import", "asv", "asv", "empty", "--when", "committed", "--device-name", "NVIDIA H200"]
-    done = run_module("pairbench", *arguments, "--implementation", "way:plain", "--format", "json", folder=tmp_path)
-    assert done.returncode == 1
-    assert [row["outcome"] for row in json.loads(done.stdout)["imports"]] == [
-        *("imported", "imported", "not imported", "not imported"),
-    ]
-    assert "half.json: is no JSON, or only a part of one" in done.stderr
-    assert "empty: is no folder" in done.stderr
-    assert "10 values left out" in done.stderr and "square.Square.track_length (8)" in done.stderr
+    done = call_main(tmp_path, *arguments, "--implementation", "way:plain", "--format", "json")
+    assert done.code == 1
+    assert [row["outcome"] for row in done.document["imports"]] == ["imported"] * 2 + ["not imported"] * 2
+    assert "half.json: is no JSON, or only a part of one" in done.err
+    assert "empty: is no folder" in done.err
+    assert "10 values left out" in done.err and "square.Square.track_length (8)" in done.err
     found = runs(tmp_path / "results").value
     assert [run.commit and run.commit[:8] for run in found] == ["68433e35", "e0b4390f"]  # the newest first
     assert {record.device_name for record in read_run(tmp_path / "results").value} == {"NVIDIA H200"}

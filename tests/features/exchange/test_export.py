@@ -1,8 +1,9 @@
-"""`pairbench export`: pytest-benchmark itself reads what we write, and importing it gives the same records."""
-
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from pairbench.cli.exchange import Form, export
 from pairbench.errors import UsageError
-from pairbench.features.exchange.importing import Intake, rows_of
+from pairbench.features.exchange.importing import Intake, Pairing, rows_of
 from pairbench.features.exchange.pytest_benchmark import (
     SAMPLES_OF,
     STATS_OF,
@@ -27,9 +28,9 @@ from pairbench.model.latency import CALL, result_of
 from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_run, read_samples, runs
-from tests.builders import ended, make_run, write_runs
-from tests.features.exchange.running import ROOT, run_module
+from tests.builders import ended, make_run, make_samples, write_runs
 
+ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "results" / "reference"
 DATA = Path(__file__).parent / "data"
 
@@ -43,18 +44,14 @@ def there_and_back(
     return found.records, found.samples
 
 
-def of(record: Record, rounds: list[list[float]], **changes: Any) -> list[Samples]:
-    """Return samples of a record, one row a round, none throttled."""
-    shared = {name: getattr(record, name) for name in ("run_id", "device_name", "device_uuid", "suite", "operator")}
-    shared |= {name: getattr(record, name) for name in ("case", "implementation", "mode", "timer", "stop_reason")}
-    rows = []
-    for number, values in enumerate(rounds):
-        count = len(values)
-        plain: dict[str, Any] = {"block": tuple(range(count)), "position": (0,) * count, "at_ns": (0,) * count}
-        plain |= {"outlier": (False,) * count}
-        plain |= {"call_ns": tuple(values), "host_ns": None, "device_ns": None, "throttled": (False,) * count}
-        rows.append(Samples(**{**shared, **plain, "round": number, **changes}))
-    return rows
+def run_module(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in an interpreter of its own, as a user starts it, and not as a part of this session of pytest."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables |= {"PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1", "COLUMNS": "250"}
+    arguments = [sys.executable, "-m", *command]
+    return subprocess.run(
+        arguments, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def their_stats(data: list[float]) -> Any:
@@ -72,7 +69,7 @@ def by_place(record: Record) -> tuple[str, ...]:
 
 
 def test_real_runs_come_back(tmp_path: Path) -> None:
-    for run in runs(REFERENCE).value[::9]:
+    for run in runs(REFERENCE).value[::30]:
         records, samples = read_run(REFERENCE, run.run_id).value, read_samples(REFERENCE, run.run_id).value
         restored, sampled = there_and_back(records, samples, tmp_path)
         assert sorted(restored, key=by_place) == sorted(records, key=by_place)
@@ -115,56 +112,48 @@ def test_runs_on_several_devices_come_back(tmp_path: Path) -> None:
     assert names[0].endswith("-baseline-eager (GPU-0)") and names[-1].endswith("-fused-eager (GPU-1)")
 
 
+def exported(record: Record, *samples: Samples) -> dict[str, Any]:
+    (item,) = benchmark_document((record,), samples)[0]["benchmarks"]
+    return dict(item)
+
+
 def test_a_benchmark_is_named_for_pytest_benchmark() -> None:
     record = make_run(axes='{"dtype": "bfloat16", "tokens": 1024}')[1]
-    (item,) = benchmark_document((record,), ())[0]["benchmarks"]
+    item = exported(record)
     assert item["fullname"] == "suites/norm.py::rms_norm[dtype=bfloat16,tokens=1024]-fused-eager"
     assert item["group"] == record.case
     assert item["params"] == {"dtype": "bfloat16", "tokens": 1024, "implementation": "fused", "mode": "eager"}
 
 
-def test_stats_are_of_the_samples_where_they_are_there() -> None:
+def test_stats_are_of_the_samples_without_those_that_were_measured_again() -> None:
     record = make_run(rounds=2)[0]
-    samples = of(record, [[1000.0, 2000.0], [3000.0, 4000.0, 5000.0]])
-    (item,) = benchmark_document((record,), samples)[0]["benchmarks"]
+    second = make_samples(record, (3000.0, 9000.0, 5000.0), round=1, throttled=(False, True, False))
+    item = exported(record, make_samples(record, (1000.0, 2000.0)), second)
     assert item["extra_info"][STATS_OF] == "samples"
-    assert item["stats"]["data"] == pytest.approx([1e-6, 2e-6, 3e-6, 4e-6, 5e-6])
-    assert (item["stats"]["median"], item["stats"]["rounds"]) == (pytest.approx(3e-6), 5)
+    assert item["stats"]["data"] == pytest.approx([1e-6, 2e-6, 3e-6, 5e-6])
+    assert (item["stats"]["median"], item["stats"]["rounds"]) == (pytest.approx(2.5e-6), 4)
 
 
 @pytest.mark.parametrize(("kind", "result"), [("cuda", "device"), ("cpu", "call")])
 def test_stats_are_of_the_device_on_a_gpu_and_of_calls_on_a_cpu(kind: str, result: str) -> None:
     record = replace(make_run(rounds=1)[0], device_kind=kind, device_p50_ns=500.0, device_round_p50_ns=(500.0,))
-    samples = of(record, [[1000.0, 2000.0]], device_ns=(400.0, 600.0))
-    (item,) = benchmark_document((record,), samples)[0]["benchmarks"]
-    expected = {"device": [4e-7, 6e-7], "call": [1e-6, 2e-6]}[result]
-    assert item["stats"]["data"] == pytest.approx(expected)
+    item = exported(record, make_samples(record, (1000.0, 2000.0), device_ns=(400.0, 600.0)))
+    assert item["stats"]["data"] == pytest.approx({"device": [4e-7, 6e-7], "call": [1e-6, 2e-6]}[result])
     assert item["extra_info"][SAMPLES_OF] == result and item["extra_info"]["call_p50_ns"] == record.call_p50_ns
-    (pruned,) = benchmark_document((record,), ())[0]["benchmarks"]
+    pruned = exported(record)
     middle = 5e-7 if result == "device" else (record.call_p50_ns or 0) / 1e9
     assert pruned["stats"]["median"] == pytest.approx(middle) and pruned["extra_info"][SAMPLES_OF] == result
 
 
-def test_what_was_measured_again_is_left_out_as_in_our_statistics() -> None:
-    record = make_run(rounds=1)[0]
-    samples = of(record, [[1000.0, 2000.0, 9000.0]], throttled=(False, False, True))
-    (item,) = benchmark_document((record,), samples)[0]["benchmarks"]
-    assert item["stats"]["data"] == pytest.approx([1e-6, 2e-6])
-
-
 def test_stats_are_of_rounds_where_samples_are_gone_and_say_so() -> None:
     record = make_run(rounds=3)[0]
-    (item,) = benchmark_document((record,), ())[0]["benchmarks"]
-    assert record.round_p50_ns
-    assert item["extra_info"][STATS_OF] == "round_p50_ns"
-    assert "data" not in item["stats"]
-    assert item["stats"]["rounds"] == 3
-    assert (item["stats"]["min"], item["stats"]["max"]) == pytest.approx(
-        (min(record.round_p50_ns) / 1e9, max(record.round_p50_ns) / 1e9)
-    )
+    item, rounds = exported(record), [ns / 1e9 for ns in record.round_p50_ns or ()]
+    assert item["extra_info"][STATS_OF] == "round_p50_ns" and "data" not in item["stats"]
+    stats = item["stats"]
+    assert (stats["rounds"], stats["min"], stats["max"]) == pytest.approx((3, min(rounds), max(rounds)))
     old = replace(record, round_p50_ns=None)
-    (item,) = benchmark_document((old,), ())[0]["benchmarks"]
-    assert (item["stats"]["rounds"], item["stats"]["median"]) == (1, pytest.approx((old.call_p50_ns or 0) / 1e9))
+    stats = exported(old)["stats"]
+    assert (stats["rounds"], stats["median"]) == (1, pytest.approx((old.call_p50_ns or 0) / 1e9))
 
 
 @given(data=st.lists(st.floats(min_value=1e-9, max_value=1e3), min_size=1, max_size=40))
@@ -209,7 +198,7 @@ def test_pytest_benchmark_compares_two_exported_runs(store: Path) -> None:
     ids = [run.run_id for run in runs(store / "results").value]
     for name, run_id in (("now.json", ids[0]), ("before.json", ids[1])):
         export(Form.PYTEST_BENCHMARK, run_id, target=str(store / name), store=str(store / "results"))
-    done = run_module("pytest_benchmark", "compare", "before.json", "now.json", "--group-by=fullname", folder=store)
+    done = run_module(store, "pytest_benchmark", "compare", "before.json", "now.json", "--group-by=fullname")
     assert done.returncode == 0, done.stderr
     assert "rms_norm[dtype=bfloat16,tokens=4096]-fused-eager" in done.stdout
     assert done.stdout.count(": 2 tests") == 4
@@ -220,20 +209,25 @@ def test_pytest_benchmark_compares_two_exported_runs(store: Path) -> None:
     assert read_run(store / "other").value == read_run(store / "results").value
 
 
-def test_pytest_compares_its_benchmarks_with_an_exported_run(store: Path) -> None:
+def test_pytest_compares_its_benchmarks_with_an_exported_run_and_what_it_saves_is_imported(store: Path) -> None:
     """`--benchmark-compare` joins by full name; the name is made that of a test, which takes far longer."""
-    done = run_module("pairbench", "export", "pytest-benchmark", folder=store)
-    document = json.loads(done.stdout)
-    document["benchmarks"][0]["fullname"] = "test_wait.py::test_wait"
-    (store / "run.json").write_text(json.dumps(document))
+    document, _ = benchmark_document(make_run(), ())
+    document["benchmarks"][0]["fullname"] = "test_wait.py::test_wait[torch]"
+    (store / "run.json").write_text(to_json(document))
     (store / "test_wait.py").write_text(
-        "import time\ndef test_wait(benchmark):\n    benchmark.pedantic(time.sleep, args=(0.01,), rounds=3)\n"
+        "import pytest, time\n"
+        "@pytest.mark.parametrize('backend', ['torch', 'sleepless'])\n"
+        "def test_wait(benchmark, backend):\n"
+        "    benchmark.pedantic(time.sleep, args=(0.02 if backend == 'torch' else 0.01,), rounds=3)\n"
     )
-    options = ["--benchmark-compare=run.json", "--benchmark-compare-fail=median:10%", "-p", "no:xdist"]
-    done = run_module("pytest", "-q", *options, folder=store)
+    options = ["--benchmark-compare=run.json", "--benchmark-compare-fail=median:10%", "--benchmark-json=saved.json"]
+    done = run_module(store, "pytest", "-q", "-p", "no:xdist", *options)
     assert done.returncode == 1
     assert "Comparing against benchmarks from: run.json" in done.stdout + done.stderr
     assert "Performance has regressed" in done.stdout + done.stderr
+    saved = rows_of(read_benchmark_json(store / "saved.json"), Pairing(axis="backend", baseline="torch")).records
+    (speedup,) = [record.speedup for record in saved if record.implementation == "sleepless"]
+    assert speedup and 1.2 < speedup < 3 and len(saved) == 2
 
 
 def test_csv_takes_several_runs(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

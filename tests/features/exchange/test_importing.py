@@ -1,5 +1,3 @@
-"""Files with something wrong anywhere in them: imported as far as they make sense, or refused in a sentence, nothing else."""
-
 import contextlib
 import copy
 import json
@@ -35,7 +33,7 @@ JUNK: tuple[Any, ...] = (
     *(None, True, 0, -1, 10**400, 0.0, float("nan"), float("inf"), "", "x", "a[b]::c", "\ud800", "2026-11-21T00:00"),
     *([], [None], [[]], ["x"], {}, {"x": None}, {"suite": 7}),
 )
-ROUNDS = 150
+ROUNDS = 60
 
 
 def benchmark_document() -> dict[str, Any]:
@@ -129,13 +127,13 @@ def test_killed_at_any_line_and_done_again(tmp_path: Path, imported: ImportedRun
     lines = lines_of(work, *COUNTED)
     shutil.rmtree(store)
     met = 0
-    for line in range(1, lines + 1, 1 + lines // 40):
+    for line in range(1, lines + 1, 1 + lines // 16):
         met += killed_at(line, work, *COUNTED, number=number)
         Intake(store).take(imported)
         assert rows(store, imported) == wanted, f"killed before line {line} of {lines}"
         assert Intake(store).take(imported) == imported.run_id
         shutil.rmtree(store)
-    assert met >= 20
+    assert met >= 10
 
 
 def test_samples_without_records_are_replaced_by_those_of_another_pairing(
@@ -189,14 +187,11 @@ def result(*axes: tuple[str, str | int], label: str = "", p50_ns: float = 1000.0
     return Result(suite="square.py", operator="square", axes=tuple(sorted(axes)), label=label, timing=timing)
 
 
-def test_the_baseline_has_one_name() -> None:
+def test_the_baseline_has_one_name_and_without_a_pairing_all_are_baselines() -> None:
     pairing = Pairing.parse("way:plain")
     assert split(result(("way", "plain"), ("n", 4)), pairing) == ("baseline", (("n", 4),))
     assert split(result(("way", "fast"), ("n", 4)), pairing) == ("fast", (("n", 4),))
     assert split(result(("n", 4)), pairing) == ("baseline", (("n", 4),))
-
-
-def test_without_a_pairing_all_are_baselines() -> None:
     axes: Axes = (("n", 4), ("way", "fast"))
     assert split(result(*axes), None) == ("baseline", axes)  # type: ignore[arg-type]
 
@@ -208,28 +203,21 @@ def test_a_pairing_names_its_axis(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("ways", "text", "message"),
     [
-        ("colour:plain", "no benchmark has such a parameter, expected one of n, way"),
-        ("way:slow", "it never is 'slow'.* with one of fast, plain"),
-        ("way", "it never is 'baseline'"),
+        (("plain", "fast"), "colour:plain", "no benchmark has such a parameter, expected one of n, way"),
+        (("plain", "fast"), "way:slow", "it never is 'slow'.* with one of fast, plain"),
+        (("plain", "fast"), "way", "it never is 'baseline'"),
+        (("plain", "baseline"), "way:plain", "what the baseline is called here"),
     ],
 )
-def test_a_pairing_that_pairs_nothing_is_refused(text: str, message: str) -> None:
-    results = [result(("way", "plain"), ("n", 4)), result(("way", "fast"), ("n", 4))]
+def test_a_pairing_that_pairs_nothing_or_has_two_baselines_is_refused(
+    ways: tuple[str, ...], text: str, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
-        Pairing.parse(text).check(results)
-
-
-def test_two_baselines_are_refused() -> None:
-    results = [result(("way", "baseline")), result(("way", "plain"))]
-    with pytest.raises(UsageError, match="what the baseline is called here"):
-        Pairing.parse("way:plain").check(results)
-    Pairing.parse("way").check(results)
-
-
-def test_what_cannot_be_read_is_not_the_pairings_fault() -> None:
-    Pairing.parse("way:plain").check([])
+        Pairing.parse(text).check([result(("way", way), ("n", 4)) for way in ways])
+    Pairing.parse("way").check([result(("way", "baseline")), result(("way", "plain"))])
+    Pairing.parse("way:plain").check([])  # what cannot be read is not the pairing's fault
 
 
 def test_equal_cases_are_told_apart_by_their_labels_and_once() -> None:

@@ -1,37 +1,39 @@
-"""`pairbench import pytest-benchmark`, on files that pytest-benchmark really saved."""
-
 import json
 import math
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pairbench.analyze.records import environment_columns
 from pairbench.cli.exchange import Tool, import_
-from pairbench.cli.stored import compare, trend
 from pairbench.errors import UsageError
 from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, rows_of
 from pairbench.features.exchange.pytest_benchmark import (
+    ENVIRONMENT_COLUMNS,
     KEY,
     ROUND_SIZES,
     SAMPLES_OF,
     extra_info_of,
+    is_ours,
     machine_info_of,
     read_benchmark_json,
+    record_of,
+    run_info_of,
 )
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run
-from tests.features.exchange.running import run_module
+from tests.in_process import call_main
 
 DATA = Path(__file__).parent / "data"
 NEW, OLD = DATA / "pytest-benchmark-5.3.1.json", DATA / "pytest-benchmark-4.0.0.json"
 WAY = Pairing(axis="way", baseline="plain")
+REST = '"machine_info": {}, "datetime": "2026-11-21"}'
 
 
 def by_name(run: ImportedRun) -> dict[str, Record]:
@@ -50,8 +52,7 @@ def changed(target: Path, change: Callable[[dict[str, Any]], object], source: Pa
 
 
 def test_each_benchmark_is_a_record() -> None:
-    found = rows_of(read_benchmark_json(NEW))
-    records = by_name(found)
+    records = by_name(rows_of(read_benchmark_json(NEW)))
     assert set(records) == {
         *(f"test_square[n={n},way={way}]-baseline" for n in (1000, 4000) for way in ("plain", "fast")),
         *(f"test_shape[shape={shape}]-baseline" for shape in ("2x3x4", "8x8")),
@@ -59,30 +60,26 @@ def test_each_benchmark_is_a_record() -> None:
     }
     record = records["test_square[n=4000,way=fast]-baseline"]
     assert (record.suite, record.operator, record.mode) == ("tests/test_square.py", "test_square", "eager")
-    assert record.axes
-    assert json.loads(record.axes) == {"n": 4000, "way": "fast"}
+    assert json.loads(record.axes or "") == {"n": 4000, "way": "fast"}
     assert (record.status, record.timer, record.role) == ("measured", "pytest-benchmark perf_counter", "baseline")
     assert (record.definition_hash, record.implementation_hash, record.tier) == (None, None, None)
 
 
-def test_latencies_are_the_files() -> None:
-    record = by_name(rows_of(read_benchmark_json(NEW)))["test_square[n=4000,way=fast]-baseline"]
+def test_latencies_are_the_files_and_a_tail_of_means_is_no_tail_of_calls() -> None:
+    records = by_name(rows_of(read_benchmark_json(NEW)))
+    record = records["test_square[n=4000,way=fast]-baseline"]
     stats = saved(NEW)["tests/test_square.py::test_square[fast-4000]"]["stats"]
     assert record.call_p50_ns == pytest.approx(stats["median"] * 1e9)
     assert (record.n_samples, record.n_rounds) == (stats["rounds"], 1)
-    assert record.round_p50_ns == (record.call_p50_ns,)
     cuts = statistics.quantiles(stats["data"], n=20, method="inclusive")
     assert record.call_p95_ns == pytest.approx(cuts[-1] * 1e9)
-    assert record.round_p95_ns == (record.call_p95_ns,)
+    assert (record.round_p50_ns, record.round_p95_ns) == ((record.call_p50_ns,), (record.call_p95_ns,))
     low, high = record.call_p50_ns_low or math.inf, record.call_p50_ns_high or 0.0
     assert low <= stats["median"] * 1e9 * (1 + 1e-9) and stats["median"] * 1e9 * (1 - 1e-9) <= high
-
-
-def test_a_tail_of_means_is_no_tail_of_calls() -> None:
-    record = by_name(rows_of(read_benchmark_json(NEW)))["test_shape[shape=8x8]-baseline"]
+    means = records["test_shape[shape=8x8]-baseline"]
     assert saved(NEW)["tests/test_square.py::test_shape[(8, 8)]"]["stats"]["iterations"] == 20
-    assert record.call_p50_ns and record.call_p50_ns_low
-    assert (record.call_p95_ns, record.round_p95_ns) == (None, None)
+    assert means.call_p50_ns and means.call_p50_ns_low
+    assert (means.call_p95_ns, means.round_p95_ns) == (None, None)
 
 
 def test_without_raw_samples_there_is_a_median_and_no_more() -> None:
@@ -104,22 +101,19 @@ def test_the_run_is_the_files() -> None:
     assert (run.environment.python, run.environment.hostname) == ("3.11.7", "vm")
 
 
-def test_what_varies_by_itself_is_no_new_environment(tmp_path: Path) -> None:
-    def faster(document: dict[str, Any]) -> None:
+def test_what_varies_by_itself_is_no_new_environment_and_outside_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
+    def elsewhere(document: dict[str, Any]) -> None:
         document["machine_info"]["cpu"]["hz_actual"] = [1, 0]
         document["datetime"] = "2026-11-22T00:00:00+00:00"
+        document["commit_info"] = {"id": "unversioned", "time": None, "dirty": False, "branch": "(unknown)"}
 
     def another(document: dict[str, Any]) -> None:
         document["machine_info"]["release"] = "7.0"
 
-    known = read_benchmark_json(NEW).environment.hash
-    assert read_benchmark_json(changed(tmp_path / "a.json", faster)).environment.hash == known
-    assert read_benchmark_json(changed(tmp_path / "b.json", another)).environment.hash != known
-
-
-def test_outside_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
-    info = {"id": "unversioned", "time": None, "dirty": False, "project": "a", "branch": "(unknown)"}
-    origin = read_benchmark_json(changed(tmp_path / "a.json", lambda it: it.update(commit_info=info))).origin
+    run, known = read_benchmark_json(changed(tmp_path / "a.json", elsewhere)), read_benchmark_json(NEW).environment
+    assert run.environment.hash == known.hash
+    assert read_benchmark_json(changed(tmp_path / "b.json", another)).environment.hash != known.hash
+    origin = run.origin
     assert (origin.commit, origin.commit_at, origin.branch, origin.dirty) == (None, None, None, None)
 
 
@@ -174,10 +168,7 @@ def test_functions_that_look_the_same_are_told_apart(tmp_path: Path) -> None:
         ('{"benchmarks": [], "machine_info": {}, "datetime": "2026-11-21"}', "holds no benchmark"),
         ('{"benchmarks": [7], "machine_info": {}, "datetime": "2026-11-21"}', "benchmark 0 is 7, expected an object"),
         ('{"benchmarks": [{}], "machine_info": {}, "datetime": "2026-11-21"}', "has no 'stats', expected an object"),
-        (
-            '{"benchmarks": [{"stats": {}, "fullname": "a"}], "machine_info": {}, "datetime": "2026-11-21"}',
-            "'a' is not named like a test",
-        ),
+        (f'{{"benchmarks": [{{"stats": {{}}, "fullname": "a"}}], {REST}', "'a' is not named like a test"),
     ],
 )
 def test_a_file_that_is_no_such_file_is_refused_in_a_sentence(tmp_path: Path, content: str, message: str) -> None:
@@ -259,18 +250,13 @@ def test_the_same_content_is_stored_once(tmp_path: Path) -> None:
 def test_the_command_imports_what_it_can_and_says_what_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "half.json").write_text(NEW.read_text()[:5000])
     files = [str(OLD), "half.json", str(NEW), "nowhere.json"]
-    done = run_module("pairbench", "import", "pytest-benchmark", *files, "--format", "json", folder=tmp_path)
-    rows = {Path(row["source"]).name: row for row in json.loads(done.stdout)["imports"]}
-    assert done.returncode == 1
-    outcomes = {name: row["outcome"] for name, row in rows.items()}
-    assert outcomes == {
-        OLD.name: "imported",
-        "half.json": "not imported",
-        NEW.name: "imported",
-        "nowhere.json": "not imported",
-    }
-    assert "pairbench: half.json: is no JSON" in done.stderr
-    assert "pairbench: nowhere.json: cannot be read: No such file or directory" in done.stderr
+    done = call_main(tmp_path, "import", "pytest-benchmark", *files, "--format", "json")
+    rows = {Path(row["source"]).name: row for row in done.document["imports"]}
+    assert done.code == 1
+    outcomes = {name: row["outcome"] == "imported" for name, row in rows.items()}
+    assert outcomes == {OLD.name: True, "half.json": False, NEW.name: True, "nowhere.json": False}
+    assert "pairbench: half.json: is no JSON" in done.err
+    assert "pairbench: nowhere.json: cannot be read: No such file or directory" in done.err
     assert len(runs(tmp_path / "results").value) == 2
 
     import_(Tool.PYTEST_BENCHMARK, [str(NEW)], store=str(tmp_path / "results"))
@@ -286,33 +272,50 @@ def test_nothing_is_stored_where_the_options_do_not_fit(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-def test_a_history_made_just_now_can_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Real processes all along: benchmarks twice, imported with their pairs, compared, and drawn as a trend."""
-    (tmp_path / "test_square.py").write_text(
-        "import pytest, time\n"
-        "@pytest.mark.parametrize('backend', ['torch', 'sleepless'])\n"
-        "def test_wait(benchmark, backend):\n"
-        "    benchmark.pedantic(time.sleep, args=(0.05 if backend == 'torch' else 0.025,), rounds=5)\n"
-    )
-    for number in (1, 2):
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", f"--benchmark-json={number}.json"],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-            timeout=120,
-        )
-    files = ["1.json", "2.json"]
-    done = run_module(
-        "pairbench", "import", "pytest-benchmark", *files, "--implementation", "backend:torch", folder=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    compare("auto", "auto", output="json", store=str(tmp_path / "results"))
-    changes = json.loads(capsys.readouterr().out)["changes"]
-    assert {change["series"]["implementation"] for change in changes} == {"baseline", "sleepless"}
-    assert all(change["outcome"] in ("undecided", "unchanged") for change in changes)
-    trend("sleepless", output="json", store=str(tmp_path / "results"))
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["timer"] == "pytest-benchmark perf_counter"
-    speedups = [point["speedup"] for point in shown["points"]]
-    assert len(speedups) == 2 and all(1.2 < speedup < 3 for speedup in speedups)
+def there_and_back(record: Record, **changes: Any) -> Record:
+    """Return a record after its way through a file, in which some of its own fields are others."""
+    parts = (extra_info_of(record) | changes, machine_info_of(record), run_info_of(record))
+    return record_of(*json.loads(json.dumps(parts, allow_nan=False)))
+
+
+def test_every_column_comes_back_and_numbers_are_finite() -> None:
+    record = make_run()[0]
+    assert there_and_back(record) == record
+    extra = extra_info_of(replace(record, tflops=math.inf, gbps=math.nan, round_p50_ns=(1.0, math.nan)))
+    assert not {"tflops", "gbps"} & set(extra) and extra["round_p50_ns"] == [1.0, None]
+
+
+def test_what_is_no_column_is_ignored_and_the_run_is_the_files() -> None:
+    record = make_run()[0]
+    assert there_and_back(record, note="by hand", run_id="another") == record
+
+
+def test_an_environment_gives_the_columns_that_its_records_have() -> None:
+    environment = read_benchmark_json(NEW).environment
+    found = environment_columns(environment)
+    assert tuple(found) == ENVIRONMENT_COLUMNS
+    assert found["environment_hash"] == environment.hash and json.loads(found["environment"]) == environment.rest
+    assert machine_info_of(environment) == {name: value for name, value in found.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_rounds": "five"}, "n_rounds"),
+        ({"kernels": [{"name": "a"}]}, "does not fit"),
+        ({"round_p50_ns": 5}, "does not fit"),
+        ({"suite": None}, "has no suite"),
+        ({"status": None}, "has no status"),
+        ({"torch": None}, "has no torch"),
+    ],
+)
+def test_what_is_no_record_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        there_and_back(make_run()[0], **change)
+
+
+@pytest.mark.parametrize(
+    ("extra", "machine"), [({}, {KEY: {}}), ({"suite": "a.py"}, {KEY: {}}), (None, {}), (None, {KEY: "x"})]
+)
+def test_others_benchmarks_are_not_taken_for_ours(extra: dict[str, Any] | None, machine: dict[str, Any]) -> None:
+    assert not is_ours(extra_info_of(make_run()[0]) if extra is None else extra, machine)

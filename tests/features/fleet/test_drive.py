@@ -1,5 +1,3 @@
-"""Which host measures which unit, on fleets that are made up."""
-
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
@@ -45,18 +43,14 @@ def test_a_series_stays_on_its_gpu_until_that_was_away_for_a_day(
     assert requirement(UNIT, before, present, NOW) == needs
 
 
-def test_a_host_takes_first_what_nobody_else_may() -> None:
+def test_a_host_takes_first_what_nobody_else_may_and_what_comes_back_is_next() -> None:
     pinned, free = replace(UNIT, operators=("ops.py::pinned",)), replace(UNIT, operators=("ops.py::free",))
     waiting = Waiting([free, pinned], {pinned: last(2, 1)}, {"GPU-1", "GPU-2"}, NOW)
     assert waiting.take(host(2)) == (pinned, gpu(2))
     assert waiting.take(host(1)) == (free, gpu(1))
-    assert waiting.take(host(1)) is None
-    assert not waiting
-
-
-def test_a_host_with_several_gpus_measures_on_the_one_that_is_asked_for() -> None:
-    waiting = Waiting([UNIT], {UNIT: last(2, 1)}, {"GPU-1", "GPU-2"}, NOW)
-    assert waiting.take(host(1, gpu(1), gpu(2))) == (UNIT, gpu(2))
+    assert waiting.take(host(1)) is None and not waiting
+    waiting.put_back(pinned)
+    assert waiting.take(host(1, gpu(1), gpu(2))) == (pinned, gpu(2))
 
 
 def test_what_no_host_has_is_named_and_given_up_together() -> None:
@@ -65,13 +59,6 @@ def test_what_no_host_has_is_named_and_given_up_together() -> None:
     assert waiting.missing([host(1)]) == {"nvidia-h100": 2}
     assert waiting.give_up("nvidia-h100") == [other, replace(other, rounds=2)]
     assert waiting.units() == [UNIT]
-
-
-def test_what_comes_back_is_next() -> None:
-    first, second = UNIT, replace(UNIT, rounds=2)
-    waiting = Waiting([second], {}, {"GPU-1"}, NOW)
-    waiting.put_back(first)
-    assert waiting.take(host(1)) == (first, gpu(1))
 
 
 CPU_UNIT = Unit(operators=("ops.py::a",), device="cpu", commit="a" * 40)
@@ -101,12 +88,9 @@ def test_a_unit_is_there_by_commit_and_environment_and_whole() -> None:
     assert stored(*rows(CPU_UNIT)) == [CPU_UNIT]
     assert not stored(*rows(CPU_UNIT, "another driver"))
     assert not stored(*rows(CPU_UNIT), *rows(CPU_UNIT, reason=NOT_REACHED))
-    assert not stored(*rows(Unit(operators=("ops.py::a",), device="cpu", commit="b" * 40)))
-
-
-def test_files_without_a_commit_may_have_changed() -> None:
-    unit = Unit(operators=("ops.py::a",), device="cpu")
-    assert not stored(*rows(unit), unit=unit)
+    assert not stored(*rows(replace(CPU_UNIT, commit="b" * 40)))
+    without = replace(CPU_UNIT, commit=None)  # its files may have changed
+    assert not stored(*rows(without), unit=without)
 
 
 NORM = Unit(operators=("suites/norm.py::rms_norm",), device="nvidia-h200", commit="a" * 40)

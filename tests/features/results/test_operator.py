@@ -1,6 +1,5 @@
-"""Which records a page of results shows, and in which order."""
-
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,7 @@ TIERS = ("real", "headline")
 BUSY = HostLoad(cores=2, before=2.0)
 
 
-def found_in(records: list[Record], declared: object = ONE) -> OperatorResults:
+def found_in(records: Sequence[Record], declared: object = ONE) -> OperatorResults:
     found = results_of(declared, records, TIERS)  # type: ignore[arg-type]
     assert found is not None
     return found
@@ -42,13 +41,9 @@ def eager(records: list[Record]) -> ModeResults:
     return mode
 
 
-def test_the_newest_run_counts() -> None:
-    mode = eager([*measured(ONE, 2), *measured(ONE, 1)])
-    assert mode.best is not None
-    assert mode.best.run_id == run_id_of(2)
-
-
-def test_baseline_and_best_variant_are_of_one_run() -> None:
+def test_the_newest_run_counts_that_has_both_the_baseline_and_the_best_variant() -> None:
+    newest = eager([*measured(ONE, 2), *measured(ONE, 1)]).best
+    assert newest is not None and newest.run_id == run_id_of(2)
     newer = only(measured(ONE, 2), implementation="baseline")
     mode = eager([*measured(ONE, 1), *newer])
     assert mode.best is not None and mode.baseline is not None
@@ -87,18 +82,14 @@ def test_do_bench_stands_in_only_where_there_is_nothing_else() -> None:
     assert found_in(other).notes == ("some were timed by do_bench",)
 
 
-def test_tf32_is_said() -> None:
-    records = measured(ONE, environment='{"flags": {"matmul.allow_tf32": true}}')
-    assert found_in(records).notes == ("2 of 2 records were made with TF32 on",)
-
-
-def test_the_precision_of_a_case_goes_before_the_setting() -> None:
+def test_tf32_is_said_and_the_precision_of_a_case_goes_before_the_setting() -> None:
+    on = '{"flags": {"matmul.allow_tf32": true}}'
+    assert found_in(measured(ONE, environment=on)).notes == ("2 of 2 records were made with TF32 on",)
     records = [replace(one, float32_precision="ieee") for one in measured(ONE)]
     (note,) = found_in(records).notes
     assert note.startswith("float32 products and convolutions: IEEE float32")
     (mixed,) = found_in([replace(records[0], float32_precision="tf32"), *records[1:]]).notes
     assert mixed == "1 of 2 records were made with TF32 on"
-    on = '{"flags": {"matmul.allow_tf32": true}}'
     assert found_in([replace(one, environment=on) for one in records]).notes == (note,)
     assert found_in([replace(one, device_kind="cpu") for one in records]).notes == ()
 
@@ -182,8 +173,8 @@ def test_states(given: dict[str, Any], columns: dict[str, Any], state: ClaimStat
 
 
 def test_what_failed_stands_beside_nothing() -> None:
-    assert state_of(claim(speedup=2.0), BASELINE, ended(FUSED, "failed")) is ClaimState.UNMEASURED
-    assert state_of(claim(speedup=2.0), BASELINE, None) is ClaimState.UNMEASURED
+    for nothing in (ended(FUSED, "failed"), None):
+        assert state_of(claim(speedup=2.0), BASELINE, nothing) is ClaimState.UNMEASURED
 
 
 def test_a_claim_is_judged_in_its_mode_and_by_its_variant() -> None:
@@ -196,8 +187,7 @@ def test_a_claim_is_judged_in_its_mode_and_by_its_variant() -> None:
     )
     declared = operator(POINT, names=("baseline", "fused", "slow"), claims=claims)
     records = [*measured(declared, slower={"slow": 4.0}), *measured(declared, mode="compile", slower={"fused": 3.0})]
-    found = results_of(declared, records, ("real",))
-    assert found is not None
+    found = found_in(records, declared)
     told = [(one.variant and (one.variant.implementation, one.variant.mode), str(one.state)) for one in found.claims]
     assert told == [
         (("fused", "eager"), "better"),
@@ -214,8 +204,7 @@ def test_a_claim_stands_beside_the_baseline_that_its_variant_was_timed_with() ->
         POINT, names=("baseline", "fused", "slow"), claims=(claim(speedup=1.0, cases=[POINT], implementation="slow"),)
     )
     newer = only(measured(declared, 2), implementation="baseline") + only(measured(declared, 2), implementation="fused")
-    found = results_of(declared, [*measured(declared, 1), *newer], ("real",))
-    assert found is not None
+    found = found_in([*measured(declared, 1), *newer], declared)
     mode, judged = found.cases[0].modes[0], found.claims[0]
     assert mode.baseline is not None and mode.baseline.run_id == run_id_of(2)
     assert judged.variant is not None and judged.baseline is not None
@@ -226,8 +215,7 @@ def test_a_claim_stands_beside_each_of_its_cases() -> None:
     points = ({"tokens": 64}, {"tokens": 128})
     declared = operator(*points, claims=(claim(speedup=1.0, cases=points),))
     records = only(measured(declared), case="rms_norm[tokens=64]")
-    found = results_of(declared, records, ("real",))
-    assert found is not None
+    found = found_in(records, declared)
     assert [(one.case and one.case.key, str(one.state)) for one in found.claims] == [
         ("rms_norm[tokens=64]", "better"),
         ("rms_norm[tokens=128]", "not measured"),
@@ -248,8 +236,7 @@ def test_only_what_is_proven_slower_loses() -> None:
         else record
         for record in records
     ]
-    found = results_of(declared, records, ("real",))
-    assert found is not None
+    found = found_in(records, declared)
     (loss,) = found.losses
     assert (loss.implementation, loss.mode, loss.measured) == ("slow", "eager", 4)
     assert [record.case for record in loss.losing] == [f"rms_norm[tokens={tokens}]" for tokens in (2, 4, 8)]
@@ -258,18 +245,17 @@ def test_only_what_is_proven_slower_loses() -> None:
     )
 
 
-def test_one_bound_or_one_word() -> None:
-    assert told([CasePoint(axes={"n": n}, loses=n >= 8) for n in range(12)]) == ("n >= 8",)
-    assert told([CasePoint(axes={"n": n}, loses=n <= 3) for n in range(12)]) == ("n <= 3",)
-    words = [
-        CasePoint(axes={"n": n, "layout": layout}, loses=layout == "last")
-        for n in range(4)
-        for layout in ("first", "last")
-    ]
-    assert told(words) == ("layout = last",)
+def by_number(count: int, loses: Callable[[int], bool]) -> list[CasePoint]:
+    return [CasePoint(axes={"n": n}, loses=loses(n)) for n in range(count)]
 
 
-def test_an_axis_that_a_case_leaves_out_meets_no_bound() -> None:
+def test_one_bound_or_one_word_and_an_axis_that_a_case_leaves_out_meets_no_bound() -> None:
+    assert told(by_number(12, lambda n: n >= 8)) == ("n >= 8",)
+    assert told(by_number(12, lambda n: n <= 3)) == ("n <= 3",)
+    layouts = [(n, layout) for n in range(4) for layout in ("first", "last")]
+    assert told([CasePoint(axes={"n": n, "layout": one}, loses=one == "last") for n, one in layouts]) == (
+        "layout = last",
+    )
     points = [CasePoint(axes={"n": n % 2, **({"bias": 1} if n > 5 else {})}, loses=n > 5) for n in range(9)]
     assert told(points) == ("bias >= 1",)
 
@@ -287,8 +273,8 @@ def test_two_bounds_where_there_are_cases_enough() -> None:
 
 
 def test_no_condition_where_none_tells() -> None:
-    assert condition_of([CasePoint(axes={"n": n}, loses=n % 2 == 0) for n in range(40)]) is None
-    assert condition_of([CasePoint(axes={"n": n}, loses=True) for n in range(9)]) is None
-    assert condition_of([CasePoint(axes={"n": n}, loses=n == 8) for n in range(9)]) is None
-    assert condition_of([CasePoint(axes={"n": n}, loses=n > 1) for n in range(3)]) is None
+    assert condition_of(by_number(40, lambda n: n % 2 == 0)) is None
+    assert condition_of(by_number(9, lambda n: True)) is None
+    assert condition_of(by_number(9, lambda n: n == 8)) is None
+    assert condition_of(by_number(3, lambda n: n > 1)) is None
     assert condition_of([CasePoint(axes={}, loses=n > 1) for n in range(9)]) is None

@@ -268,20 +268,11 @@ def empty() -> SiteFacts:
 
 def only_failures() -> SiteFacts:
     """Return a site of a store in which nothing could be measured."""
-    bad = {"failed": 2}
-    return SiteFacts(
-        store="results",
-        repository=None,
-        runs=(head(0, statuses=bad, timers=()),),
-        rows=(
-            row(
-                variant=None, speedup=None, least=None, most=None, statuses=bad, margin=None, state="failed",
-                launches_before=None, launches_after=None, spark=(),
-            ),
-        ),
-        events=(),
-        problems=(),
-    )  # fmt: skip
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("variant", "speedup", "least", "most", "margin", "launches_before", "launches_after")
+    )
+    bad = row(**nothing, statuses={"failed": 2}, state="failed", spark=())
+    return replace(empty(), runs=(head(0, statuses={"failed": 2}, timers=()),), rows=(bad,))
 
 
 def hostile(name: str) -> SiteFacts:

@@ -1,5 +1,3 @@
-"""The pages of breakdowns: every table is there, names are only text, and there is no link where nothing was kept."""
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""index.json, the feed and the badges: what programs read of the site."""
-
 import functools
 import json
 import re
@@ -124,21 +122,18 @@ def test_the_index_has_the_keys_that_programs_know(document: Any) -> None:
     assert set(moved["counts"][0]) == {"after", "before", "metric", "reason"}
 
 
-def test_the_index_is_the_same_for_the_same_facts_in_any_order() -> None:
-    rows = [row(mode=mode, statuses=statuses) for mode, statuses in (("eager", {"a": 1, "b": 2}), ("graph", {}))]
-    again = [replace(rows[1]), replace(rows[0], statuses={"b": 2, "a": 1})]
-    assert index_json(site(rows=tuple(rows))) == index_json(site(rows=tuple(again)))
-
-
-def test_no_number_that_json_lacks() -> None:
+def test_an_index_of_nothing_and_of_numbers_that_json_lacks() -> None:
+    empty = json.loads(index_json(site(runs=(), rows=(), events=())).content)
+    assert empty["runs"] == empty["rows"] == empty["events"] == []
     facts = site(rows=(row(margin=float("nan"), least=float("inf")),))
     (only,) = json.loads(index_json(facts).content, parse_constant=pytest.fail)["rows"]
     assert only["margin"] is None and only["least"] is None
 
 
-def test_an_index_of_nothing() -> None:
-    document = json.loads(index_json(site(runs=(), rows=(), events=())).content)
-    assert document["runs"] == document["rows"] == document["events"] == []
+def test_the_index_is_the_same_for_the_same_facts_in_any_order() -> None:
+    rows = [row(mode=mode, statuses=statuses) for mode, statuses in (("eager", {"a": 1, "b": 2}), ("graph", {}))]
+    again = [replace(rows[1]), replace(rows[0], statuses={"b": 2, "a": 1})]
+    assert index_json(site(rows=tuple(rows))) == index_json(site(rows=tuple(again)))
 
 
 def test_a_feed_is_valid_atom() -> None:
@@ -170,8 +165,8 @@ def test_an_entry_says_what_moved() -> None:
 def test_an_entry_keeps_its_id_whatever_else_changes() -> None:
     later = event(moved=(moved(accepted="on purpose"),), outcome=GateOutcome.UNDECIDED, before=None)
     (first,), (second,) = entries(site()), entries(site(events=(later,), store="elsewhere"), "https://example.org")
-    assert first.findtext(f"{ATOM}id") == second.findtext(f"{ATOM}id")
-    assert first.findtext(f"{ATOM}title") != second.findtext(f"{ATOM}title")
+    same = [first.findtext(f"{ATOM}{name}") == second.findtext(f"{ATOM}{name}") for name in ("id", "title")]
+    assert same == [True, False]
 
 
 def test_the_newest_hundred() -> None:
@@ -181,17 +176,18 @@ def test_the_newest_hundred() -> None:
     assert [entry.findtext(f"{ATOM}id") for entry in found] == expected
 
 
-@pytest.mark.parametrize("address", ["https://example.org/bench", "https://example.org/bench/"])
-def test_links_bear_the_address_where_there_is_one(address: str) -> None:
+def links_of(address: str | None) -> set[tuple[str | None, str | None]]:
     root = parsed(feed(site(), address=address).content)
-    links = {(link.get("rel"), link.get("href")) for link in root.iter(f"{ATOM}link")}
+    return {(link.get("rel"), link.get("href")) for link in root.iter(f"{ATOM}link")}
+
+
+def test_links_bear_the_address_where_there_is_one_and_are_relative_elsewhere() -> None:
+    links = links_of("https://example.org/bench")
+    assert links == links_of("https://example.org/bench/")
     assert ("self", "https://example.org/bench/feed.xml") in links
     assert ("alternate", f"https://example.org/bench/regressions.html#{paths.anchor(event().key)}") in links
-
-
-def test_links_are_relative_where_there_is_no_address() -> None:
-    links = [link.get("href") or "" for link in parsed(feed(site(), address=None).content).iter(f"{ATOM}link")]
-    assert links and all(link.startswith("regressions.html") for link in links)
+    relative = [link for _, link in links_of(None)]
+    assert relative and all(str(link).startswith("regressions.html") for link in relative)
 
 
 @pytest.mark.parametrize("runs", [(), (head(3),)])
@@ -215,22 +211,15 @@ def test_a_badge_for_each_operator_and_one_for_the_whole() -> None:
 
 
 def test_a_badge_shows_the_best_of_the_most_telling_tier() -> None:
-    rows = (
-        row(tier="smoke", speedup=Interval(9.0, 8.9, 9.1)),
-        row(mode="graph", speedup=Interval(3.0, 2.9, 3.1), cases=1),
-        row(),
-    )
-    ((_, svg), _) = drawn(site(rows=rows))
+    best = row(mode="graph", speedup=Interval(3.0, 2.9, 3.1), cases=1)
+    ((_, svg), _) = drawn(site(rows=(row(tier="smoke", speedup=Interval(9.0, 8.9, 9.1)), best, row())))
     assert said(svg) == ["rms_norm", "3.000x (2.900-3.100) unchanged"]
     assert "headline, graph" in (svg.findtext(f"{SVG}title") or "")
 
 
-def test_a_badge_without_a_speedup_says_the_state() -> None:
+def test_without_a_speedup_or_a_row_a_badge_says_the_state() -> None:
     ((_, svg), _) = drawn(site(rows=(row(speedup=None, variant=None, state="failed"),)))
     assert said(svg) == ["rms_norm", "failed"]
-
-
-def test_the_badge_of_an_empty_store() -> None:
     ((path, svg),) = drawn(site(rows=()))
     assert path == "badges/state.svg" and said(svg) == ["pairbench", "no runs yet"]
 
@@ -246,12 +235,8 @@ def test_badges_have_a_title_and_room_for_their_words() -> None:
 
 
 def test_wide_letters_take_more_room() -> None:
-    assert (
-        programs.text_width("iii")
-        < programs.text_width("WWW")
-        < programs.text_width("规范化") + programs.text_width("W")
-    )
-    assert programs.text_width("e\u0301") == programs.text_width("e")
+    narrow, wide, wider = (programs.text_width(text) for text in ("iii", "WWW", "规范化W"))
+    assert narrow < wide < wider and programs.text_width("e\u0301") == programs.text_width("e")
 
 
 @pytest.mark.parametrize("state", STATES)

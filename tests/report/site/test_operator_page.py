@@ -1,5 +1,3 @@
-"""The page of an operator: what a reader finds in it without scripts, and what its scripts are given."""
-
 import math
 import re
 from collections.abc import Iterator
@@ -25,7 +23,7 @@ from tests.report.site import made
 from tests.report.site.reading import Page, read, value_of
 
 ROOT = Path(__file__).parents[3]
-TEMPLATES = ROOT / "dashboards" / "templates"
+ENV = environment(ROOT / "dashboards" / "templates")
 ASSETS = ROOT / "dashboards" / "assets"
 
 
@@ -34,8 +32,8 @@ def values(page: Page, tag: str, name: str) -> list[str]:
     return [element.attributes[name] for element in page.all(tag) if name in element.attributes]
 
 
-def pages(facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False) -> tuple[Page, dict[str, Any]]:
-    page, data, *_ = operator_page.operator(environment(TEMPLATES), facts, operator, figures=figures)
+def pages(facts: SiteFacts, operator: OperatorFacts) -> tuple[Page, dict[str, Any]]:
+    page, data, *_ = operator_page.operator(ENV, facts, operator)
     key = (operator.device_name, operator.suite, operator.operator)
     assert (page.path, data.path) == (paths.operator_page(*key), paths.operator_data(*key))
     return read(page), payload_of(data.content)
@@ -160,7 +158,7 @@ def test_gaps_are_null_and_nothing_is_nan() -> None:
 
 
 def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts) -> None:
-    made_files = [*operator_page.operator(environment(TEMPLATES), made.site(12), operator, figures=True)]
+    made_files = [*operator_page.operator(ENV, made.site(12), operator, figures=True)]
     files = {file.path: file.content for file in made_files[2:]}
     assert len(files) == 4 and all(files.values())
     links = values(read(made_files[0]), "a", "href")
@@ -170,23 +168,23 @@ def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts)
 
 
 def test_only_what_can_be_told_apart_is_filtered_by(operator: OperatorFacts) -> None:
-    assert operator_page.choices(operator_page.implementation_rows(operator)) == {
-        "implementation": ("baseline", "fused")
-    }
+    found = operator_page.choices(operator_page.implementation_rows(operator))
+    assert found == {"implementation": ("baseline", "fused")}
+
+
+def remarks(**changes: Any) -> tuple[str, ...]:
+    """Return the remarks on a series whose record has other numbers or texts."""
+    facts = made.series_facts(texts={}, reason=changes.pop("reason", None))
+    numbers = {name: value for name, value in changes.items() if not isinstance(value, str)}
+    texts = {name: value for name, value in changes.items() if isinstance(value, str)}
+    one = replace(facts, numbers={**facts.numbers, **numbers}, texts=texts)
+    (row,) = operator_page.implementation_rows(made.operator(0, series=(one,), trends=(), events=()))
+    return tuple(row.remarks)
 
 
 def test_remarks_say_what_is_to_be_known() -> None:
-    texts = {
-        "throttle_reasons": "sw_power_cap",
-        "stop_reason": "time_cap",
-        "launch_status": "unreliable",
-        "reuses_output": "yes",
-        "consumes": "a, b",
-    }
-    odd = made.series_facts(texts=texts, reason="interrupted")
-    odd = replace(odd, numbers={**odd.numbers, "remeasured_blocks": 3})
-    (row,) = operator_page.implementation_rows(made.operator(series=(odd,), trends=()))
-    assert row.remarks == (
+    texts = dict(throttle_reasons="sw_power_cap", stop_reason="time_cap", launch_status="unreliable")
+    assert remarks(**texts, reuses_output="yes", consumes="a, b", reason="interrupted", remeasured_blocks=3) == (
         "interrupted",
         "overwrites its inputs a, b",
         "throttled: sw_power_cap",
@@ -198,46 +196,32 @@ def test_remarks_say_what_is_to_be_known() -> None:
 
 
 def test_both_speedups_are_said_where_replays_and_launches_differ() -> None:
-    one = made.series_facts(texts={"device_timer": "graph_replay", "latency": "device", "speedup_of": "device"})
-    one = replace(one, numbers={**one.numbers, "speedup": 4.1, "stream_speedup": 5.7})
-    (row,) = operator_page.implementation_rows(made.operator(series=(one,), trends=()))
-    assert row.remarks == ("4.100x by kernels alone, 5.700x as eager code launches them",)
-    alike = replace(one, numbers={**one.numbers, "stream_speedup": 4.2})
-    assert operator_page.implementation_rows(made.operator(series=(alike,), trends=()))[0].remarks == ()
+    replayed: dict[str, Any] = dict(device_timer="graph_replay", latency="device", speedup_of="device", speedup=4.1)
+    assert remarks(**replayed, stream_speedup=5.7) == ("4.100x by kernels alone, 5.700x as eager code launches them",)
+    assert remarks(**replayed, stream_speedup=4.2) == ()
+
+
+def only_failures() -> OperatorFacts:
+    identities = [made.series(implementation=name) for name in ("baseline", "fused")]
+    records = [builders.ended(one, "failed") for one in builders.make_run(0)]
+    trends = tuple(make_trend(records, one) for one in identities)
+    return made.operator(1, series=tuple(map(made.failed, identities)), trends=trends, events=())
 
 
 @pytest.mark.parametrize(
-    ("facts", "operator", "says", "command"),
+    ("facts", "operator", "says", "commands"),
     [
-        (made.site(1), made.operator(1), "too few to find a change", None),
-        (made.empty(), made.operator(0, series=(), trends=(), events=()), "Nothing of this operator", "pairbench run"),
-        (
-            made.only_failures(),
-            made.operator(
-                1,
-                series=tuple(made.failed(made.series(implementation=name)) for name in ("baseline", "fused")),
-                trends=tuple(
-                    make_trend(
-                        [builders.ended(one, "failed") for one in builders.make_run(0)],
-                        made.series(implementation=name),
-                    )
-                    for name in ("baseline", "fused")
-                ),
-                events=(),
-            ),
-            "No implementation could be measured",
-            "pairbench verify",
-        ),
+        (made.site(1), made.operator(1, events=()), "too few to find a change", []),
+        (made.empty(), made.operator(0, series=(), trends=(), events=()), "Nothing of this operator", ["run"]),
+        (made.only_failures(), only_failures(), "No implementation could be measured", ["verify"]),
     ],
 )
 def test_little_or_nothing_says_what_to_do_next(
-    facts: SiteFacts, operator: OperatorFacts, says: str, command: str | None
+    facts: SiteFacts, operator: OperatorFacts, says: str, commands: list[str]
 ) -> None:
-    page, _ = pages(facts, replace(operator, events=()))
+    page, _ = pages(facts, operator)
     assert says in page.text
-    assert [text for text in ("pairbench run", "pairbench verify") if text in page.text] == (
-        [command] if command else []
-    )
+    assert [name for name in ("run", "verify") if f"pairbench {name}" in page.text] == commands
 
 
 def hostile(name: str) -> OperatorFacts:
@@ -250,20 +234,17 @@ def hostile(name: str) -> OperatorFacts:
     known = [
         made.series_facts(one, kernels=kernels, axes={name: name}, dtype=name, tier=name) for one in identities[:2]
     ]
-    records = [
-        replace(
-            record,
-            case=f"{name}[n=1]",
-            device_name=name,
-            suite=name,
-            mode=name,
-            commit=name,
+    names = dict.fromkeys(("case", "device_name", "suite", "mode", "commit"), name) | {"case": f"{name}[n=1]"}
+    found = [
+        replace(record, **names, implementation=name if record.role == "variant" else "baseline")  # type: ignore[arg-type]
+        for day in range(8)
+        for record in builders.make_run(
+            day,
+            cases=[made.CASE],
+            slower={"fused": 1.2} if day >= 4 else {},
             driver=name * (day % 2),
-            implementation=name if record.implementation == "fused" else "baseline",
             environment_hash=str(day % 2),
         )
-        for day in range(8)
-        for record in builders.make_run(day, cases=[made.CASE], slower={"fused": 1.2} if day >= 4 else {})
     ]
     return OperatorFacts(
         device_name=name,
@@ -271,7 +252,7 @@ def hostile(name: str) -> OperatorFacts:
         operator=name,
         about=About(summary=name, source=name, path=name, line=1),
         series=(*known, made.failed(identities[2], status=name, reason=name)),
-        trends=tuple(make_trend(records, one) for one in identities),
+        trends=tuple(make_trend(found, one) for one in identities),
         rows=(),
         ceilings={"copy_gbps": 4000.0, f"{name}_tflops": 50.0},
         events=made.hostile(name).events,
@@ -282,14 +263,15 @@ def hostile(name: str) -> OperatorFacts:
 def test_hostile_names_are_only_text(name: str) -> None:
     facts, operator = made.hostile(name), hostile(name)
     plain, _ = pages(made.hostile("plain"), hostile("plain"))
-    page, found = pages(facts, operator, figures=True)
+    files = [*operator_page.operator(ENV, facts, operator, figures=name == made.HOSTILE[3])]
+    page, found = read(files[0]), payload_of(files[1].content)
     allowed = {element.tag for element in plain.elements}
     assert {element.tag for element in page.elements} <= allowed | {"bdi"} and not page.all("img")
     assert not [name for element in page.elements for name in element.attributes if name.startswith("on")]
     assert all(link.startswith(("../", "#", "https://")) for link in values(page, "a", "href"))
     assert not [link for link in values(page, "a", "href") if ".." in link.removeprefix("../")]
     assert max(len(text) for text in strings(found)) <= 500
-    for file in operator_page.operator(environment(TEMPLATES), facts, operator, figures=True):
+    for file in files:
         assert re.fullmatch(r"(operators|figures)/[a-z0-9_-]+\.(html|js|svg|png)", file.path)
 
 
@@ -322,9 +304,7 @@ def test_fifty_series_of_two_hundred_runs_are_small() -> None:
         for name in ("baseline", "fused")
     }
     trends = tuple(one[facts.series.implementation] for facts in series)
-    page, data = operator_page.operator(
-        environment(TEMPLATES), made.site(200), made.operator(series=series, trends=trends, events=())
-    )
+    page, data = operator_page.operator(ENV, made.site(200), made.operator(series=series, trends=trends, events=()))
     found = payload_of(data.content)
     assert len(found["series"]) == 50 and len(found["runs"]) == 200
     assert all(len(one["trend"]["p50"]) == 200 for one in found["series"])
@@ -333,12 +313,12 @@ def test_fifty_series_of_two_hundred_runs_are_small() -> None:
 
 
 def test_the_precision_of_float32_is_said_on_a_gpu() -> None:
-    operator = made.operator()
+    operator = made.operator(2)
     given = {"float32_precision": "ieee", "device_uuid": "GPU-1"}
 
     def text(**texts: str) -> str:
         series = tuple(replace(one, texts={**one.texts, **texts}) for one in operator.series)
-        return pages(made.site(12), replace(operator, series=series))[0].text
+        return pages(made.site(2), replace(operator, series=series))[0].text
 
     assert "float32 products and convolutions: IEEE float32" in text(**given)
     assert "float32 products" not in text(**{**given, "device_uuid": ""}) and "float32 products" not in text()

@@ -1,3 +1,4 @@
+import functools
 import posixpath
 import re
 from collections.abc import Iterable
@@ -32,31 +33,38 @@ def build(facts: SiteFacts, found: Iterable[RunFacts] = ()) -> list[File]:
     return [*files, *(file for one in found for file in run(ENV, facts, one))]
 
 
-SITES = {
-    "usual": build(made.site(), [made.run(number) for number in range(3)]),
-    "empty": build(made.empty()),
-    "single": build(made.site(1, events=()), [made.run()]),
-    "failures": build(made.only_failures(), [made.run(0, [made.failed()])]),
-    **{f"hostile {n}": build(made.hostile(name), [made.hostile_run(name)]) for n, name in enumerate(made.HOSTILE)},
+SITES: dict[str, tuple[SiteFacts, list[RunFacts]]] = {
+    "usual": (made.site(), [made.run(number) for number in range(3)]),
+    "empty": (made.empty(), []),
+    "single": (made.site(1, events=()), [made.run()]),
+    "failures": (made.only_failures(), [made.run(0, [made.failed()])]),
+    **{f"hostile {n}": (made.hostile(name), [made.hostile_run(name)]) for n, name in enumerate(made.HOSTILE)},
 }
-USUAL = {page.path: page for page in read_pages(SITES["usual"])}
+
+
+@functools.cache
+def files_of(name: str) -> list[File]:
+    return build(*SITES[name])
+
+
+@functools.cache
+def pages_of(name: str) -> list[Page]:
+    return read_pages(files_of(name))
+
+
+def usual(path: str) -> Page:
+    return next(page for page in pages_of("usual") if page.path == path)
 
 
 @pytest.mark.parametrize("name", SITES)
 def test_every_link_leads_to_a_file_of_the_site(name: str) -> None:
-    files = SITES[name]
+    facts, _ = SITES[name]
     # What others write: see operator_page, twins and feed.
-    there = {file.path for file in [*files, *ASSETS]} | {"index.json", "feed.xml"}
-    for number in range(3):
-        there |= {
-            paths.run_page(made.head(number).run_id, made.DEVICE),
-            paths.run_data(made.head(number).run_id, made.DEVICE),
-        }
-    for head in (head for hostile in made.HOSTILE for head in made.hostile(hostile).runs):
-        there |= {paths.run_page(head.run_id, head.device_name), paths.run_data(head.run_id, head.device_name)}
-    rows = [*made.site().rows, *(row for hostile in made.HOSTILE for row in made.hostile(hostile).rows)]
-    there |= {paths.operator_page(row.device_name, row.suite, row.operator) for row in rows}
-    for page in read_pages(files):
+    there = {file.path for file in [*files_of(name), *ASSETS]} | {"index.json", "feed.xml"}
+    for head in [*facts.runs, *made.site().runs]:
+        there |= {place(head.run_id, head.device_name) for place in (paths.run_page, paths.run_data)}
+    there |= {paths.operator_page(row.device_name, row.suite, row.operator) for row in facts.rows}
+    for page in pages_of(name):
         ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
         assert len(ids) == len(set(ids)), f"{page.path} has an id twice"
         for _, address in page.references():
@@ -75,7 +83,7 @@ def test_every_link_leads_to_a_file_of_the_site(name: str) -> None:
 
 @pytest.mark.parametrize("name", SITES)
 def test_nothing_is_loaded_from_elsewhere(name: str) -> None:
-    for page in read_pages(SITES[name]):
+    for page in pages_of(name):
         for tag, address in page.references():
             scheme = urlsplit(address).scheme
             assert not scheme or (tag == "a" and scheme == "https"), f"{page.path}: <{tag}> {address}"
@@ -96,10 +104,10 @@ def test_assets_load_nothing() -> None:
 @pytest.mark.parametrize("number", range(len(made.HOSTILE)))
 def test_hostile_names_are_text(number: int) -> None:
     name = made.HOSTILE[number]
-    usual = {page.path: page for page in read_pages(SITES["usual"])}
-    for page in read_pages(SITES[f"hostile {number}"]):
+    plain = {page.path: page for page in pages_of("usual")}
+    for page in pages_of(f"hostile {number}"):
         kind = posixpath.dirname(page.path)
-        like = usual.get(page.path) or next(one for path, one in usual.items() if posixpath.dirname(path) == kind)
+        like = plain.get(page.path) or next(one for path, one in plain.items() if posixpath.dirname(path) == kind)
         assert len(page.all("script")) == len(like.all("script")) and not page.all("img", "iframe")
         assert not [key for element in page.elements for key in element.attributes if key.startswith("on")]
         # The beginning, as far as every place shows it.
@@ -107,28 +115,27 @@ def test_hostile_names_are_text(number: int) -> None:
         assert shown in page.text, page.path
         # Without markup around it a name of 10,000 letters is shown cut, so no page shows all of it.
         assert "x" * 600 not in page.text
-    for file in SITES[f"hostile {number}"]:
+    for file in files_of(f"hostile {number}"):
         assert re.fullmatch(r"[a-z]+\.html|runs/[a-z0-9-]+\.(html|js)", file.path)
 
 
-@pytest.mark.parametrize("page", USUAL.values(), ids=USUAL)
-def test_tables_say_what_they_are(page: Page) -> None:
-    assert len(page.all("h1")) == 1 and page.all("html")[0].attributes["lang"] == "en"
-    assert any(element.attributes.get("href") == "#main" for element in page.all("a"))
-    for table in page.all("table"):
-        assert page.within(table, "caption"), page.path
-        box = next(
-            element for element in reversed(table.inside) if element.attributes.get("class", "").startswith("scroll")
-        )
-        assert box.attributes["aria-label"] and box.attributes["tabindex"] == "0"
-    assert all(element.attributes.get("scope") for element in page.all("th"))
-    for control in page.all("select", "input"):
-        assert any(outer.tag == "label" for outer in control.inside)
+def test_tables_say_what_they_are() -> None:
+    for page in pages_of("usual"):
+        assert len(page.all("h1")) == 1 and page.all("html")[0].attributes["lang"] == "en"
+        assert any(element.attributes.get("href") == "#main" for element in page.all("a"))
+        for table in page.all("table"):
+            assert page.within(table, "caption"), page.path
+            box = next(one for one in reversed(table.inside) if one.attributes.get("class", "").startswith("scroll"))
+            assert box.attributes["aria-label"] and box.attributes["tabindex"] == "0"
+        assert all(element.attributes.get("scope") for element in page.all("th"))
+        for control in page.all("select", "input"):
+            assert any(outer.tag == "label" for outer in control.inside)
 
 
-@pytest.mark.parametrize("page", USUAL.values(), ids=USUAL)
-def test_what_filters_choose_by_stands_in_the_rows(page: Page) -> None:
-    for form in page.all("form"):
+def test_what_filters_choose_by_stands_in_the_rows() -> None:
+    forms = [(page, form) for page in pages_of("usual") for form in page.all("form")]
+    assert forms
+    for page, form in forms:
         names = {control.attributes["name"] for control in page.within(form, "select", "input")} - {"q"}
         for wanted in form.attributes.get("data-filters", "").split():
             items = _items(page, wanted)
@@ -149,7 +156,7 @@ def _items(page: Page, table: str) -> list[Element]:
 
 
 def test_the_overview_shows_a_row_for_each_operator() -> None:
-    page = USUAL["index.html"]
+    page = usual("index.html")
     first, second = _items(page, "overview")
     assert "2.012x" in first.text and "1.987x to 2.031x" in first.text and "6 → 1" in first.text
     assert "1.800x to 2.250x" in first.text and "75% of tolerance left" in first.text
@@ -162,10 +169,10 @@ def test_the_overview_shows_a_row_for_each_operator() -> None:
         assert len(page.within(row, "th", "td")) == len(heads)
 
 
-def test_a_host_bound_row_says_so() -> None:
-    bound = made.row(host_bound=(made.CASE,))
-    files = {file.path: file.content.decode() for file in build(replace(made.site(), rows=(bound, made.row("silu"))))}
-    page = files["index.html"]
+def test_a_host_bound_row_and_what_could_not_be_read_are_named() -> None:
+    rows = (made.row(host_bound=(made.CASE,)), made.row("silu"))
+    page = overview(ENV, made.site(rows=rows, problems=("records/a.parquet: it is cut off",))).content.decode()
+    assert "records/a.parquet: it is cut off" in page
     assert page.count("host-bound in 1 of 2") == 1 and "of the latency on the device" in page
 
 
@@ -173,16 +180,13 @@ def test_a_host_bound_row_says_so() -> None:
 def test_a_run_on_a_gpu_has_the_call_and_the_host_beside_its_results(latency: str) -> None:
     facts = made.series_facts()
     one = replace(facts, texts={**facts.texts, "latency": latency, "bound": "host"})
-    found = build(made.site(), [replace(made.run(0), series=(one,))])
-    files = {file.path: file.content.decode() for file in found}
-    key = made.run(0).head.run_id, made.run(0).head.device_name
-    page, data = files[paths.run_page(*key)], files[paths.run_data(*key)]
+    page, data = (file.content.decode() for file in run(ENV, made.site(), replace(made.run(0), series=(one,))))
     assert ('data-sort="host"' in page) == ('"host":[' in data) == (latency == "device")
     assert '"p50":[100000]' in data and ("on the device" in page) == (latency == "device")
 
 
 def test_the_overview_counts_what_needs_attention() -> None:
-    links = {link.attributes["href"]: link.text for link in USUAL["index.html"].all("a")}
+    links = {link.attributes["href"]: link.text for link in usual("index.html").all("a")}
     assert links["regressions.html?outcome=regression"].split() == ["2", "regression"]
     assert links["regressions.html?outcome=failed"].split() == ["0", "failed"]
 
@@ -202,13 +206,8 @@ def test_the_overview_counts_what_needs_attention() -> None:
     ],
 )
 def test_a_page_with_little_says_what_to_do(name: str, path: str, told: str) -> None:
-    page = next(page for page in read_pages(SITES[name]) if page.path == path)
+    page = next(page for page in pages_of(name) if page.path == path)
     assert told in page.text
-
-
-def test_what_could_not_be_read_is_named() -> None:
-    page = read(overview(ENV, made.site(problems=("records/a.parquet: it is cut off",))))
-    assert "records/a.parquet: it is cut off" in page.text
 
 
 def test_accepted_events_are_folded_away() -> None:
@@ -259,14 +258,14 @@ def test_commands_are_one_word_an_argument() -> None:
 
 
 def test_a_run_shows_everything_recorded() -> None:
-    page = USUAL[paths.run_page(made.head(0).run_id, made.DEVICE)]
+    page = usual(paths.run_page(made.head(0).run_id, made.DEVICE))
     rows = {row.text.split("\n")[0] for row in page.all("tr")}
     assert any(row.startswith("cudnn.benchmark") and row.endswith("no") for row in rows)
     assert "sw_power_cap in 2 series" in page.text and "precise enough in 3 series, time in 1 series" in page.text
 
 
 def test_compare_offers_the_runs_of_each_device() -> None:
-    options = USUAL["compare.html"].all("option")
+    options = usual("compare.html").all("option")
     runs_of = [option.attributes["data-source"] for option in options if "data-source" in option.attributes]
     assert runs_of == [paths.run_data(made.head(number).run_id, made.DEVICE) for number in (2, 1, 0)] * 2
 

@@ -62,19 +62,21 @@ def test_addresses_of_the_repository() -> None:
 
 
 @pytest.mark.parametrize(
-    "repository", [None, "", "javascript:alert(1)", "git@example.org:a/b", "https://a b", *made.HOSTILE]
+    ("repository", "commit", "path"),
+    [
+        *((name, SHA, "a.py") for name in (None, "", "javascript:alert(1)", "git@example.org:a/b", "https://a b")),
+        *((name, SHA, "a.py") for name in made.HOSTILE),
+        *(("https://example.org/a", name, "a.py") for name in (None, "", "abc", "main", *made.HOSTILE)),
+        *(
+            ("https://example.org/a", SHA, name)
+            for name in ("", "/etc/passwd", "../a.py", "a/../../b.py", "x" * 10_000)
+        ),
+    ],
 )
-def test_an_address_that_is_none_makes_no_link(repository: str | None) -> None:
-    assert templates.commit_url(repository, SHA) is None
-    assert templates.source_url(repository, SHA, "a.py", 1) is None
-
-
-@pytest.mark.parametrize("commit", [None, "", "abc", "main", *made.HOSTILE])
-def test_a_commit_that_is_none_makes_no_link(commit: str | None) -> None:
-    assert templates.commit_url("https://example.org/a", commit) is None
-    assert templates.range_url("https://example.org/a", commit, SHA) is None
-
-
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../a.py", "a/../../b.py", "x" * 10_000])
-def test_a_file_elsewhere_makes_no_link(path: str) -> None:
-    assert templates.source_url("https://example.org/a", SHA, path, 1) is None
+def test_what_is_no_address_no_commit_or_no_file_makes_no_link(
+    repository: str | None, commit: str | None, path: str
+) -> None:
+    assert templates.source_url(repository, commit, path, 1) is None
+    if path == "a.py":
+        assert templates.commit_url(repository, commit) is None
+        assert templates.range_url(repository, commit, SHA[::-1]) is None

@@ -53,7 +53,7 @@ def test_figures_are_near(value: float, digits: int) -> None:
     assert told is not None and math.isclose(told, value, rel_tol=0.5 * 10.0 ** (1 - digits) * (1 + 1e-9))
 
 
-def test_a_run_as_columns() -> None:
+def test_a_run_as_columns_with_what_lasts_of_its_environment() -> None:
     bad = made.failed(made.series(implementation="broken"), reason="RuntimeError: out of luck")
     payload: Any = run_payload(made.run(1, [*made.case_facts(), bad]))
     places = payload["texts"]["implementation"]
@@ -62,19 +62,12 @@ def test_a_run_as_columns() -> None:
     assert payload["numbers"]["speedup"] == [None, 2, None]
     assert payload["texts"]["timer"][2] == -1 and payload["reasons"] == {"2": "RuntimeError: out of luck"}
     assert {len(column) for part in ("texts", "numbers") for column in payload[part].values()} == {3}
-    # Nobody's definition is known here, and no series has a column of nulls.
-    assert payload["texts"]["definition"] == [-1] * 3 and "gone" not in payload["numbers"]
-
-
-def test_a_run_has_what_lasts_of_its_environment() -> None:
-    environment: Any = run_payload(made.run())["environment"]
+    assert payload["texts"]["definition"] == [-1] * 3, "nobody's definition is known here"
+    only_failed: Any = run_payload(made.run(0, [bad]))
+    assert only_failed["numbers"] == {}, "no series has a column of nulls"
+    environment: Any = payload["environment"]
     assert environment["flags.cudnn.benchmark"] == "no" and environment["driver"] == "580.1"
     assert environment["machine"] == "box" and not any(name.startswith("observed") for name in environment)
-
-
-def test_columns_without_a_value_are_left_out() -> None:
-    payload: Any = run_payload(made.run(0, [made.failed()]))
-    assert payload["numbers"] == {}
 
 
 def test_a_run_of_many_series_stays_small() -> None:

@@ -1,5 +1,3 @@
-"""What the site is made from, gathered from stores of made-up runs."""
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +23,7 @@ def runs(number: int, *, slower_from: int = 1000, cases: tuple[str, ...] = CASES
 
 
 def test_every_operator_with_its_series_and_trends(tmp_path: Path) -> None:
-    write_runs(tmp_path, *runs(20, slower_from=12, cases=(*CASES, OTHER)))
+    write_runs(tmp_path, *runs(14, slower_from=8, cases=(*CASES, OTHER)))
     reading = read(tmp_path)
     norm, softmax = reading.operators()
     assert (norm.device_name, norm.suite, norm.operator) == (DEVICE, SUITE, "rms_norm")
@@ -34,8 +32,8 @@ def test_every_operator_with_its_series_and_trends(tmp_path: Path) -> None:
         (case, name) for case in CASES for name in ("baseline", "fused")
     ]
     for facts, trend in zip(norm.series, norm.trends, strict=True):
-        assert facts.series == trend.series and len(trend.points) == 20
-        assert facts.run_id == run_id_of(19) and facts.kernels is not None
+        assert facts.series == trend.series and len(trend.points) == 14
+        assert facts.run_id == run_id_of(13) and facts.kernels is not None
     assert [len(event.moved) for event in norm.events] == [2]
     assert [(row.operator, row.cases) for row in reading.facts.rows] == [("rms_norm", 2), ("softmax", 1)]
     (event,) = reading.facts.events
@@ -95,15 +93,15 @@ def test_series_of_an_older_run_keep_what_that_run_says_of_them(tmp_path: Path) 
 
 
 def test_an_accepted_level_is_in_its_event(tmp_path: Path) -> None:
-    write_runs(tmp_path, *runs(20, slower_from=12, cases=(CASES[0],)))
+    write_runs(tmp_path, *runs(14, slower_from=8, cases=(CASES[0],)))
     series = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
     accepted = Acceptance(
         series=series,
         definition_hash="d" * 16,
         p50_ns=131_000.0,
         p95_ns=None,
-        run_id=run_id_of(13),
-        at="2024-01-01T13:00:00+00:00",
+        run_id=run_id_of(9),
+        at="2024-01-01T09:00:00+00:00",
         reason="exact softmax",
     )
     write_acceptance(str(tmp_path), accepted)

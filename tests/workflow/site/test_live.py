@@ -1,5 +1,3 @@
-"""The server behind `dashboard --live`: pages that listen, and a stream that tells what has changed."""
-
 import http.client
 import json
 import re

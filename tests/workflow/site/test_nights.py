@@ -1,9 +1,6 @@
-"""A history as it stood after each of some nights: every event on its night, under one id from the first alarm on, and nothing else."""
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +18,9 @@ from tests.builders import ended, make_run, run_id_of, write_runs
 H200, H100 = "NVIDIA H200", "NVIDIA H100"
 DRIFT, SLOWER, NEW, FAILS, DRIVER, NIGHTS = 6, 20, 23, 25, 27, 36
 OPERATORS = ("conv", "rope", "silu", "softmax")
-
 Told = Mapping[int, dict[str, Event]]
+
+LATER = {"new gelu", "failed softmax", "environment"}
 
 
 def case(operator: str) -> str:
@@ -46,20 +44,24 @@ def night(number: int, device: str) -> Iterable[Record]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """Return the events as they stood after each of some nights, by kind and first operator."""
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     store = tmp_path_factory.mktemp("nights")
+    return Config(root=store, store=str(store))
+
+
+@pytest.fixture(scope="module")
+def told(config: Config) -> Told:
+    """Return the events as they stood after each of some nights, by kind and first operator."""
     found = {}
-    patch = pytest.MonkeyPatch()
-    patch.setattr(gather, "_RUNS", 0)  # the pages of runs, which are not looked at
-    for number in range(NIGHTS + 1):
-        write_runs(store, *(tuple(night(number, device)) for device in (H200, H100)))
-        if number in (SLOWER - 1, SLOWER, FAILS + 1, DRIVER, NIGHTS):
-            reading = SiteReading(Config(root=store, store=str(store)))
-            assert len(list(reading.operators())) > 0
-            found[number] = {_name(event): event for event in reading.facts.events}
-            assert len(found[number]) == len(reading.facts.events)
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "_RUNS", 0)  # the pages of runs, which are not looked at
+        for number in range(NIGHTS + 1):
+            write_runs(config.store, *(tuple(night(number, device)) for device in (H200, H100)))
+            if number in (SLOWER, DRIVER, NIGHTS):
+                reading = SiteReading(config)
+                assert len(list(reading.operators())) > 0
+                found[number] = {_name(event): event for event in reading.facts.events}
+                assert len(found[number]) == len(reading.facts.events)
     return found
 
 
@@ -68,18 +70,9 @@ def _name(event: Event) -> str:
     return kind if kind == "environment" else f"{kind} {event.moved[0].series.operator}"
 
 
-@pytest.mark.parametrize(
-    ("last", "expected"),
-    [
-        (SLOWER - 1, {"drift conv"}),
-        (SLOWER, {"drift conv", "step silu"}),
-        (FAILS + 1, {"drift conv", "step silu", "new gelu", "failed softmax"}),
-        (DRIVER, {"drift conv", "step silu", "new gelu", "failed softmax", "environment"}),
-        (NIGHTS, {"drift conv", "step silu", "new gelu", "failed softmax", "environment"}),
-    ],
-)
-def test_every_event_is_there_on_its_night_and_nothing_else(told: Told, last: int, expected: set[str]) -> None:
-    assert set(told[last]) == expected
+def test_every_event_is_there_on_its_night_and_nothing_else(told: Told) -> None:
+    assert set(told[SLOWER]) == {"drift conv", "step silu"}
+    assert set(told[DRIVER]) == set(told[NIGHTS]) == {"drift conv", "step silu"} | LATER
 
 
 def test_an_event_keeps_its_id_and_a_clear_step_its_range(told: Told) -> None:
@@ -88,7 +81,7 @@ def test_an_event_keeps_its_id_and_a_clear_step_its_range(told: Told) -> None:
     assert first.commits == later.commits == 3
     assert not first.blames and later.blames
     assert [one.device_name for one in later.everywhere] == [H200, H100]
-    for name in ("drift conv", "failed softmax", "environment", "new gelu"):
+    for name in ("drift conv", *LATER):
         keys = {event.key for last in told if (event := told[last].get(name))}
         assert len(keys) == 1, name
 
@@ -114,12 +107,10 @@ def test_a_driver_is_one_event_of_all_series_and_is_noted_later(told: Told) -> N
     assert told[DRIVER]["new gelu"].open and not told[NIGHTS]["new gelu"].open
 
 
-def test_a_failure_says_since_when_and_nothing_of_its_source(told: Told, tmp_path: Path) -> None:
-    for number in range(FAILS - 2, FAILS + 4):
-        write_runs(tmp_path, *(tuple(night(number, device)) for device in (H200, H100)))
-    comparer = Comparer.open(Config(root=tmp_path, store=str(tmp_path)))
+def test_a_failure_says_since_when_and_nothing_of_its_source(told: Told, config: Config) -> None:
+    comparer = Comparer.open(config)
     compared = comparer.compare().comparison
-    assert set(compared.current.runs) == {run_id_of(24 * (FAILS + 3)), run_id_of(24 * (FAILS + 3) + 1)}
+    assert set(compared.current.runs) == {run_id_of(24 * NIGHTS), run_id_of(24 * NIGHTS + 1)}
     (failed,) = [one for one in compared.changes if one.outcome is GateOutcome.FAILED]
     assert f"failing since run {run_id_of(24 * FAILS)} (commit " in failed.reason
     assert f"pull request {1000 + FAILS})" in failed.reason and "source" not in failed.reason

@@ -1,5 +1,3 @@
-"""A history with known events: each is found, says how large it is, and lives as long as it should; nothing else is open."""
-
 import pytest
 
 from pairbench.config import Config

@@ -1,11 +1,7 @@
-"""The server behind `dashboard --serve`, asked over a real socket."""
-
 import http.client
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import ThreadingHTTPServer
@@ -104,15 +100,12 @@ def test_nothing_else_is_served(ask: Ask, path: str) -> None:
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_a_folder_without_an_index_is_not_listed(ask: Ask, folder: Path) -> None:
-    (folder / "index.html").unlink()
-    assert ask("/").status == 404
-
-
-def test_head_and_no_other_method(ask: Ask) -> None:
+def test_head_and_no_other_method_and_no_list_of_files(ask: Ask, folder: Path) -> None:
     head = ask("/a.js", "HEAD")
     assert head.status == 200 and head.read() == b""
     assert ask("/a.js", "PUT").status == 501
+    (folder / "index.html").unlink()
+    assert ask("/").status == 404
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1", "LocalHost:80"])
@@ -162,39 +155,38 @@ def test_a_connection_that_is_just_being_taken_when_the_server_ends_is_no_news(
     assert capfd.readouterr().err == ""
 
 
-def test_a_port_in_use_is_a_sentence(server: ThreadingHTTPServer, folder: Path) -> None:
+def test_a_port_in_use_or_out_of_range_and_a_missing_folder_are_sentences(
+    server: ThreadingHTTPServer, folder: Path
+) -> None:
     port = server.server_address[1]
     with pytest.raises(UsageError, match=f"--port {port} cannot be had on 127.0.0.1: .*in use; name another, or 0"):
         serve(folder, port, pytest.fail)
-
-
-def test_a_port_that_cannot_be_is_a_sentence(folder: Path) -> None:
     with pytest.raises(UsageError, match="--port 70000 cannot be had"):
         serve(folder, 70_000, pytest.fail)
-
-
-def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
-        serve(tmp_path / "missing", 0, pytest.fail)
+        serve(folder / "missing", 0, pytest.fail)
 
 
-def test_it_says_where_and_ends_on_ctrl_c(folder: Path) -> None:
-    code = (
-        # A shell has its background jobs ignore Ctrl-C, and this test may be part of one.
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from pathlib import Path; from pairbench.site.serve import serve;"
-        "serve(Path(sys.argv[1]), 0, lambda line: print(line, flush=True)); print('ended')"
-    )
-    command = [sys.executable, "-c", code, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        line = process.stdout.readline()
-        address = line.split(" at http://")[1].split("/")[0]
+def test_it_says_where_and_ends_on_ctrl_c(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    answers: list[bytes] = []
+
+    def ask_and_interrupt(address: str) -> None:
         connection = http.client.HTTPConnection(address, timeout=10)
         connection.request("GET", "/a.js")
-        assert connection.getresponse().read() == b"content of a.js"
+        answers.append(connection.getresponse().read())
         connection.close()
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.read() == "ended\n"
-        assert process.stderr.read() == ""
-        assert process.wait(10) == 0
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def notify(line: str) -> None:
+        asking.append(
+            threading.Thread(target=ask_and_interrupt, args=[line.split(" at http://")[1].split("/", maxsplit=1)[0]])
+        )
+        asking[0].start()
+
+    asking: list[threading.Thread] = []
+    try:
+        serve(folder, 0, notify)
+    except KeyboardInterrupt:
+        pytest.fail("Ctrl-C is no end but an error")
+    asking[0].join()
+    assert answers == [b"content of a.js"] and capfd.readouterr().err == ""

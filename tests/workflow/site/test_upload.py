@@ -1,5 +1,3 @@
-"""A site is copied to where others see it: in order, only what changed, and nothing of others is touched."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -102,13 +100,16 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, bucket: Recording, place: 
     assert bucket.text("index.html") == "new"
 
 
-def test_a_file_of_somebody_else_is_not_written_over(tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_is_not_written_over_and_a_damaged_list_is_named(tmp_path: Path) -> None:
     target = tmp_path / "there"
     target.mkdir()
     (target / "index.html").write_text("mine")
     with pytest.raises(UsageError, match=r"holds 'index\.html', which no earlier site of pairbench has left there"):
         upload(site(tmp_path / "site", FILES), str(target))
     assert (target / "index.html").read_text() == "mine" and not (target / MANIFEST).exists()
+    (target / MANIFEST).write_text('{"files": 1}')
+    with pytest.raises(UsageError, match="is damaged"):
+        upload(tmp_path / "site", str(target))
 
 
 def test_a_folder_is_published_to_and_beside_others(tmp_path: Path) -> None:
@@ -132,11 +133,3 @@ def test_where_nothing_can_be_published(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=words):
         upload(site(tmp_path / "site", FILES), target)
-
-
-def test_a_damaged_list_is_named(tmp_path: Path) -> None:
-    target = tmp_path / "pages"
-    target.mkdir()
-    (target / MANIFEST).write_text('{"files": 1}')
-    with pytest.raises(UsageError, match="is damaged"):
-        upload(site(tmp_path / "site", FILES), str(target))
