@@ -9,8 +9,9 @@ import pytest
 
 from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.model.case import Case
-from pairbench.model.plan import Entry, ImplementationDescription, PlannedCase
+from pairbench.model.plan import ImplementationDescription, PlannedCase
 from tests.builders import described
+from tests.execute.made import entry
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def planned() -> Callable[..., PlannedCase]:
         operator = described(
             implementations=tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names)
         )
-        entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
+        entries = tuple(entry(name, mode) for mode in modes for name in names)
         case = Case(operator="op", axes=(("rows", rows),), tier="smoke")
         return PlannedCase(operator=operator, case=case, entries=entries, **more)
 

@@ -1,5 +1,3 @@
-"""Modules among arguments: found wherever they lie, and watched from outside."""
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
