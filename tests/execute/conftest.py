@@ -26,8 +26,6 @@ def heartbeat() -> Iterator[Heartbeat]:
 
 @pytest.fixture(scope="session")
 def planned() -> Callable[..., PlannedCase]:
-    """Make a planned case with some implementations in some modes."""
-
     def make(
         rows: int = 4, names: tuple[str, ...] = ("baseline", "a", "b"), modes: tuple[str, ...] = ("eager",), **more: Any
     ) -> PlannedCase:
