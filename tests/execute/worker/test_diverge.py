@@ -141,12 +141,29 @@ def test_what_is_off_inside_of_what_is_not_is_contained(suites: Path, heartbeat:
 # -- gaps -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lower_precision_has_its_own_tolerance() -> None:
-    declared = declare(tolerance={"float32": Tolerance(rtol=1e-6, atol=0), "bfloat16": Tolerance(rtol=1e-2, atol=0)})
-    exact = [("", torch.linspace(1, 2, 100))]
-    rounded = [("", exact[0][1].to(torch.bfloat16))]
-    assert gap_of(declared, rounded, exact).within
-    assert not gap_of(declared, [("", rounded[0][1].float())], exact).within
+ONES, EXACT = torch.ones(4), torch.linspace(1, 2, 100)
+ROUNDED = EXACT.to(torch.bfloat16)
+OF_THE_WHOLE = {"float32": Tolerance(atol=10.0, rel_l2=0.1)}
+BY_DTYPE = {"float32": Tolerance(rtol=1e-6, atol=0), "bfloat16": Tolerance(rtol=1e-2, atol=0)}
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "mine", "theirs", "within"),
+    [
+        # A lower precision has its own tolerance.
+        (BY_DTYPE, ROUNDED, EXACT, True),
+        (BY_DTYPE, ROUNDED.float(), EXACT, False),
+        # A limit for the whole holds too.
+        (OF_THE_WHOLE, 1.05 * ONES, ONES, True),
+        (OF_THE_WHOLE, 1.2 * ONES, ONES, False),
+        # NaN is beyond every tolerance.
+        ({"float32": Tolerance(atol=10.0)}, float("nan") * ONES, ONES, False),
+    ],
+)
+def test_a_gap_is_within_the_tolerance(
+    tolerance: dict[str, Tolerance], mine: torch.Tensor, theirs: torch.Tensor, within: bool
+) -> None:
+    assert gap_of(declare(tolerance=tolerance), [("", mine)], [("", theirs)]).within is within
 
 
 def test_a_gap_is_of_all_tensors_together() -> None:
@@ -155,18 +172,6 @@ def test_a_gap_is_of_all_tensors_together() -> None:
     mine = [("a", torch.tensor([3.0, 4.0])), ("b", torch.tensor([0.0, 1.0]))]
     gap = gap_of(declared, mine, theirs)
     assert (gap.max_abs, gap.rel_l2, gap.beyond, gap.within) == (1.0, 0.2, 0.25, False)
-
-
-def test_a_limit_for_the_whole_holds_too() -> None:
-    declared = declare(tolerance={"float32": Tolerance(atol=10.0, rel_l2=0.1)})
-    theirs = [("", torch.full((4,), 1.0))]
-    assert gap_of(declared, [("", torch.full((4,), 1.05))], theirs).within
-    assert not gap_of(declared, [("", torch.full((4,), 1.2))], theirs).within
-
-
-def test_nan_is_beyond_every_tolerance() -> None:
-    declared = declare(tolerance={"float32": Tolerance(atol=10.0)})
-    assert not gap_of(declared, [("", torch.tensor([float("nan")]))], [("", torch.zeros(1))]).within
 
 
 def test_other_shapes_and_other_outputs_are_not_compared() -> None:

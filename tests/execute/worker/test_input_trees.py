@@ -66,8 +66,6 @@ class ModelOutput(collections.OrderedDict[str, Any]):
 
 
 class Batch(collections.UserDict[str, Any]):
-    """As `BatchEncoding` of transformers."""
-
     @property
     def t(self) -> Any:
         return self.data["t"]

@@ -90,27 +90,29 @@ def _start(code: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE)
 
 
-def test_a_process_that_runs_is_named_and_killed() -> None:
-    with _start("while True: pass") as process:
-        time.sleep(0.2)
-        assert "leaves a process running (pid " in (left_running() or "")
-        assert process.wait(10) == -signal.SIGKILL
+BELOW_ANOTHER = "import os\nif os.fork():\n input()\nelse:\n while os.getppid() != 1: pass"
 
 
-def test_a_process_below_another_one_is_found() -> None:
-    code = "import os\nif os.fork():\n input()\nelse:\n while os.getppid() != 1: pass"
+@pytest.mark.parametrize(
+    ("code", "stops", "words", "killed"),
+    [
+        ("while True: pass", False, "leaves a process running (pid ", True),
+        (BELOW_ANOTHER, False, "leaves a process running (pid ", False),
+        ("input()", True, "leaves a process stopped (pid ", False),
+    ],
+)
+def test_a_process_that_runs_or_was_stopped_is_named_and_killed_where_it_runs(
+    code: str, stops: bool, words: str, killed: bool
+) -> None:
     with _start(code) as process:
         time.sleep(0.3)
-        assert "leaves a process running (pid " in (left_running() or "")
+        if stops:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.1)
+        assert words in (left_running() or "")
+        if killed:
+            assert process.wait(10) == -signal.SIGKILL
         process.kill()
-
-
-def test_a_process_that_was_stopped_is_named() -> None:
-    with _start("input()") as process:
-        time.sleep(0.2)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(0.1)
-        assert "leaves a process stopped (pid " in (left_running() or "")
 
 
 def test_a_process_that_sleeps_is_left_alone() -> None:

@@ -17,8 +17,6 @@ class Held:
 
 
 class Told:
-    """Remembers what it was told."""
-
     def __init__(self) -> None:
         self.events: list[str] = []
 

@@ -64,7 +64,6 @@ class Trace:
 
 
 def counts(trace: Trace, calls: int) -> module.Counts:
-    """Count what is between the sentinels of a trace of one group."""
     (events,) = split_events(trace.events, (calls,))
     return count_events(events, calls)
 
