@@ -9,8 +9,9 @@ import pytest
 
 from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.model.case import Case
-from pairbench.model.plan import Entry, ImplementationDescription, PlannedCase
+from pairbench.model.plan import ImplementationDescription, PlannedCase
 from tests.builders import described
+from tests.execute.made import entry
 
 
 @pytest.fixture
@@ -25,15 +26,13 @@ def heartbeat() -> Iterator[Heartbeat]:
 
 @pytest.fixture(scope="session")
 def planned() -> Callable[..., PlannedCase]:
-    """Make a planned case with some implementations in some modes."""
-
     def make(
         rows: int = 4, names: tuple[str, ...] = ("baseline", "a", "b"), modes: tuple[str, ...] = ("eager",), **more: Any
     ) -> PlannedCase:
         operator = described(
             implementations=tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names)
         )
-        entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
+        entries = tuple(entry(name, mode) for mode in modes for name in names)
         case = Case(operator="op", axes=(("rows", rows),), tier="smoke")
         return PlannedCase(operator=operator, case=case, entries=entries, **more)
 

@@ -1,31 +1,67 @@
-"""What workers answer, made up."""
+"""What workers are asked and what they answer, made up."""
 
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pairbench.execute.protocol import VerifyCase
+from pairbench.execute.protocol import VerifyCase, WorkerConfig
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device
+from pairbench.model.operator import Operator
 from pairbench.model.outcome import EntrySamples, Telemetry, TimedRound
 from pairbench.model.plan import Entry
+from pairbench.model.settings import Settings
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
+CONFIG = WorkerConfig(device=CPU, settings=Settings(), memory_bytes=2**40)
+
+
+def entry(name: str, mode: str = "eager") -> Entry:
+    return Entry(implementation=name, mode=mode)
+
+
+BASELINE, VARIANT = entry("baseline"), entry("v")
+
+
+def declare(variant: Any = lambda x: 1 + x, **changes: Any) -> Operator:
+    """Return an operator that adds one to eight numbers, and its one variant `v`; keyword arguments replace what is declared."""
+    plain: dict[str, Any] = {
+        "baseline": lambda x: x + 1,
+        "variants": {"v": variant},
+        "inputs": lambda make, n: {"x": make.normal(n)},
+        "cases": [{"n": 8}],
+    }
+    return Operator("op", **{**plain, **changes})
+
+
+def job_of(kind: Callable[..., Any], operator: Operator, *names: str, **more: Any) -> Any:
+    """Return a job about some implementations, or all, of an operator's first case."""
+    entries = tuple(entry(name) for name in names or operator.implementations)
+    return kind(path=Path("ops.py"), operator=operator.name, case=operator.cases[0], entries=entries, **more)
+
+
+def samples_of(entry: Entry, *call_ns: float, **changes: Any) -> EntrySamples:
+    """Return samples of calls that took so long."""
+    made = EntrySamples(
+        entry=entry,
+        position=(0,) * len(call_ns),
+        at_ns=(0,) * len(call_ns),
+        call_ns=call_ns,
+        host_ns=None,
+        device_ns=None,
+        device_timer=None,
+    )
+    return replace(made, **changes)
 
 
 def timed_round(*entries: Entry, index: int = 0, blocks: int = 1, **changes: Any) -> TimedRound:
     """Return a timed round of some entries, each with one call of 1 ns in each block."""
-    samples: dict[str, Any] = {
-        "position": (0,) * blocks,
-        "at_ns": (0,) * blocks,
-        "call_ns": (1.0,) * blocks,
-        "host_ns": None,
-        "device_ns": None,
-        "device_timer": None,
-    }
     plain: dict[str, Any] = {
+        "entries": tuple(samples_of(entry, *(1.0,) * blocks) for entry in entries),
         "timer": "t",
         "throttled": (False,) * blocks,
         "remeasured": 0,
@@ -33,8 +69,7 @@ def timed_round(*entries: Entry, index: int = 0, blocks: int = 1, **changes: Any
         "telemetry": Telemetry(),
         "measuring_s": 0.5,
     }
-    made = tuple(EntrySamples(entry=entry, **samples) for entry in entries)
-    return TimedRound(round=index, entries=made, **{**plain, **changes})
+    return TimedRound(round=index, **{**plain, **changes})
 
 
 def verify_job(suite: Path, *names: str, automatic_impostors: bool = False) -> VerifyCase:
@@ -43,7 +78,7 @@ def verify_job(suite: Path, *names: str, automatic_impostors: bool = False) -> V
         path=suite,
         operator="op",
         case=make_case("op", {"rows": 4}, "smoke"),
-        entries=tuple(Entry(implementation=name, mode="eager") for name in names),
+        entries=tuple(map(entry, names)),
         automatic_impostors=automatic_impostors,
         declared_impostors=(),
     )

@@ -1,5 +1,3 @@
-"""A process in a domain of its own can neither look into its parent's memory nor send it signals; its own children it can, and it moves files from folder to folder."""
-
 import os
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Messages of workers: what is sent comes back as it was, and nothing else is taken for a message."""
-
 import json
 import math
 import pickle
@@ -30,38 +28,13 @@ from pairbench.model.outcome import (
     TimedRound,
     Verification,
 )
-from pairbench.model.plan import Entry, ImplementationDescription
+from pairbench.model.plan import ImplementationDescription
 from pairbench.model.record import KernelCount
 from tests.builders import described
+from tests.execute.made import GPU, entry, samples_of, timed_round
 
-ENTRY = Entry(implementation="fast", mode="eager")
+ENTRY, OTHER = entry("fast"), entry("other")
 ALL = {name: kind for several in _EXPECTED.values() for name, kind in several.items()}
-
-
-def samples(count: int, entry: Entry = ENTRY) -> EntrySamples:
-    times = tuple(1000.0 + number / 7 for number in range(count))
-    return EntrySamples(
-        entry=entry,
-        position=tuple(number % 3 for number in range(count)),
-        at_ns=tuple(range(count)),
-        call_ns=times,
-        host_ns=times,
-        device_ns=None,
-        device_timer=None,
-    )
-
-
-def timed_round(count: int, *entries: Entry) -> TimedRound:
-    return TimedRound(
-        round=1,
-        timer="t",
-        entries=tuple(samples(count, entry) for entry in entries or (ENTRY,)),
-        throttled=(False,) * count,
-        remeasured=0,
-        stop_reason="precise",
-        telemetry=Telemetry(throttle_reasons=("hot",)),
-        measuring_s=1.0,
-    )
 
 
 OPERATOR = described(
@@ -70,9 +43,19 @@ OPERATOR = described(
     costs={"op[rows=4]": (1.0, 2.5)},
     claims=(Claim(source="#1", device="a GPU", speedup=(2, 3.5), cases=[{"rows": 4, "size": (3, 1)}]),),
 )
+TIMES = tuple(1000.0 + number / 7 for number in range(500))
 MESSAGES = [
-    timed_round(5),
-    timed_round(500, ENTRY, replace(ENTRY, mode="graph")),
+    timed_round(ENTRY, blocks=5, telemetry=Telemetry(throttle_reasons=("hot",))),
+    *(
+        timed_round(blocks=count, entries=tuple(samples_of(one, *TIMES[:count], **more) for one in (ENTRY, OTHER)))
+        for count, more in (
+            (500, {"position": (0, 2) * 250, "at_ns": tuple(range(500)), "host_ns": TIMES}),
+            # Samples that are not of all blocks.
+            (5, {"stream_ns": (1.0,) * 5}),
+            (5, {"stream_ns": (None, 1.0, None, None, 2.0)}),
+            (5, {"stream_ns": (1.0,) * 200}),
+        )
+    ),
     DescribedSuite(operators=(OPERATOR,)),
     Ended(entry=None, status=Status.OOM, reason="déjà vu"),
     Verification(
@@ -94,13 +77,7 @@ MESSAGES = [
         launches=Launches(status="exact", kernel_counts=(KernelCount(name="k", count=2, total_ns=3.5),)),
     ),
     Environment(
-        device=Device(
-            selector="cuda:0",
-            kind="cuda",
-            name="g",
-            capability=(9, 0),
-            beside=(Device(selector="cuda:1", kind="cuda", name="g"),),
-        ),
+        device=replace(GPU, capability=(9, 0), beside=(replace(GPU, selector="cuda:1"),)),
         driver=None,
         cuda=None,
         cudnn=None,
@@ -144,19 +121,16 @@ def test_every_answer_to_every_job_can_be_read() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    int_of_numpy: Any = np.int64(3)
-    found = decode(
-        encode(replace(samples(40), call_ns=tuple(np.linspace(1, 2, 40)), at_ns=(int_of_numpy,) * 40)),
-        {"EntrySamples": EntrySamples},
-    )
+    message = samples_of(ENTRY, *np.linspace(1, 2, 40), at_ns=(np.int64(3),) * 40)
+    found = decode(encode(message), {"EntrySamples": EntrySamples})
     assert found.call_ns == tuple(np.linspace(1, 2, 40)) and found.at_ns == (3,) * 40
 
 
 def test_what_a_driver_says_in_a_class_of_its_own_is_a_text() -> None:
     (environment,) = [message for message in MESSAGES if isinstance(message, Environment)]
-    found = decode(encode(replace(environment, rest={"limit": Path("/x"), "clocks": (1, 2)})), ALL)
-    assert found.rest == {"limit": "/x", "clocks": [1, 2]}
-    assert found.hash == replace(environment, rest={"limit": Path("/x"), "clocks": (1, 2)}).hash
+    said = replace(environment, rest={"limit": Path("/x"), "clocks": (1, 2)})
+    found = decode(encode(said), ALL)
+    assert found.rest == {"limit": "/x", "clocks": [1, 2]} and found.hash == said.hash
 
 
 def test_what_is_no_data_cannot_be_sent() -> None:
@@ -258,7 +232,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(name=st.sampled_from(sorted(ALL)), fields=_JSON, numbers=st.binary(max_size=32))
 def test_made_up_messages_are_refused_or_are_messages(name: str, fields: Any, numbers: bytes) -> None:
     try:
@@ -275,23 +249,21 @@ def test_a_field_that_no_message_can_have_is_our_own_mistake() -> None:
 
 def test_samples_travel_as_bytes_and_not_as_text() -> None:
     """5,000 samples of 10 entries: as JSON a round would take some 200 ms to read."""
-    message = timed_round(5000, *(Entry(implementation=f"v{number}", mode="eager") for number in range(10)))
+    message = timed_round(*(entry(f"v{number}") for number in range(10)), blocks=5000)
     encoded = encode(message)
     frame = read_head(encoded)
     assert frame is not None and frame.text < frame.numbers / 20
     assert decode(encoded, ALL) == message
 
 
-VERIFY = VerifyCase(
-    path="/ops.py",  # type: ignore[arg-type]
-    operator="op",
-    case=OPERATOR.cases[0],
-    entries=(ENTRY,),
-    automatic_impostors=False,
-    declared_impostors=(),
-)
-TIME = TimeCase(path="/ops.py", operator="op", case=OPERATOR.cases[0], entries=(ENTRY,), round=1, capturable=())  # type: ignore[arg-type]
-OTHER = Entry(implementation="other", mode="eager")
+ABOUT: dict[str, Any] = {"path": Path("/ops.py"), "operator": "op", "case": OPERATOR.cases[0], "entries": (ENTRY,)}
+VERIFY = VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=())
+TIME = TimeCase(**ABOUT, round=0, capturable=())
+
+
+def a_round(**changes: Any) -> TimedRound:
+    """Return a round of five samples of the entry that was asked for; changes are of its samples."""
+    return timed_round(blocks=5, entries=(samples_of(ENTRY, *changes.pop("call_ns", (1.0,) * 5), **changes),))
 
 
 @pytest.mark.parametrize(
@@ -301,18 +273,19 @@ OTHER = Entry(implementation="other", mode="eager")
         (VERIFY, [Verification(entry=ENTRY, status=Status.MEASURED)]),
         (VERIFY, [Ended(entry=OTHER, status=Status.FAILED, reason="")]),
         (VERIFY, [Ended(entry=ENTRY, status=Status.VERIFIED, reason="")]),
-        (TIME, [timed_round(5, OTHER)]),
-        (TIME, [timed_round(5, ENTRY, ENTRY)]),
-        (TIME, [timed_round(0)]),
-        (TIME, [timed_round(5), timed_round(5)]),
-        (TIME, [replace(timed_round(5), stop_reason="bored")]),
-        (TIME, [replace(timed_round(5), entries=())]),
-        (TIME, [replace(timed_round(5), throttled=(False,))]),
-        (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0,)),))]),
-        (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0, 2.0, -1.0, 3.0, 4.0)),))]),
-        (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0, 2.0, math.nan, 3.0, 4.0)),))]),
-        (TIME, [replace(timed_round(5), entries=(replace(samples(5), stream_ns=(1.0,)),))]),
-        (TIME, [replace(timed_round(5), entries=(replace(samples(5), stream_ns=(None, -1.0, None, 3.0, 4.0)),))]),
+        (TIME, [timed_round(OTHER, blocks=5)]),
+        (TIME, [timed_round(ENTRY, ENTRY, blocks=5)]),
+        (TIME, [timed_round(ENTRY, blocks=0)]),
+        (TIME, [a_round(), a_round()]),
+        (TIME, [replace(a_round(), stop_reason="bored")]),
+        (TIME, [replace(a_round(), entries=())]),
+        (TIME, [a_round(position=(0,))]),
+        (TIME, [a_round(host_ns=(1.0,))]),
+        (TIME, [replace(a_round(), throttled=(False,) * 4)]),
+        (TIME, [a_round(call_ns=(1.0, 2.0, -1.0, 3.0, 4.0))]),
+        (TIME, [a_round(call_ns=(1.0, 2.0, math.nan, 3.0, 4.0))]),
+        (TIME, [a_round(stream_ns=(1.0,))]),
+        (TIME, [a_round(stream_ns=(None, -1.0, None, 3.0, 4.0))]),
     ],
 )
 def test_an_answer_that_was_not_asked_for_or_contradicts_itself(job: Any, answers: list[Any]) -> None:
@@ -325,12 +298,5 @@ def test_an_answer_that_was_not_asked_for_or_contradicts_itself(job: Any, answer
 
 def test_answers_that_fit() -> None:
     Answers(VERIFY).check(Verification(entry=ENTRY, status=Status.VERIFIED))
-    Answers(TIME).check(timed_round(5))
     Answers(TIME).check(Ended(entry=None, status=Status.FAILED, reason=""))
-    Answers(TIME).check(replace(timed_round(5), entries=(replace(samples(5), stream_ns=(None, 1.0, None, None, 2.0)),)))
-
-
-@pytest.mark.parametrize("stream_ns", [(1.0,) * 5, (None, 1.0, None, None, 2.0), (1.0,) * 200])
-def test_samples_that_are_not_of_all_blocks_come_back_as_they_were(stream_ns: tuple[float | None, ...]) -> None:
-    message = replace(timed_round(5), entries=(replace(samples(5), stream_ns=stream_ns),))
-    assert decode(encode(message), ALL) == message
+    Answers(TIME).check(a_round(stream_ns=(None, 1.0, None, None, 2.0)))

@@ -81,19 +81,15 @@ CALIBRATION = Calibration(
 
 
 def file_of(store: Path, dataset: str = "records") -> Path:
-    """Return the file of the run that is damaged."""
     (path,) = (store / dataset).rglob(f"{LAST}.parquet")
     return path
 
 
 def bytes_of(change: Callable[[bytes], bytes], dataset: str = "records") -> Damage:
-    """Return what changes the bytes of a file."""
     return lambda store: file_of(store, dataset).write_bytes(change(file_of(store, dataset).read_bytes()))
 
 
 def table_of(change: Callable[[pa.Table], pa.Table], dataset: str = "records", **options: Any) -> Damage:
-    """Return what writes a file anew, as pyarrow does."""
-
     def damage(store: Path) -> None:
         path = file_of(store, dataset)
         pq.write_table(change(pq.ParquetFile(path).read()), path, **options)
@@ -102,8 +98,6 @@ def table_of(change: Callable[[pa.Table], pa.Table], dataset: str = "records", *
 
 
 def column(name: str, values: Callable[[int], Any], dataset: str = "records") -> Damage:
-    """Return what puts other values into a column."""
-
     def change(table: pa.Table) -> pa.Table:
         array = values(len(table))
         array = array if isinstance(array, pa.Array) else pa.array(array)
@@ -123,24 +117,19 @@ def each(name: str, value: Any, dataset: str = "records") -> Damage:
 
 
 def without(name: str, dataset: str = "records") -> Damage:
-    """Return what takes a column away."""
     return table_of(lambda table: table.drop_columns([name]), dataset)
 
 
 def no_text(count: int) -> pa.Array:
-    """Return texts that are no UTF-8."""
     offsets = pa.array([3 * place for place in range(count + 1)], pa.int32()).buffers()[1]
     return pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(b"a\xff\xfe" * count)])
 
 
 def nested(depth: int = 100_000) -> str:
-    """Return JSON that is nested deeper than Python goes."""
     return '{"a":' * depth + "1" + "}" * depth
 
 
 def beside(name: str | bytes, content: bytes = b"PAR1") -> Damage:
-    """Return what puts a file with some name beside that of a run."""
-
     def damage(store: Path) -> None:
         folder = os.fsencode(file_of(store).parent)
         Path(os.fsdecode(folder + b"/" + (name if isinstance(name, bytes) else name.encode()))).write_bytes(content)
@@ -150,7 +139,6 @@ def beside(name: str | bytes, content: bytes = b"PAR1") -> Damage:
 
 @contextmanager
 def removed(store: Path) -> Iterator[Path]:
-    """Give the path of the file after removing it."""
     path = file_of(store)
     path.unlink()
     yield path

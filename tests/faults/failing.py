@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pairbench.store.reader import read_run, read_samples
+from tests.commands import environment_of
 from tests.faults.s3 import ENVIRONMENT, Way, object_store, url_of
 from tests.faults.seen import Seen
 
@@ -48,18 +50,8 @@ class _Project:
             f"max_samples = {10 * samples}\n"
         )
         (folder / "tmp").mkdir()
-        paths = [str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")]
-        self._environment = {
-            **os.environ,
-            **ENVIRONMENT,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "PAIRBENCH_WORKERS": "fork",
-            "OMP_NUM_THREADS": "1",
-            "TMPDIR": str(folder / "tmp"),
-            "XDG_STATE_HOME": str(folder / "state"),
-            "XDG_RUNTIME_DIR": str(folder / "runtime"),
-            "XDG_CACHE_HOME": str(folder / "cache"),
-        }
+        early = {"PAIRBENCH_WORKERS": "fork", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")}
+        self._environment = environment_of(folder, **ENVIRONMENT, **early)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Begin a command in a session of its own, which can be killed as a whole."""
@@ -101,34 +93,34 @@ def fail_elsewhere(
 ) -> Seen:
     """Run on an object store that turns bad after so many objects, and is well again later."""
     found = Seen()
+    with _way() as (folder, way):
+        for mode in modes:
+            for after in puts:
+                here = folder / f"{mode}-{after}"
+                here.mkdir()
+                way.mode, way.puts, way.turn_after = "fine", 0, (after, mode)
+                if after == FROM_THE_START:
+                    way.mode, way.turn_after = mode, None
+                store, what = url_of(way.port, f"{mode}-{after}"), f"{mode} after {after} files"
+                _run(found, _Project(here), store, what, lambda: setattr(way, "mode", "fine"))
+    return found
+
+
+@contextlib.contextmanager
+def _way() -> Iterator[tuple[Path, Way]]:
+    """Give a folder, and a way to an object store of its own."""
     with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
         way = Way(port)
         try:
-            for mode in modes:
-                for after in puts:
-                    here = Path(folder) / f"{mode}-{after}"
-                    here.mkdir()
-                    way.mode, way.puts, way.turn_after = "fine", 0, (after, mode)
-                    if after == FROM_THE_START:
-                        way.mode, way.turn_after = mode, None
-                    store = url_of(way.port, f"{mode}-{after}")
-                    _run(
-                        found,
-                        _Project(here),
-                        store,
-                        f"{mode} after {after} files",
-                        lambda: setattr(way, "mode", "fine"),
-                    )
+            yield Path(folder), way
         finally:
             way.close()
-    return found
 
 
 def come_back(down_s: float, after: int = 1) -> Seen:
     """Run on an object store that is away for some seconds in the middle of the run, and there again before its end: then it has everything."""
     found = Seen()
-    with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
-        way = Way(port)
+    with _way() as (folder, way):
         back: list[float] = []
 
         def mend() -> None:
@@ -138,89 +130,64 @@ def come_back(down_s: float, after: int = 1) -> Seen:
             way.mode = "fine"
             back.append(time.monotonic())
 
-        mender = threading.Thread(target=mend, daemon=True)
-        try:
-            (Path(folder) / "project").mkdir()
-            project = _Project(Path(folder) / "project", case_s=1.25 * down_s)
-            way.turn_after = (after, "refuses")
-            mender.start()
-            _run(found, project, url_of(way.port, "back"), f"away for {down_s:g} s", lambda: None)
-            if found.counts["in the store at the end"] != 1:
-                found.wrong.append(
-                    f"away for {down_s:g} s: the store is there again, and has not everything at the end"
-                )
-            if not back:
-                found.wrong.append("the store was not away before the end of the run")
-        finally:
-            way.mode = "fine"
-            way.close()
+        (folder / "project").mkdir()
+        project = _Project(folder / "project", case_s=1.25 * down_s)
+        way.turn_after = (after, "refuses")
+        threading.Thread(target=mend, daemon=True).start()
+        _run(found, project, url_of(way.port, "back"), f"away for {down_s:g} s", lambda: None)
+        if found.counts["in the store at the end"] != 1:
+            found.wrong.append(f"away for {down_s:g} s: the store is there again, and has not everything at the end")
+        if not back:
+            found.wrong.append("the store was not away before the end of the run")
     return found
 
 
 def killed_while_away(after: int = 2) -> Seen:
     """Kill a run, with all that it has started, whose object store has failed; what it had measured until then is to come up by a push."""
     found = Seen()
-    with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
-        way = Way(port)
-        try:
-            (Path(folder) / "project").mkdir()
-            project = _Project(Path(folder) / "project", case_s=5.0)
-            store = url_of(way.port, "killed")
-            way.turn_after = (after, "refuses")
-            process = project.start("run", "ops.py", "--device", "cpu", "--store", store)
-            until = time.monotonic() + LONGEST_S
-            while not _spooled(project) and process.poll() is None and time.monotonic() < until:
-                time.sleep(0.05)
-            found.counts["runs"] += 1
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            waiting = _spooled(project)
-            if not waiting:
-                found.wrong.append(f"nothing waits: {(project.folder / 'err').read_text()[-500:]}")
-            way.mode, way.turn_after = "fine", None
-            for _ in range(2):
-                pushed = project.call("store", "push", "--store", store)
-                if pushed.returncode or "Traceback" in pushed.stderr:
-                    found.wrong.append(f"push ended with {pushed.returncode}: {pushed.stderr[-500:]}")
-            with _credentials():
-                records = read_run(store)
-                samples = read_samples(store, records.value[0].run_id)
-            names = [row.implementation for row in records.value]
-            keys = [(row.implementation, row.round) for row in samples.value]
-            found.counts["rows"] += len(names) + len(keys)
-            if sorted(map(str, names)) != ["baseline", "same", "twice"] or len(set(keys)) != len(keys) or not keys:
-                found.wrong.append(f"the store has {names} and {keys}")
-            if problems := (*records.problems, *samples.problems):
-                found.wrong.append(problems[0])
-            if project.waiting():
-                found.wrong.append("something still waits")
-        finally:
-            way.mode = "fine"
-            way.close()
+    with _way() as (folder, way):
+        (folder / "project").mkdir()
+        project = _Project(folder / "project", case_s=5.0)
+        store = url_of(way.port, "killed")
+        way.turn_after = (after, "refuses")
+        process = project.start("run", "ops.py", "--device", "cpu", "--store", store)
+        until = time.monotonic() + LONGEST_S
+        while not _spooled(project) and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        found.counts["runs"] += 1
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not _spooled(project):
+            found.wrong.append(f"nothing waits: {(project.folder / 'err').read_text()[-500:]}")
+        way.mode, way.turn_after = "fine", None
+        _push(found, project, store, "killed")
+        with mock.patch.dict(os.environ, ENVIRONMENT):
+            records = read_run(store)
+            samples = read_samples(store, records.value[0].run_id)
+        names = [row.implementation for row in records.value]
+        keys = [(row.implementation, row.round) for row in samples.value]
+        found.counts["rows"] += len(names) + len(keys)
+        if sorted(map(str, names)) != ["baseline", "same", "twice"] or len(set(keys)) != len(keys) or not keys:
+            found.wrong.append(f"the store has {names} and {keys}")
+        if problems := (*records.problems, *samples.problems):
+            found.wrong.append(problems[0])
+        if project.waiting():
+            found.wrong.append("something still waits")
     return found
 
 
+def _push(found: Seen, project: _Project, store: str, what: str) -> None:
+    for _ in range(2):  # the second time nothing is left to do
+        pushed = project.call("store", "push", "--store", store)
+        if pushed.returncode or "Traceback" in pushed.stderr:
+            found.wrong.append(f"{what}: push ended with {pushed.returncode}: {pushed.stderr[-500:]}")
+
+
 def _spooled(project: _Project) -> list[Path]:
-    """Return the files of rows that wait."""
     return [path for path in project.folder.rglob("spool/**/records/**/*.parquet") if not path.name.startswith(".")]
 
 
-@contextlib.contextmanager
-def _credentials() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Seen:
-    """Run on disks that are full at some moment, and are enlarged later."""
     found = Seen()
     with tempfile.TemporaryDirectory() as folder:
         size = _size_of_a_run(Path(folder))
@@ -239,7 +206,6 @@ def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Seen:
 
 
 def _size_of_a_run(folder: Path) -> int:
-    """Return how many bytes of a disk a closed run takes."""
     done = _Project(folder).call("run", "ops.py", "--device", "cpu", "--store", str(folder / "store"))
     assert done.returncode == 0, done.stderr
     return sum(-file.stat().st_size // _PAGE * -_PAGE for file in (folder / "store").rglob("*.parquet"))
@@ -274,10 +240,7 @@ def _run(found: Seen, project: _Project, store: str, what: str, mend: Any) -> No
     found.counts["kept aside" if kept else "in the store at the end"] += 1
     if kept and not project.waiting():
         found.wrong.append(f"{what}: nothing waits")
-    for _ in range(2):  # the second time nothing is left to do
-        pushed = project.call("store", "push", "--store", store)
-        if pushed.returncode or "Traceback" in pushed.stderr:
-            found.wrong.append(f"{what}: push ended with {pushed.returncode}: {pushed.stderr[-500:]}")
+    _push(found, project, store, what)
     if left := project.left(store):
         found.wrong.append(f"{what}: {len(left)} files are left, {left[0]} the first")
     found.counts["files left"] += len(left)

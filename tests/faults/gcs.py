@@ -7,11 +7,10 @@ import contextlib
 import http.client
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults.ports import free_port, wait_for
+from tests.faults.ports import free_port, running
 
 VARIABLE = "PAIRBENCH_GCS_SERVER"
 BUCKET = "bucket"
@@ -28,26 +27,13 @@ def object_store(log: Path) -> Iterator[int]:
     """Run an empty store with one bucket, and give its port."""
     command, port = server_command(), free_port()
     assert command is not None, f"no server of Google's kind: set {VARIABLE} to the command of gcp-storage-emulator"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [command, "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"],
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        try:
-            wait_for(port, process)
-            line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-            line.request(
-                "POST", "/storage/v1/b?project=p", f'{{"name": "{BUCKET}"}}', {"Content-Type": "application/json"}
-            )
-            assert line.getresponse().status == 200
-            yield port
-        finally:
-            process.kill()
-            process.wait()
+    words = [command, "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
+    with log.open("wb") as output, running(words, port, output):
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        line.request("POST", "/storage/v1/b?project=p", f'{{"name": "{BUCKET}"}}', {"Content-Type": "application/json"})
+        assert line.getresponse().status == 200
+        yield port
 
 
 def url_of(port: int, name: str = "store") -> str:
-    """Return the URL of a store, as a user writes it."""
     return f"gs://anonymous@{BUCKET}/{name}?scheme=http&endpoint_override=127.0.0.1%3A{port}"

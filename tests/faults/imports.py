@@ -66,7 +66,6 @@ def benchmark_document() -> dict[str, Any]:
 
 
 def asv_document() -> dict[str, Any]:
-    """Return one file of asv's results."""
     document: dict[str, Any] = json.loads(_ASV.read_text())
     return document
 

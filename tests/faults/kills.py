@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.store.reader import read_frame
+from tests.commands import environment_of
 from tests.faults.seen import Seen
 
-ROOT = Path(__file__).parents[2]
 SUITE = """
 import os, subprocess, sys, time
 from pairbench import Operator, grid
@@ -79,15 +79,8 @@ class Project:
         self.temporary.mkdir(parents=True)
         (folder / "ops.py").write_text(SUITE)
         (folder / "pyproject.toml").write_text(SETTINGS)
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")]),
-            "TMPDIR": str(self.temporary),
-            "XDG_CACHE_HOME": str(folder / "cache"),
-            "XDG_STATE_HOME": str(folder / "state"),
-            "XDG_RUNTIME_DIR": str(folder / "runtime"),
-            "OMP_NUM_THREADS": "1",
-        }
+        own = {f"XDG_{name.upper()}": str(folder / name) for name in ("state_home", "runtime_dir")}
+        self.environment = environment_of(folder, **own, TMPDIR=str(self.temporary), OMP_NUM_THREADS="1")
         self.left_over: list[Run] = []
         """Runs whose processes the next start sees to."""
         self.began = 0
@@ -125,8 +118,6 @@ class Project:
 
 
 class Run:
-    """A run in a project, as a user starts one."""
-
     def __init__(self, project: Project, workers: str) -> None:
         project.began += 1
         self.project, self.mark = project, f"{_MARK}={project.folder}:{project.began}"
@@ -152,7 +143,6 @@ class Run:
         return [pid for pid in found if pid != self.process.pid and _state(pid) not in ("Z", "X", "")]
 
     def targets(self, kind: str) -> list[int]:
-        """Return the processes of one kind: parent, worker, server or all."""
         if kind == "all":
             return [self.process.pid, *self.processes()]
         if kind == "parent":
@@ -160,7 +150,6 @@ class Run:
         return [pid for pid in self.processes() if _kind(pid) == kind]
 
     def own(self, records: Iterable[Key]) -> list[Key]:
-        """Return the records of this run."""
         return [key for key in records if key[0] not in self.known]
 
 
@@ -343,7 +332,6 @@ def trials(
 def _plans(
     kills: int, interrupts: int, draw: random.Random, kinds: tuple[str, ...], length_s: float
 ) -> Iterator[Callable[[Project, Seen], None]]:
-    """Yield what is done to one run after the other."""
     for number in range(kills + interrupts):
         workers, after_s = draw.choice(("", "", "fork", "fresh")), draw.uniform(0, length_s * 1.1)
         if number < kills:

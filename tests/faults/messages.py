@@ -28,8 +28,6 @@ _EXECUTED: list[str] = []
 
 
 class Bomb:
-    """Runs when it is unpickled."""
-
     def __reduce__(self) -> Any:
         return _EXECUTED.append, ("executed",)
 
@@ -80,7 +78,6 @@ def _other_bytes(draw: st.DrawFn, whole: bytes) -> bytes:
 
 @st.composite
 def _cut(draw: st.DrawFn, whole: bytes) -> bytes:
-    """Return the beginning of a message."""
     return whole[: draw(st.integers(0, len(whole) - 1))]
 
 

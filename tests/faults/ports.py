@@ -1,9 +1,11 @@
-"""Ports of servers on this machine."""
+"""Servers on this machine, and their ports."""
 
 import contextlib
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 
 def free_port() -> int:
@@ -13,11 +15,25 @@ def free_port() -> int:
         return port
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], port: int, output: IO[bytes], environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Have a server run that answers at a port."""
+    process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
+    try:
+        _wait_for(port, process)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        assert process.poll() is None, "the S3 server has ended"
+        assert process.poll() is None, "the server has ended"
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.05)
-    raise TimeoutError("the S3 server does not answer")
+    raise TimeoutError("the server does not answer")

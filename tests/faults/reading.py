@@ -81,7 +81,6 @@ def _commands(folder: Path, name: str, damage: Damage, commands: Iterable[str]) 
 
 
 def _wrong(here: Path, name: str, command: str, said: Said) -> Iterable[str]:
-    """Yield what a command did that it must not."""
     if "Traceback" in said.err or "this is a bug" in said.err:
         yield said.err.strip().splitlines()[-2]
         return

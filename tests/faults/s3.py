@@ -11,7 +11,6 @@ import os
 import shutil
 import socket
 import struct
-import subprocess
 import threading
 import time
 import urllib.parse
@@ -24,7 +23,7 @@ from typing import Any
 from pyarrow import fs
 
 from tests.faults import swift
-from tests.faults.ports import free_port, wait_for
+from tests.faults.ports import free_port, running
 
 VARIABLE = "PAIRBENCH_S3_SERVER"
 BUCKET = "bucket"
@@ -45,23 +44,15 @@ def object_store(log: Path) -> Iterator[int]:
     """Run an empty store with one bucket, and give its port."""
     command = server_command()
     assert command is not None, f"no S3 server: set {VARIABLE} to the command of moto_server"
-    if command == swift.NAME:
-        with swift.all_in_one(log, [free_port() for _ in range(5)]) as port:
-            _put_bucket(port)
-            yield port
-        return
-    port = free_port()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [command, "-H", "127.0.0.1", "-p", str(port)], stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            wait_for(port, process)
-            _put_bucket(port)
-            yield port
-        finally:
-            process.kill()
-            process.wait()
+    with contextlib.ExitStack() as stack:
+        if command == swift.NAME:
+            port = stack.enter_context(swift.all_in_one(log, [free_port() for _ in range(5)]))
+        else:
+            port = free_port()
+            output = stack.enter_context(log.open("wb"))
+            stack.enter_context(running([command, "-H", "127.0.0.1", "-p", str(port)], port, output))
+        _put_bucket(port)
+        yield port
 
 
 def _put_bucket(port: int) -> None:
@@ -95,8 +86,6 @@ if os.environ.get(VARIABLE) == swift.NAME:
 
 
 class Way:
-    """A way to the store on a port of its own."""
-
     def __init__(self, target: int) -> None:
         self.mode = "fine"
         """How it is: one of `MODES`."""
@@ -114,7 +103,6 @@ class Way:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Close it."""
         self.mode = "fine"
         self._server.shutdown()
         self._server.server_close()
@@ -156,19 +144,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         while mode == "hangs" and self.server.way.mode == "hangs":
             time.sleep(0.05)
-        if mode == "errors":
-            self._answer(
-                500,
-                [("Content-Type", "application/xml")],
-                b"<Error><Code>InternalError</Code><Message>no</Message></Error>",
-            )
-            return
-        if mode == "denies":
-            self._answer(
-                403,
-                [("Content-Type", "application/xml")],
-                b"<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>",
-            )
+        if mode in _ERRORS:
+            status, code = _ERRORS[mode]
+            content = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+            self._answer(status, [("Content-Type", "application/xml")], content)
             return
         if mode == "slow":
             time.sleep(SLOW_S)
@@ -207,4 +186,5 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+_ERRORS = {"errors": (500, "InternalError"), "denies": (403, "InvalidAccessKeyId")}
 _HOP = ("connection", "content-length", "transfer-encoding", "server", "date", "keep-alive")

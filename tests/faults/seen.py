@@ -12,6 +12,5 @@ class Seen:
     wrong: list[str] = field(default_factory=list)
 
     def add(self, other: "Seen") -> None:
-        """Take in what another process has seen."""
         self.counts += other.counts
         self.wrong += other.wrong

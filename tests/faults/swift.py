@@ -12,9 +12,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
-from tests.faults.ports import wait_for
+from tests.faults.ports import running
 
 NAME = "swift"
 PACKAGES = "swift-proxy, swift-account, swift-container, swift-object and memcached"
@@ -92,7 +91,7 @@ def all_in_one(log: Path, ports: Sequence[int]) -> Iterator[int]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         output = stack.enter_context(log.open("wb"))
-        user = _user()
+        user = pwd.getpwuid(os.getuid()).pw_name
         (folder / "devices" / "disk").mkdir(parents=True)
         for kind, port in zip(_KINDS, ports[1:4], strict=True):
             (folder / f"{kind}-server.conf").write_text(_BACKEND.format(port=port, user=user, folder=folder, kind=kind))
@@ -101,28 +100,11 @@ def all_in_one(log: Path, ports: Sequence[int]) -> Iterator[int]:
                 subprocess.run(["swift-ring-builder", *ring, *words], check=True, stdout=output, stderr=output)
         proxy = _PROXY.format(port=ports[0], user=user, folder=folder, cache=ports[4])
         (folder / "proxy-server.conf").write_text(proxy)
-        stack.enter_context(
-            _running(["memcached", "-l", "127.0.0.1", "-p", str(ports[4]), "-u", user], ports[4], output)
-        )
+        memcached = ["memcached", "-l", "127.0.0.1", "-p", str(ports[4]), "-u", user]
+        stack.enter_context(running(memcached, ports[4], output))
+        # Without what leads the system's Python astray.
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
         for kind, port in zip((*_KINDS, "proxy"), (*ports[1:4], ports[0]), strict=True):
             command = [f"swift-{kind}-server", str(folder / f"{kind}-server.conf"), "--verbose"]
-            stack.enter_context(_running(command, port, output))
+            stack.enter_context(running(command, port, output, environment))
         yield ports[0]
-
-
-def _user() -> str:
-    return pwd.getpwuid(os.getuid()).pw_name
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], port: int, output: IO[bytes]) -> Iterator[None]:
-    """Have a server run that answers at a port."""
-    # Without what leads the system's Python astray.
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
-    try:
-        wait_for(port, process)
-        yield
-    finally:
-        process.kill()
-        process.wait()

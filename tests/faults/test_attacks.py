@@ -6,7 +6,7 @@ from tests.faults.damaged import DAMAGES
 from tests.faults.flips import flip_bits
 from tests.faults.imports import import_fuzzed
 from tests.faults.kill_imports import kill_imports
-from tests.faults.kills import trials
+from tests.faults.kills import KILLS, trials
 from tests.faults.messages import tell
 from tests.faults.reading import COMMANDS, read_damaged
 
@@ -25,19 +25,19 @@ def test_files_with_anything_in_any_place() -> None:
 
 
 def test_no_message_of_a_worker_is_executed_waited_for_or_a_traceback() -> None:
-    found = tell(300)
+    found = tell(150)
     assert found.wrong == []
-    assert found.counts["messages"] == 300 and found.counts["refused in a sentence"] > 100
+    assert found.counts["messages"] == 150 and found.counts["refused in a sentence"] > 50
 
 
 def test_an_import_that_is_killed_before_a_line() -> None:
-    found = kill_imports(8)
-    assert found.wrong == [] and found.counts["killed"] >= 5
+    found = kill_imports(5)
+    assert found.wrong == [] and found.counts["killed"] >= 3
 
 
-# Each damage with another command; two commands are enough for a quick look.
+# Each damage with another command; one command is enough for a quick look.
 @pytest.mark.parametrize(
-    "start", [0, 1, *(pytest.param(place, marks=pytest.mark.slow) for place in range(2, len(COMMANDS)))]
+    "start", [0, *(pytest.param(place, marks=pytest.mark.slow) for place in range(1, len(COMMANDS)))]
 )
 def test_a_damaged_store_costs_only_what_is_damaged(start: int) -> None:
     names = list(DAMAGES)[start :: len(COMMANDS)]
@@ -47,7 +47,7 @@ def test_a_damaged_store_costs_only_what_is_damaged(start: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kills", "interrupts", "kinds"), [(1, 0, ["parent"]), (0, 1, [])])
+@pytest.mark.parametrize(("kills", "interrupts", "kinds"), [(1, 0, ["parent"]), (0, 1, []), (6, 0, KILLS)])
 def test_killed_and_interrupted_runs_leave_nothing_and_lose_nothing(
     kills: int, interrupts: int, kinds: list[str]
 ) -> None:
@@ -55,8 +55,3 @@ def test_killed_and_interrupted_runs_leave_nothing_and_lose_nothing(
     assert not seen.wrong
     done = sum(count for what, count in seen.counts.items() if what.startswith(("kill", "SIG")))
     assert done == kills + interrupts
-
-
-@pytest.mark.slow
-def test_a_kill_of_each_kind() -> None:
-    assert not trials(6, 0, seed=3).wrong

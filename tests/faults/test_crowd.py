@@ -20,6 +20,6 @@ def test_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     with object_store(tmp_path / "log") as port:
-        found = crowd(url_of(port), 5, writers=2, readers=1, dashboards=0)
+        found = crowd(url_of(port), 2, writers=2, readers=1, dashboards=0)
     assert found.wrong == []
     assert found.counts["runs closed"] and found.counts["times read"]

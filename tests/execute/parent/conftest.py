@@ -17,7 +17,7 @@ from tests.commands import forked_workers
 def context(tmp_path: Path) -> WorkerContext:
     """Return a context whose workers are new interpreters."""
     return WorkerContext(
-        settings=Settings(timeout_s=4),
+        settings=Settings(timeout_s=3),
         cache=tmp_path,
         interrupted=threading.Event(),
         memory_bytes=available_memory(0.8),

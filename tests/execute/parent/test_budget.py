@@ -1,5 +1,3 @@
-"""What a budget has room for: a session that is made up, on a clock that its stages put forward."""
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Self

@@ -1,5 +1,3 @@
-"""Two sessions in turns, with stand-ins for their workers: only one is ever at work, and what ends costs only itself."""
-
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -41,16 +39,13 @@ from pairbench.model.outcome import (
 )
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.settings import Settings
-from tests.execute.made import FakeWorkers, timed_round
+from tests.execute.made import GPU, FakeWorkers, timed_round
 
-GPU = Device(selector="cuda:0", kind="cuda", name="a GPU")
 Planned = Callable[..., PlannedCase]
 Fates = dict[tuple[str, str, str], str]
 
 
 class Site:
-    """All that a session reads of it."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.settings = Settings(rounds=2, min_samples=20, max_samples=100)
@@ -155,8 +150,6 @@ class FakeWorker:
 
 
 class Quiet:
-    """Is told, and says nothing."""
-
     def step(self, *_: object) -> None: ...
     def stepped(self, *_: object) -> None: ...
     def finished(self, *_: object) -> None: ...
@@ -203,22 +196,18 @@ def statuses(made: Interleaving, side: int) -> dict[str, str]:
     }
 
 
-def test_sides_take_turns_block_by_block_in_random_order(run: Run) -> None:
-    made, log = run()
+def test_sides_take_turns_block_by_block_in_random_order_with_the_same_blocks_and_lead_ins(run: Run) -> None:
+    made, log = run(again=True)
     assert statuses(made, 0) == statuses(made, 1) == dict.fromkeys(("baseline", "a", "b"), "measured")
     turns = [side for side, _ in log.of(TakeBlock)]
     pairs = list(zip(turns[::2], turns[1::2], strict=True))
     assert all(set(pair) == {"old", "new"} for pair in pairs)
     first = [pair[0] for pair in pairs]
     assert 0.2 < first.count("old") / len(first) < 0.8
-    assert all(len(state.rounds) == 2 for twin in made.twins for state in twin.states)
-
-
-def test_sides_have_the_same_blocks_and_lead_ins(run: Run) -> None:
-    made, log = run()
     assert {job.lead_in for _, job in log.of(TakeBlock)} == {(7, 7, 7)}
     for twin in made.twins:
         old, new = twin.states
+        assert [timed.round for timed in new.rounds] == [0, 1, 2, 3], "more rounds have their own numbers"
         for before, now in zip(old.rounds, new.rounds, strict=True):
             assert len(before.throttled) == len(now.throttled) == len(before.entries[0].call_ns) >= 10
 
@@ -253,18 +242,15 @@ def test_what_ends_on_one_side_costs_only_itself(run: Run, stage: str, side: str
     # Verified, and not timed for want of the other side: no fault of its own.
     assert statuses(made, 1 - place) == {"baseline": "measured", "a": "verified", "b": "measured"}
     for state in made.twins[0].states:
-        assert [[found.entry.implementation for found in timed.entries] for timed in state.rounds] == [
-            ["baseline", "b"],
-            ["baseline", "b"],
-        ]
+        timed = [[found.entry.implementation for found in one.entries] for one in state.rounds]
+        assert timed == [["baseline", "b"]] * 2
     assert {len(job.entries) for _, job in log.of(OpenCase)} <= {2, 3}
 
 
 def test_what_is_wrong_on_fresh_inputs_ends_and_the_others_round_stays(run: Run) -> None:
     made, _ = run({("new", "close", "a"): "raises"})
     assert statuses(made, 1) == {"baseline": "measured", "a": "failed", "b": "measured"}
-    old, new = made.twins[0].states
-    assert len(old.rounds) == len(new.rounds) == 2
+    assert [len(state.rounds) for state in made.twins[0].states] == [2, 2]
 
 
 def test_a_worker_that_says_nothing_is_our_fault(run: Run) -> None:
@@ -312,8 +298,3 @@ def test_a_variant_of_one_side_is_not_timed(run: Run, planned: Planned) -> None:
     made, log = run(None, [planned(names=("baseline", "a"))], [planned(names=("baseline", "a", "b"))])
     assert {tuple(e.implementation for e in job.entries) for _, job in log.of(OpenCase)} == {("baseline", "a")}
     assert statuses(made, 1)["b"] == "verified"
-
-
-def test_more_rounds_have_their_own_numbers(run: Run) -> None:
-    made, _ = run(again=True)
-    assert [timed.round for timed in made.twins[0].current.rounds] == [0, 1, 2, 3]

@@ -1,5 +1,3 @@
-"""A worker whose outputs are judged outside, and the parent's own clock beside the worker's."""
-
 import itertools
 import random
 import time
@@ -38,10 +36,10 @@ from pairbench.execute.protocol import (
 )
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.case import Case
-from pairbench.model.outcome import EntrySamples, ImpostorResult, Status, Telemetry, TimedRound, Verification
+from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry
+from tests.execute.made import BASELINE, VARIANT, timed_round
 
-BASELINE, VARIANT = (Entry(implementation=name, mode="eager") for name in ("baseline", "v"))
 ABOUT: dict[str, Any] = {
     "path": Path("ops.py"),
     "operator": "op",
@@ -113,48 +111,38 @@ def outputs(index: int, *seeds: int) -> list[Outputs]:
 RIGHT, WRONG = Judged(mismatch=None, note="no oracle"), Judged(mismatch="output differs")
 
 
-def test_what_is_right_for_both_seeds_is_verified_in_the_judge_s_words() -> None:
-    worker = says(*outputs(1, 0, 1), verified(VARIANT, reason="consumes names nothing"))
-    (found,) = results(worker, verdicts(RIGHT, RIGHT), VERIFY)
-    assert found.status is Status.VERIFIED and found.reason == "no oracle; consumes names nothing"
-    assert worker.replies == [True, True]
+NOT_SENT = "its worker did not send its outputs to be judged"
+OUT_OF_MEMORY = Ended(entry=None, status=Status.OOM, reason="out of memory")
+ACCUMULATES = verified(VARIANT, Status.MISMATCHED, f"its second backward: {JUDGED_OUTSIDE}; it accumulates")
+CHANGES = verified(VARIANT, Status.MISMATCHED, "changes its input 'x'")
 
 
-@pytest.mark.parametrize("seeds", [(), (0,), (0, 0)])
-def test_who_sends_nothing_of_a_seed_is_not_verified(seeds: tuple[int, ...]) -> None:
-    worker = says(*outputs(1, *seeds), verified(VARIANT))
-    (found,) = results(worker, verdicts(RIGHT, RIGHT), VERIFY)
-    assert found.status is Status.FAILED and "did not send its outputs" in found.reason
-
-
-def test_what_was_wrong_once_stays_so_whatever_the_worker_says() -> None:
-    worker = says(*outputs(1, 0, 1), verified(VARIANT))
-    (found,) = results(worker, verdicts(WRONG), VERIFY)
-    assert found.status is Status.MISMATCHED and found.reason == "output differs"
-    assert worker.replies == [False, False], "and the judge is not asked again"
-
-
-def test_the_verdict_stands_where_the_worker_has_left_room_for_it() -> None:
-    reason = f"its second backward: {JUDGED_OUTSIDE}; it accumulates"
-    worker = says(*outputs(1, 0), verified(VARIANT, Status.MISMATCHED, reason))
-    (found,) = results(worker, verdicts(WRONG), VERIFY)
-    assert found.reason == "its second backward: output differs; it accumulates"
-
-
-def test_a_worker_that_invents_a_verdict_is_not_believed() -> None:
-    (found,) = results(says(verified(VARIANT, Status.MISMATCHED, JUDGED_OUTSIDE)), verdicts(), VERIFY)
-    assert found.status is Status.FAILED
-
-
-def test_what_the_worker_itself_finds_wrong_is_wrong() -> None:
-    told = verified(VARIANT, Status.MISMATCHED, "changes its input 'x'")
-    assert results(says(told), verdicts(), VERIFY) == [told]
-
-
-def test_outputs_that_cannot_be_judged_end_their_entry() -> None:
-    ended = Ended(entry=None, status=Status.OOM, reason="out of memory")
-    (found,) = results(says(*outputs(1, 0), verified(VARIANT)), verdicts(ended), VERIFY)
-    assert found == Ended(entry=VARIANT, status=Status.OOM, reason="out of memory")
+@pytest.mark.parametrize(
+    ("seeds", "said", "judged", "status", "words", "replies"),
+    [
+        # What is right for both seeds, and no other.
+        ((0, 1), verified(VARIANT, reason="n"), [RIGHT, RIGHT], Status.VERIFIED, "no oracle; n", [True, True]),
+        ((), verified(VARIANT), [], Status.FAILED, NOT_SENT, []),
+        ((0,), verified(VARIANT), [RIGHT], Status.FAILED, NOT_SENT, [True]),
+        ((0, 0), verified(VARIANT), [RIGHT, RIGHT], Status.FAILED, NOT_SENT, [True, True]),
+        # What was wrong once stays so, and the judge is not asked again.
+        ((0, 1), verified(VARIANT), [WRONG], Status.MISMATCHED, "output differs", [False, False]),
+        # The verdict stands where the worker has left room for it; one that it invents is not believed.
+        ((0,), ACCUMULATES, [WRONG], Status.MISMATCHED, "its second backward: output differs; it accumulates", [False]),
+        ((), verified(VARIANT, Status.MISMATCHED, JUDGED_OUTSIDE), [], Status.FAILED, NOT_SENT, []),
+        # What the worker itself finds wrong.
+        ((), CHANGES, [], Status.MISMATCHED, "changes its input 'x'", []),
+        # Outputs that cannot be judged.
+        ((0,), verified(VARIANT), [OUT_OF_MEMORY], Status.OOM, "out of memory", [False]),
+    ],
+)
+def test_an_entry_is_what_the_judge_says_of_its_outputs(
+    seeds: tuple[int, ...], said: Verification, judged: list[Any], status: Status, words: str, replies: list[bool]
+) -> None:
+    worker = says(*outputs(1, *seeds), said)
+    (found,) = results(worker, verdicts(*judged), VERIFY)
+    assert (found.entry, found.status, found.reason) == (VARIANT, status, words)
+    assert worker.replies == replies
 
 
 def test_an_impostor_is_rejected_by_the_judge() -> None:
@@ -190,38 +178,20 @@ def test_a_judge_that_ends_takes_the_worker_with_it_that_waits_for_it() -> None:
     assert worker.closed
 
 
-def taken(asks: bool, call_ns: tuple[float, ...] = ()) -> Taken:
-    return Taken(
-        call_ns=call_ns,
-        position=(0,) * len(call_ns),
-        at_ns=(0,) * len(call_ns),
-        turn_ns=tuple(int(2 * value) for value in call_ns),
-        now_ns=0,
-        since_ns=0,
-        asks=asks,
-    )
+def taken(asks: bool, call_ns: tuple[float, ...] = (), **changes: Any) -> Taken:
+    none = (0,) * len(call_ns)
+    turn_ns = tuple(int(2 * value) for value in call_ns)
+    plain: dict[str, Any] = {"position": none, "at_ns": none, "turn_ns": turn_ns, "now_ns": 0, "since_ns": 0}
+    return Taken(call_ns=call_ns, asks=asks, **{**plain, **changes})
 
 
-ENTRIES = tuple(
-    TimedEntry(index=index, call_ns=(9.0,), fresh_ns=(), lead_in=1, warm_up_ns=1.0, kept=(0,), began_on_new=False)
-    for index in (0, 1)
-)
-TOLD = TimedCase(entries=ENTRIES, measuring_s=0.1, sets=3)
-ROUND = TimedRound(
-    round=0,
-    timer="perf_counter",
-    entries=tuple(
-        EntrySamples(
-            entry=entry, position=(7,), at_ns=(7,), call_ns=(7.0,), host_ns=(7.0,), device_ns=None, device_timer=None
-        )
-        for entry in (BASELINE, VARIANT)
-    ),
-    throttled=(False,),
-    remeasured=0,
-    stop_reason="precise",
-    telemetry=Telemetry(),
-    measuring_s=0.1,
-)
+def timed_case(kept: tuple[int, ...] = ()) -> TimedCase:
+    entry: dict[str, Any] = {"call_ns": (9.0,), "fresh_ns": (), "lead_in": 1, "warm_up_ns": 1.0, "kept": kept}
+    entries = tuple(TimedEntry(index=index, **entry, began_on_new=False) for index in (0, 1))
+    return TimedCase(entries=entries, measuring_s=1.0, sets=3)
+
+
+ROUND = timed_round(BASELINE, VARIANT)
 
 
 def timing_judge(*said: Any, asked: list[Any] | None = None) -> Process:
@@ -237,7 +207,7 @@ def test_samples_are_those_that_came_while_they_were_taken_and_seeds_are_the_par
     ended = Ended(entry=VARIANT, status=Status.MISMATCHED, reason="remembers results")
     asked = list[Any]()
     judge = timing_judge(Request(kind="kept", index=1), ended, asked=asked)
-    worker = says(DrawSeed(), taken(True, (2.0, 1.0)), taken(False), TOLD, Answer(described="[]"), ROUND)
+    worker = says(DrawSeed(), taken(True, (2.0, 1.0)), taken(False), timed_case((0,)), Answer(described="[]"), ROUND)
     found = results(worker, judge, TIME)
     assert found[0] == ended
     assert [samples.call_ns for samples in found[1].entries] == [(2.0,), (1.0,)]
@@ -251,7 +221,7 @@ def test_samples_are_those_that_came_while_they_were_taken_and_seeds_are_the_par
 def test_a_case_that_ends_while_it_is_judged_leaves_no_judge_in_the_middle() -> None:
     ended = Ended(entry=None, status=Status.FAILED, reason="replaces time.time")
     judge = timing_judge(Request(kind="again", index=1, seeds=(3,)))
-    worker = says(taken(True, (2.0, 1.0)), taken(False), TOLD, ended)
+    worker = says(taken(True, (2.0, 1.0)), taken(False), timed_case((0,)), ended)
     assert results(worker, judge, TIME) == [ended]
     assert judge.closed
 
@@ -265,21 +235,7 @@ def test_a_baseline_that_looks_slowed_is_timed_alone_once_more_but_not_on_a_busy
     asked = list[Any]()
     judge = timing_judge(asked=asked)
     slow = taken(True, (1e6, 1.0) * 9)
-    samples = [
-        EntrySamples(
-            entry=one.entry,
-            position=(0,) * 9,
-            at_ns=(0,) * 9,
-            call_ns=(1.0,) * 9,
-            host_ns=None,
-            device_ns=None,
-            device_timer=None,
-        )
-        for one in ROUND.entries
-    ]
-    worker = says(
-        slow, taken(False), TOLD, TimedRound(**{**vars(ROUND), "entries": tuple(samples), "throttled": (False,) * 9})
-    )
+    worker = says(slow, taken(False), timed_case((0,)), timed_round(BASELINE, VARIANT, blocks=9))
     (found,) = results(worker, judge, TIME)
     again = [] if foreign_cores else [TimeAlone]
     assert len(found.alone_ns) == 18 * len(again) and [type(job) for job in asked] == [TimeAlone, JudgeTimed, *again]
@@ -307,16 +263,7 @@ class Worker:
         blocks: int = 120,
         asks: bool = True,
     ) -> None:
-        """Time.
-
-        Args:
-            variant_us: What the variant's call takes.
-            hidden: Part of that by which the clock goes slower meanwhile.
-            said: What it says that its calls take, times what its clock does.
-            late: How late a message is, in us.
-            blocks: How many.
-            asks: Whether it says when it had an answer.
-        """
+        # The clock goes slower by the part `hidden` of the variant's calls, and `said` times what it shows is recorded.
         behind, since = 0.0, 0
 
         def now() -> int:
@@ -324,18 +271,15 @@ class Worker:
 
         def tell(ask: bool, call_ns: tuple[float, ...] = (), turn_ns: tuple[int, ...] = ()) -> None:
             nonlocal since
-            none = (0,) * len(call_ns)
-            taken = Taken(
-                call_ns=call_ns, position=none, at_ns=none, turn_ns=turn_ns, now_ns=now(), since_ns=since, asks=ask
-            )
+            told = taken(ask, call_ns, turn_ns=turn_ns, now_ns=now(), since_ns=since)
             delay = late()
             if ask:  # it waits
                 self.us += delay
-                self._clock.take(taken, self.us / 1e6)
+                self._clock.take(told, self.us / 1e6)
                 self.us += delay
                 since = now()
             else:
-                self._clock.take(taken, (self.us + delay) / 1e6)
+                self._clock.take(told, (self.us + delay) / 1e6)
 
         tell(True)
         call_ns, turn_ns = list[float](), list[int]()
@@ -361,14 +305,6 @@ class Worker:
             tell(False)
 
 
-def told(calls: int = 120) -> TimedCase:
-    entries = [
-        TimedEntry(index=index, call_ns=(1.0,), fresh_ns=(), lead_in=1, warm_up_ns=1.0, kept=(), began_on_new=False)
-        for index in (0, 1)
-    ]
-    return TimedCase(entries=tuple(entries), measuring_s=1.0, sets=3)
-
-
 @pytest.fixture
 def clock() -> OutsideClock:
     return OutsideClock()
@@ -381,7 +317,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, clock: OutsideClock) -> Worker:
 
 def check(clock: OutsideClock, *, plain: bool = True) -> None:
     clock.check_clock()
-    clock.check_calls(clock.with_samples(told()), plain=plain)
+    clock.check_calls(clock.with_samples(timed_case()), plain=plain)
 
 
 def test_an_honest_worker_is_believed_however_late_its_messages_are(worker: Worker, clock: OutsideClock) -> None:
@@ -390,37 +326,31 @@ def test_an_honest_worker_is_believed_however_late_its_messages_are(worker: Work
     check(clock)
 
 
-@pytest.mark.parametrize("late_us", [0, 400_000])
-def test_a_clock_that_hides_time_is_found_however_late_messages_are(
-    worker: Worker, clock: OutsideClock, late_us: float
+PASSED = "have passed while it says that"
+
+
+@pytest.mark.parametrize(
+    ("lies", "late_us", "words"),
+    [
+        ({"hidden": 0.5}, 0, PASSED),
+        ({"hidden": 0.5}, 400_000, PASSED),
+        ({"hidden": -0.5}, 0, PASSED),
+        ({"variant_us": 2000, "said": 0.25}, 0, r"calls take 1000\.0 us of a turn by what was recorded"),
+        ({"variant_us": 2000, "said": 3}, 0, "more than the turns that they are made in"),
+    ],
+)
+def test_clocks_and_samples_that_lie_are_found(
+    worker: Worker, clock: OutsideClock, lies: dict[str, float], late_us: float, words: str
 ) -> None:
     delays = itertools.cycle([0.0, 0.0, 0.0, late_us])
-    worker.time(hidden=0.5, late=lambda: next(delays))
-    with pytest.raises(ClocksDisagreeError, match="have passed while it says that"):
-        check(clock)
-
-
-def test_a_clock_that_adds_time_is_found(worker: Worker, clock: OutsideClock) -> None:
-    worker.time(hidden=-0.5)
-    with pytest.raises(ClocksDisagreeError, match="have passed while it says that"):
-        check(clock)
-
-
-def test_samples_that_do_not_explain_their_turns_are_found(worker: Worker, clock: OutsideClock) -> None:
-    worker.time(variant_us=2000, said=0.25)
-    with pytest.raises(ClocksDisagreeError, match=r"calls take 1000\.0 us of a turn by what was recorded"):
+    worker.time(**lies, late=lambda: next(delays))  # type: ignore[arg-type]
+    with pytest.raises(ClocksDisagreeError, match=words):
         check(clock)
 
 
 def test_where_a_state_is_put_back_nobody_knows_how_long_a_turn_may_be(worker: Worker, clock: OutsideClock) -> None:
     worker.time(variant_us=2000, said=0.25)
     check(clock, plain=False)
-
-
-def test_samples_longer_than_their_turns_are_found(worker: Worker, clock: OutsideClock) -> None:
-    worker.time(variant_us=2000, said=3)
-    with pytest.raises(ClocksDisagreeError, match="more than the turns that they are made in"):
-        check(clock)
 
 
 def test_who_does_not_say_when_it_had_an_answer_is_not_believed(worker: Worker, clock: OutsideClock) -> None:
@@ -431,7 +361,7 @@ def test_who_does_not_say_when_it_had_an_answer_is_not_believed(worker: Worker, 
 
 def test_samples_are_those_that_were_told_at_once(worker: Worker, clock: OutsideClock) -> None:
     worker.time(blocks=3)
-    found = clock.with_samples(told())
+    found = clock.with_samples(timed_case())
     assert [entry.call_ns for entry in found.entries] == [(BASELINE_US * 1e3,) * 3, (200e3,) * 3]
 
 
@@ -439,4 +369,4 @@ def test_a_worker_that_begins_anew_is_judged_by_its_newest_samples(worker: Worke
     worker.time(hidden=0.5, blocks=30)
     worker.time()
     check(clock)
-    assert {len(entry.call_ns) for entry in clock.with_samples(told()).entries} == {120}
+    assert {len(entry.call_ns) for entry in clock.with_samples(timed_case()).entries} == {120}

@@ -1,5 +1,3 @@
-"""How workers are started: forked or in interpreters of their own, and with what environment."""
-
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,10 +12,9 @@ from pairbench.execute.parent import launch
 from pairbench.execute.parent.launch import ForkServers, FreshInterpreters, Launchers, open_launchers
 from pairbench.execute.parent.pool import WorkerContext, WorkerProcess, _environment
 from pairbench.model.environment import Device
+from tests.execute.made import CPU, GPU
 
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
-GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
-BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
+BESIDE = replace(GPU, selector="cuda:1", uuid="GPU-1")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_an_unknown_way_to_start_workers_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "visible"), [(GPU, "GPU-1"), (replace(GPU, beside=(BESIDE,)), "GPU-1,GPU-0"), (CPU, "")]
+    ("device", "visible"), [(GPU, "GPU-0"), (replace(GPU, beside=(BESIDE,)), "GPU-0,GPU-1"), (CPU, "")]
 )
 def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
     context: WorkerContext, device: Device, visible: str

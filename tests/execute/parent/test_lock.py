@@ -1,5 +1,4 @@
-"""The device lock: one process at a time, told once whom it waits for, free when its holder dies."""
-
+import contextlib
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ from pairbench.errors import UsageError
 from pairbench.execute.parent.lock import _ADVICE as ADVICE
 from pairbench.execute.parent.lock import device_lock
 from pairbench.model.environment import Device
-from tests.execute.made import CPU
+from tests.execute.made import CPU, GPU
 
 HOLD = """
 import sys, time
@@ -30,6 +29,38 @@ with device_lock(device, print, lambda: False) as held:
 """
 
 
+FIRST, SECOND = replace(GPU, uuid="GPU-b"), replace(GPU, selector="cuda:1", uuid="GPU-a")
+
+
+@contextlib.contextmanager
+def held(device: Device = CPU, **how: bool) -> Iterator[None]:
+    """Hold a device that is free, without a word."""
+    with device_lock(device, pytest.fail, lambda: True, **how) as found:
+        assert found
+        yield
+
+
+def assert_held(device: Device = CPU, **how: bool) -> None:
+    with device_lock(device, lambda _: None, lambda: True, **how) as found:
+        assert not found
+
+
+def said_while_waiting(device: Device = CPU, seconds: float = 0.4) -> list[str]:
+    """Return what is said to whoever waits for a device that stays held."""
+    said: list[str] = []
+    until = time.monotonic() + seconds
+    with device_lock(device, said.append, lambda: time.monotonic() > until) as found:
+        assert not found
+    return said
+
+
+def assert_named(said: list[str], holder: subprocess.Popen[str]) -> None:
+    (sentence,) = said
+    assert sentence.startswith(f"cpu (a CPU) is held by process {holder.pid} (`")
+    assert f"in {Path.cwd()}, since " in sentence
+    assert re.search(r", 0 min \d s ago\); waiting for it \(Ctrl-C gives up", sentence)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Locks of this test's own, so that it neither waits for a run on this machine nor holds one up."""
@@ -40,7 +71,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Hold the CPU in another process."""
     command = [sys.executable, "-c", HOLD, "cpu", ""]
     with subprocess.Popen(command, env={**os.environ, "XDG_STATE_HOME": str(folder)}, stdout=-1, text=True) as process:
         assert process.stdout and process.stdout.readline() == "held True\n"
@@ -48,36 +78,15 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_the_free_device_is_held_at_once(folder: Path) -> None:
-    said: list[str] = []
-    with device_lock(CPU, said.append, lambda: True) as held:
-        assert held
-    assert not said
-
-
 def test_those_that_only_verify_share_a_device_and_nobody_times_beside_them(folder: Path) -> None:
-    def gives_up() -> bool:
-        return True
-
-    with device_lock(CPU, print, gives_up, shared=True) as one, device_lock(CPU, print, gives_up, shared=True) as two:
-        assert one and two
-        with device_lock(CPU, lambda _: None, gives_up) as alone:
-            assert not alone
-    with device_lock(CPU, print, gives_up) as alone:
-        assert alone
-        with device_lock(CPU, lambda _: None, gives_up, shared=True) as beside:
-            assert not beside
+    with held(shared=True), held(shared=True):
+        assert_held()
+    with held():
+        assert_held(shared=True)
 
 
 def test_a_second_process_waits_and_says_for_whom(holder: subprocess.Popen[str]) -> None:
-    said: list[str] = []
-    until = time.monotonic() + 0.5
-    with device_lock(CPU, said.append, lambda: time.monotonic() > until) as held:
-        assert not held
-    assert len(said) == 1 and said[0].startswith(f"cpu (a CPU) is held by process {holder.pid} (`")
-    assert f"in {Path.cwd()}, since " in said[0] and re.search(
-        r", 0 min \d s ago\); waiting for it \(Ctrl-C gives up", said[0]
-    )
+    assert_named(said_while_waiting(), holder)
 
 
 def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: subprocess.Popen[str]) -> None:
@@ -92,63 +101,44 @@ def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: sub
             lock.write_text(f"process {holder.pid}\n")
         return look == 2
 
-    with device_lock(CPU, said.append, interrupted) as held:
-        assert not held
-    assert len(said) == 1 and said[0].startswith(f"cpu (a CPU) is held by process {holder.pid} (`")
-    assert f"in {Path.cwd()}, since " in said[0] and re.search(
-        r", 0 min \d s ago\); waiting for it \(Ctrl-C gives up", said[0]
-    )
+    with device_lock(CPU, said.append, interrupted) as found:
+        assert not found
+    assert_named(said, holder)
 
 
-def test_the_lock_of_a_killed_process_is_free(holder: subprocess.Popen[str]) -> None:
+def test_other_devices_are_free_and_so_is_the_lock_of_a_killed_process(holder: subprocess.Popen[str]) -> None:
+    with held(GPU):
+        pass
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    with device_lock(CPU, pytest.fail, lambda: True) as held:
-        assert held
-
-
-def test_other_devices_are_free(holder: subprocess.Popen[str]) -> None:
-    gpu = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
-    with device_lock(gpu, pytest.fail, lambda: True) as held:
-        assert held
+    with held():
+        pass
 
 
 def test_an_error_gives_the_lock_back(folder: Path) -> None:
-    with pytest.raises(ValueError, match="boom"), device_lock(CPU, pytest.fail, lambda: True):
+    with pytest.raises(ValueError, match="boom"), held():
         raise ValueError("boom")
-    with device_lock(CPU, pytest.fail, lambda: True) as held:
-        assert held
-
-
-FIRST = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-b")
-SECOND = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-a")
+    with held():
+        pass
 
 
 def test_those_beside_a_device_are_held_with_it_and_given_back(folder: Path) -> None:
-    both = replace(FIRST, beside=(SECOND,))
-    with device_lock(both, pytest.fail, lambda: True) as held:
-        assert held
-        for one in (FIRST, SECOND):
-            with device_lock(one, lambda _: None, lambda: True) as again:
-                assert not again
-    for one in (FIRST, SECOND):
-        with device_lock(one, pytest.fail, lambda: True) as again:
-            assert again
+    with held(replace(FIRST, beside=(SECOND,))):
+        assert_held(FIRST)
+        assert_held(SECOND)
+    with held(FIRST), held(SECOND):
+        pass
 
 
 def test_who_waits_for_a_device_beside_its_own_says_so_and_gives_up_what_it_has(folder: Path) -> None:
-    said: list[str] = []
-    with device_lock(FIRST, pytest.fail, lambda: True):
-        with device_lock(replace(SECOND, beside=(FIRST,)), said.append, lambda: True) as held:
-            assert not held
-        with device_lock(SECOND, pytest.fail, lambda: True) as held:
-            assert held
-    assert not said, "an interrupted wait has nothing to say"
-    until = time.monotonic() + 0.5
-    with device_lock(FIRST, pytest.fail, lambda: True):
-        wanted = replace(SECOND, beside=(FIRST,))
-        with device_lock(wanted, said.append, lambda: time.monotonic() > until) as held:
-            assert not held
+    wanted, said = replace(SECOND, beside=(FIRST,)), list[str]()
+    with held(FIRST):
+        with device_lock(wanted, said.append, lambda: True) as found:
+            assert not found
+        assert not said, "an interrupted wait has nothing to say"
+        with held(SECOND):
+            pass
+        said = said_while_waiting(wanted)
     ours = "another device's turn of this run"
     assert said == [f"cuda:0 (a GPU), which cuda:1 needs too, is held by {ours}; waiting for it{ADVICE}"]
 
@@ -158,8 +148,8 @@ def test_two_that_want_the_same_two_devices_the_other_way_round_take_turns(folde
 
     def work(device: Device) -> None:
         for _ in range(5):
-            with device_lock(device, lambda _: None, lambda: False) as held:
-                assert held
+            with device_lock(device, lambda _: None, lambda: False) as found:
+                assert found
                 turns.append(device.selector)
                 time.sleep(0.02)
                 assert turns[-1] == device.selector, "nobody else is at work meanwhile"
@@ -177,8 +167,8 @@ def locks_of(folder: Path) -> Path:
 
 
 def test_a_folder_that_is_the_users_alone(folder: Path) -> None:
-    with device_lock(CPU, pytest.fail, lambda: True) as held:
-        assert held
+    with held():
+        pass
     for path in (folder / "pairbench", folder / "pairbench" / "locks", locks_of(folder)):
         assert path.stat().st_mode & 0o077 == 0
     assert (locks_of(folder) / "cpu.lock").stat().st_mode & 0o777 == 0o600
@@ -187,7 +177,7 @@ def test_a_folder_that_is_the_users_alone(folder: Path) -> None:
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_link_leads_nowhere(folder: Path, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
     """Whoever puts a link in the way changes no file and no folder that it leads to."""
-    with device_lock(CPU, pytest.fail, lambda: True):
+    with held():
         pass
     victim = tmp_path_factory.mktemp("victim")
     (victim / "cpu.lock").write_text("years of work")
@@ -201,8 +191,8 @@ def test_a_link_leads_nowhere(folder: Path, tmp_path_factory: pytest.TempPathFac
         locks.rmdir()
         locks.symlink_to(victim)
     # Another folder of the user's is taken, or it is said that there is none.
-    with device_lock(CPU, pytest.fail, lambda: True) as held:
-        assert held
+    with held():
+        pass
     assert (victim / "cpu.lock").read_text() == "years of work"
     assert (victim / "cpu.lock").stat().st_mode & 0o777 == 0o600 and victim.stat().st_mode & 0o777 == 0o755
 
@@ -215,7 +205,7 @@ def test_another_name_of_somebodys_file_is_no_lock(
     (tmp_path / "precious").write_text("years of work")
     os.link(tmp_path / "precious", shared / "cpu.lock")
     monkeypatch.setenv("PAIRBENCH_LOCKS", str(shared))
-    with pytest.raises(UsageError, match=r"cpu\.lock is another's file"), device_lock(CPU, pytest.fail, lambda: True):
+    with pytest.raises(UsageError, match=r"cpu\.lock is another's file"), held():
         pass
     assert (tmp_path / "precious").read_text() == "years of work"
 
@@ -237,36 +227,31 @@ def test_without_a_folder_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         else:
             path.mkdir()
             path.chmod(0o777)
-    with pytest.raises(UsageError, match="no folder for the locks"), device_lock(CPU, pytest.fail, lambda: True):
+    with pytest.raises(UsageError, match="no folder for the locks"), held():
         pass
 
 
 def test_one_folder_for_all_users(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = tmp_path / "shared"
     monkeypatch.setenv("PAIRBENCH_LOCKS", str(shared))
-    with pytest.raises(UsageError, match="PAIRBENCH_LOCKS"), device_lock(CPU, pytest.fail, lambda: True):
+    with pytest.raises(UsageError, match="PAIRBENCH_LOCKS"), held():
         pass
     shared.mkdir()
     shared.chmod(0o777)
-    with pytest.raises(UsageError, match="anybody may remove"), device_lock(CPU, pytest.fail, lambda: True):
+    with pytest.raises(UsageError, match="anybody may remove"), held():
         pass
     shared.chmod(0o1777)
-    with device_lock(CPU, pytest.fail, lambda: True) as held:
-        assert held
-        with device_lock(CPU, lambda _: None, lambda: True) as again:
-            assert not again
+    with held():
+        assert_held()
     assert (shared / "cpu.lock").stat().st_mode & 0o777 == 0o666
     (shared / "cpu.lock").chmod(0o644)
-    with device_lock(CPU, pytest.fail, lambda: True) as held:
-        assert held
+    with held():
+        pass
     assert (shared / "cpu.lock").stat().st_mode & 0o777 == 0o644, "what was there is left as it is"
 
 
 def test_what_a_lock_says_of_its_holder_is_not_believed(folder: Path) -> None:
-    said: list[str] = []
-    with device_lock(CPU, pytest.fail, lambda: True):
+    with held():
         (locks_of(folder) / "cpu.lock").write_text("\x1b]0;x\x07\n::error::x")
-        until = time.monotonic() + 0.4
-        with device_lock(CPU, said.append, lambda: time.monotonic() > until) as held:
-            assert not held
+        said = said_while_waiting()
     assert said == [f"cpu (a CPU) is held by another process; waiting for it{ADVICE}"]

@@ -1,5 +1,3 @@
-"""Real workers and what ends them: each end has a status, a culprit and a sentence."""
-
 import functools
 import json
 import os
@@ -37,7 +35,7 @@ job = functools.partial(verify_job, automatic_impostors=True)
 GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
 
 SUITE = """
-import ctypes, os, signal, subprocess, sys, time
+import json, os, signal, subprocess, sys, time
 from pathlib import Path
 from pairbench import Operator, grid
 
@@ -58,8 +56,21 @@ def hangs(x):
     Path(__file__).with_name("child").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
     time.sleep(60)
 
-op = Operator("op", baseline=baseline,
-    variants={"good": baseline, "gives_up": gives_up, "hangs": hangs, "killed": killed, "aborts": aborts},
+def shouts(x):
+    line = "x" * 1023 + chr(10)
+    for _ in range(100):
+        sys.stderr.write(line * 1024)
+        time.sleep(0.01)
+    sys.stderr.write("fatal: that is all" + chr(10))
+    sys.stderr.flush()
+    os._exit(7)
+
+# What it sees of the process that it is loaded in.
+Path(__file__).with_name(f"{os.getpid()}.json").write_text(json.dumps(
+    {"parent": os.getppid(), "leads": os.getsid(0) == os.getpid(), "folder": os.getcwd(), "environment": dict(os.environ)}
+))
+op = Operator("op", baseline=baseline, variants={"good": baseline, "gives_up": gives_up, "hangs": hangs,
+    "killed": killed, "aborts": aborts, "shouts": shouts},
     inputs=lambda make, rows: {"x": make.normal(rows)}, cases=grid(rows=[4]))
 """
 
@@ -82,7 +93,7 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 0.1)
 
 
-def test_a_worker_serves_one_job_after_the_other(either: WorkerContext, suite: Path) -> None:
+def test_a_worker_serves_one_job_after_the_other_until_it_ends(either: WorkerContext, suite: Path) -> None:
     with WorkerProcess(replace(either, settings=Settings(timeout_s=60)), CPU) as worker:
         (described,) = worker.request(Describe(suite="ops.py", path=suite))
         assert [operator.name for operator in described.operators] == ["op"]
@@ -93,8 +104,11 @@ def test_a_worker_serves_one_job_after_the_other(either: WorkerContext, suite: P
                 result for result in worker.request(job(suite, "baseline", "good")) if isinstance(result, Verification)
             ]
             assert [result.status for result in results] == [Status.VERIFIED] * 2
-        assert worker.alive
-    assert not worker.alive
+        with pytest.raises(WorkerEndedError) as caught:
+            list(worker.request(job(suite, "baseline", "aborts", "good")))
+        assert (caught.value.index, caught.value.status) == (1, Status.FAILED)
+        assert "crashed its process with signal SIGABRT (aborted) in ops.py, line 13" in caught.value.reason
+        assert not worker.alive
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -111,32 +125,17 @@ def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "words", "either"),
+    ("name", "status", "words"),
     [
-        ("hangs", Status.TIMEOUT, "still running after the 4 s that one implementation has in a stage; ended", "fork"),
-        (
-            "killed",
-            Status.OOM,
-            "its process was killed (SIGKILL), most likely by the kernel because memory ran out",
-            "fork",
-        ),
-        ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13", "fork"),
-        ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13", "fresh"),
-        (
-            "gives_up",
-            Status.OOM,
-            "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory",
-            "fork",
-        ),
+        ("hangs", Status.TIMEOUT, "still running after the 3 s that one implementation has in a stage; ended"),
+        ("killed", Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"),
+        ("gives_up", Status.OOM, "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory"),
     ],
-    indirect=["either"],
 )
 def test_an_end_has_a_culprit_and_a_reason(
-    either: WorkerContext, suite: Path, name: str, status: Status, words: str
+    forking: WorkerContext, context: WorkerContext, suite: Path, name: str, status: Status, words: str
 ) -> None:
-    with Workers(either, CPU) as workers:
-        worker = workers.get()
-        list(worker.request(Describe(suite="ops.py", path=suite)))
+    with WorkerProcess(replace(forking, settings=context.settings), CPU) as worker:
         with pytest.raises(WorkerEndedError) as caught:
             list(worker.request(job(suite, "baseline", name, "good")))
         assert (caught.value.index, caught.value.status) == (1, status), caught.value.reason
@@ -181,38 +180,21 @@ def test_memory_is_a_part_of_what_is_free() -> None:
     assert half / whole == pytest.approx(0.5, rel=0.2)
 
 
-TELLS = """
-import json, os
-from pathlib import Path
-from pairbench import Operator, grid
-
-Path(__file__).with_name(f"{os.getpid()}.json").write_text(json.dumps(
-    {"parent": os.getppid(), "leads": os.getsid(0) == os.getpid(), "folder": os.getcwd(), "environment": dict(os.environ)}
-))
-op = Operator("op", baseline=lambda x: x, variants={}, inputs=lambda make, rows: {"x": make.normal(rows)},
-    cases=grid(rows=[4]))
-"""
-
-
-def told_by(worker: WorkerProcess, folder: Path) -> dict[str, Any]:
+def told_by(worker: WorkerProcess, suite: Path) -> Any:
     """Return what a suite sees of the process that it is loaded in."""
-    suite = folder / "tells.py"
-    suite.write_text(TELLS)
-    list(worker.request(Describe(suite="tells.py", path=suite)))
-    found = json.loads((folder / f"{worker._process.pid}.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    list(worker.request(Describe(suite="ops.py", path=suite)))
+    return json.loads(suite.with_name(f"{worker._process.pid}.json").read_text())
 
 
 def test_a_server_for_each_environment_that_is_read_at_import(
-    forking: WorkerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forking: WorkerContext, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads are settled when torch is imported, the GPU when it is used first, Triton's interpreter when a suite imports Triton."""
     told = []
     for device, interpret, threads in ((CPU, True, "1"), (GPU, False, "1"), (CPU, False, "2")):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         with WorkerProcess(forking, device, interpret=interpret) as worker:
-            told.append(told_by(worker, tmp_path))
+            told.append(told_by(worker, suite))
     plain, gpu, other = told
     assert gpu["parent"] == plain["parent"] != other["parent"]
     assert [one["environment"].get("TRITON_INTERPRET") for one in told] == ["1", None, None]
@@ -229,11 +211,11 @@ def kill_once_there(file: Path, pid: int) -> None:
 
 
 def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_place(
-    forking: WorkerContext, suite: Path, tmp_path: Path
+    forking: WorkerContext, suite: Path
 ) -> None:
     with Workers(forking, CPU) as workers:
         worker = workers.get()
-        server = told_by(worker, tmp_path)["parent"]
+        server = told_by(worker, suite)["parent"]
         child = suite.with_name("child")
         child.unlink(missing_ok=True)
         threading.Thread(target=kill_once_there, args=(child, server)).start()
@@ -242,7 +224,7 @@ def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_p
         assert caught.value.status is Status.OOM and "was killed (SIGKILL)" in caught.value.reason
         assert worker._process.pid and gone(worker._process.pid)
         assert gone(int(child.read_text())), "what a worker started ends with it"
-        assert told_by(workers.get(), tmp_path)["parent"] != server
+        assert told_by(workers.get(), suite)["parent"] != server
         assert any(isinstance(result, Verification) for result in workers.get().request(job(suite, "baseline")))
 
 
@@ -254,33 +236,9 @@ def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext,
         assert worker._process.pid is None
 
 
-SHOUTS = """
-import os, sys, time
-from pairbench import Operator, grid
-
-def baseline(x):
-    return x + x
-
-def shouts(x):
-    line = "x" * 1023 + chr(10)
-    for _ in range(100):
-        sys.stderr.write(line * 1024)
-        time.sleep(0.01)
-    sys.stderr.write("fatal: that is all" + chr(10))
-    sys.stderr.flush()
-    os._exit(7)
-
-op = Operator("op", baseline=baseline, variants={"shouts": shouts}, inputs=lambda make, rows: {"x": make.normal(rows)},
-    cases=grid(rows=[4]))
-"""
-
-
-def test_what_a_worker_prints_costs_its_parent_little(forking: WorkerContext, tmp_path: Path) -> None:
+def test_what_a_worker_prints_costs_its_parent_little(forking: WorkerContext, suite: Path) -> None:
     """100 MiB: its end is read, and no more is kept than a part of it."""
-    suite = tmp_path / "ops.py"
-    suite.write_text(SHOUTS)
     with WorkerProcess(forking, CPU) as worker:
-        list(worker.request(Describe(suite="ops.py", path=suite)))
         log = os.dup(worker._log.fileno())
         tracemalloc.start()
         with pytest.raises(WorkerEndedError) as caught:

@@ -10,8 +10,8 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext, WorkerProcess
 from pairbench.execute.parent.quick_look import QuickLook
 from pairbench.model.outcome import NOT_TRIED, Status
-from pairbench.model.plan import Entry, PlannedCase
-from tests.execute.made import CPU
+from pairbench.model.plan import PlannedCase
+from tests.execute.made import CPU, entry
 
 SUITE = """
 import os, time
@@ -63,8 +63,8 @@ def state_of(look: QuickLook, folder: Path, name: str) -> CaseState:
     operators, broken = look.describe([("ops.py", file)])
     assert not broken
     operator = next(one for one in operators if one.name == name)
-    entries = tuple(Entry(implementation=one.name, mode="eager") for one in operator.implementations)
-    skipped = {entry: "needs a GPU" for entry in entries if entry.implementation == "needs_a_gpu"}
+    entries = tuple(entry(one.name) for one in operator.implementations)
+    skipped = {one: "needs a GPU" for one in entries if one.implementation == "needs_a_gpu"}
     return CaseState(planned=PlannedCase(operator=operator, case=operator.cases[0], entries=entries, skipped=skipped))
 
 

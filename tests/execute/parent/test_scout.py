@@ -1,5 +1,3 @@
-"""Short errands: a worker that is killed on one of them is started again once, and what happened is said."""
-
 import os
 import signal
 import time
@@ -49,10 +47,8 @@ def test_two_that_are_killed_are_too_many(
     forking: WorkerContext, killed: list[int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     killed[0] = 2
-    with pytest.raises(
-        PairbenchError,
-        match=r"cpu \(a CPU\) cannot be used: .*killed .*and so was the one that was started in its place",
-    ):
+    words = r"cpu \(a CPU\) cannot be used: .*killed .*and so was the one that was started in its place"
+    with pytest.raises(PairbenchError, match=words):
         probe_environment(forking, CPU)
     assert capfd.readouterr().err.count("\n") == 1
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import session as module
 from pairbench.execute.parent.pool import WorkerEndedError
-from pairbench.execute.parent.session import DeviceSession
+from pairbench.execute.parent.session import DeviceSession, RoundWorkers
 from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
 from pairbench.model.environment import Device
 from pairbench.model.outcome import (
@@ -31,19 +31,18 @@ from tests.execute.made import CPU, FakeWorkers, timed_round
 
 Planned = Callable[..., PlannedCase]
 # What happens to an entry in a stage: nothing bad, an end of its own, an end of its worker, a mismatch.
+Fates = dict[tuple[str, str], str]
 FATES = ("fine", "raises", "crashes", "mismatches")
 
 
 class Site:
-    """All that a session reads of it."""
-
     settings = Settings(rounds=2)
 
 
 class FakeWorker:
     """Does jobs by a script of fates."""
 
-    def __init__(self, fates: dict[tuple[str, str], str], jobs: list[Any]) -> None:
+    def __init__(self, fates: Fates, jobs: list[Any]) -> None:
         self._fates = fates
         self._jobs = jobs
         self.alive = True
@@ -87,8 +86,6 @@ class FakeWorker:
 
 
 class Observer:
-    """Remembers what it is told."""
-
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
         self.steps: list[str] = []
@@ -108,10 +105,10 @@ class Observer:
         self.outcomes += outcomes
 
 
-def run(cases: list[PlannedCase], fates: dict[tuple[str, str], str]) -> tuple[Observer, list[Any]]:
-    observer, jobs = Observer(), []  # type: ignore[var-annotated]
+def run(cases: list[PlannedCase], fates: Fates, worker: type[FakeWorker] = FakeWorker) -> tuple[Observer, list[Any]]:
+    observer, jobs = Observer(), list[Any]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: FakeWorker(fates, jobs)))
+        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: worker(fates, jobs)))
         patch.setattr(module, "judge_of", lambda *_, **__: None)
         session = DeviceSession(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
         try:
@@ -128,16 +125,14 @@ def statuses(observer: Observer) -> dict[str, str]:
 NAMES = ("baseline", "a", "b")
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     fates=st.dictionaries(
         st.tuples(st.sampled_from(["verify", "profile", "time"]), st.sampled_from(NAMES)),
         st.sampled_from([*FATES, "interrupts", "crashes the case"]),
     )
 )
-def test_every_entry_has_exactly_one_outcome_whatever_happens(
-    planned: Planned, fates: dict[tuple[str, str], str]
-) -> None:
+def test_every_entry_has_exactly_one_outcome_whatever_happens(planned: Planned, fates: Fates) -> None:
     cases = [planned(rows=rows, modes=("eager", "compile")) for rows in (4, 8)]
     observer, _ = run(cases, fates)
     counted = Counter((outcome.case.key, outcome.entry) for outcome in observer.outcomes)
@@ -148,14 +143,14 @@ def test_every_entry_has_exactly_one_outcome_whatever_happens(
         assert outcome.status is Status.MEASURED or outcome.reason
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     fates=st.dictionaries(
         st.tuples(st.sampled_from(["verify", "profile", "time"]), st.just("a")),
         st.sampled_from(FATES),
     )
 )
-def test_what_one_variant_does_harms_no_other(planned: Planned, fates: dict[tuple[str, str], str]) -> None:
+def test_what_one_variant_does_harms_no_other(planned: Planned, fates: Fates) -> None:
     observer, _ = run([planned()], fates)
     found = statuses(observer)
     assert (found["baseline"], found["b"]) == ("measured", "measured")
@@ -171,11 +166,9 @@ def test_a_fine_run_goes_through_all_stages(planned: Planned) -> None:
     assert [job.round for job in jobs if isinstance(job, TimeCase)] == [0, 0, 1, 1]
     assert {len(outcome.rounds) for outcome in observer.outcomes} == {2}
     assert all(outcome.profile and outcome.profile.ops == 1 for outcome in observer.outcomes)
-
-
-def test_a_mismatch_is_never_timed_nor_profiled(planned: Planned) -> None:
-    _, jobs = run([planned()], {("verify", "a"): "mismatches"})
-    assert all(entry.implementation != "a" for job in jobs if not isinstance(job, VerifyCase) for entry in job.entries)
+    # A round is told how quick calls were in those before.
+    told = [job.earlier_ns for job in jobs if isinstance(job, TimeCase)]
+    assert told == [(), (), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0)]
 
 
 def test_without_a_baseline_nothing_is_verified(planned: Planned) -> None:
@@ -191,6 +184,12 @@ def test_a_crash_is_asked_again_without_the_culprit(planned: Planned) -> None:
     assert verifications == [["baseline", "a", "b"], ["b"]]
 
 
+def test_what_is_wrong_is_reported_at_once_and_never_timed_nor_profiled(planned: Planned) -> None:
+    observer, jobs = run([planned(rows=4), planned(rows=8)], {("verify", "a"): "mismatches"})
+    assert [outcome.entry.implementation for outcome in observer.outcomes[:2]] == ["a", "a"]
+    assert all(entry.implementation != "a" for job in jobs if not isinstance(job, VerifyCase) for entry in job.entries)
+
+
 def test_a_failed_profile_does_not_cost_the_timing(planned: Planned) -> None:
     observer, _ = run([planned()], {("profile", "a"): "crashes"})
     found = {outcome.entry.implementation: outcome for outcome in observer.outcomes}
@@ -198,11 +197,6 @@ def test_a_failed_profile_does_not_cost_the_timing(planned: Planned) -> None:
     assert found["a"].profile is not None and found["a"].profile.launches.status == "unavailable"
     assert found["a"].profile.reason == "not profiled: crashed"
     assert found["b"].profile is not None and found["b"].profile.launches.status == "exact"
-
-
-def test_what_ends_in_verification_is_reported_at_once(planned: Planned) -> None:
-    observer, _ = run([planned(rows=4), planned(rows=8)], {("verify", "a"): "raises"})
-    assert [outcome.entry.implementation for outcome in observer.outcomes[:2]] == ["a", "a"]
 
 
 @pytest.mark.parametrize(
@@ -222,13 +216,8 @@ def test_an_interruption_keeps_the_rounds_that_were_finished(
                 raise InterruptedRunError
             yield from super().request(job)
 
-    observer = Observer()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: Interrupting({}, [])))
-        patch.setattr(module, "judge_of", lambda *_, **__: None)
-        session = DeviceSession(Site(), CPU, Plan(cases=(planned(rows=4), planned(rows=8))), observer)  # type: ignore[arg-type]
-        with pytest.raises(InterruptedRunError):
-            session.run(2)
+    observer, _ = run([planned(rows=4), planned(rows=8)], {}, Interrupting)
+    assert observer.steps[-1] == "interrupted"
     assert {outcome.status for outcome in observer.outcomes} == {Status.MEASURED}
     assert {(len(outcome.rounds), outcome.reason) for outcome in observer.outcomes} == {(rounds, reason)}
     assert len(observer.outcomes) == 6
@@ -267,12 +256,6 @@ def test_where_one_has_ended_the_others_are_judged_as_in_the_first_round(
     assert [job.thorough for job in jobs if isinstance(job, TimeCase)] == thorough
 
 
-def test_a_round_is_told_how_quick_calls_were_in_those_before(planned: Planned) -> None:
-    _, jobs = run([planned()], {})
-    told = [job.earlier_ns for job in jobs if isinstance(job, TimeCase)]
-    assert told == [(), (1.0, 1.0, 1.0)]
-
-
 def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned) -> None:
     answers = FakeWorker.request
 
@@ -287,3 +270,61 @@ def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned)
         (4, Status.FAILED, "its worker gave no result for VerifyCase"),
         (8, Status.MEASURED, None),
     }
+
+
+class Fake:
+    """Says what is done to it."""
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log, self.name, self.started = log, name, False
+
+    def get(self) -> None:
+        if not self.started:
+            self.started = True
+            self.log.append(f"{self.name} starts")
+
+    def wait(self) -> None:
+        self.log.append(f"{self.name} is there")
+
+    def close(self) -> None:
+        self.log.append(f"{self.name} ends")
+
+
+class Maker:
+    """Makes the workers of one round after the other."""
+
+    def __init__(self, each: int = 1) -> None:
+        self.log: list[str] = []
+        self.each, self.made = each, 0
+
+    def __call__(self) -> tuple[Fake, ...]:
+        self.made += 1
+        return tuple(Fake(self.log, f"{self.made}{'ab'[index]}") for index in range(self.each))
+
+
+def test_all_are_there_before_the_first_round_and_end_with_theirs() -> None:
+    make = Maker(each=2)
+    with RoundWorkers(make, 2) as ahead:  # type: ignore[arg-type]
+        assert make.log == ["1a starts", "1b starts", "2a starts", "2b starts"]
+        make.log.clear()
+        with ahead.round() as (one, other):
+            assert (one.name, other.name) == ("1a", "1b")  # type: ignore[attr-defined]
+            assert make.log == ["1a is there", "1b is there", "2a is there", "2b is there"]
+        assert make.log[4:] == ["1a ends", "1b ends"]
+    assert make.log[6:] == ["2a ends", "2b ends"], "a round that was not reached"
+
+
+@pytest.mark.parametrize("rounds_wanted", [12, 3])
+def test_no_more_are_there_at_once_than_memory_is_for(monkeypatch: pytest.MonkeyPatch, rounds_wanted: int) -> None:
+    monkeypatch.setattr(module, "_AHEAD", 4)
+    make, names = Maker(), []
+    with RoundWorkers(make, rounds_wanted) as ahead:  # type: ignore[arg-type]
+        assert make.made == min(4, rounds_wanted)
+        for _ in range(rounds_wanted + 1):  # one more than was said
+            with ahead.round() as (workers,):
+                names.append(workers.name)  # type: ignore[attr-defined]
+                there = sum(line.endswith("starts") for line in make.log) - sum(
+                    line.endswith("ends") for line in make.log
+                )
+                assert there <= 4
+    assert names == [f"{number}a" for number in range(1, rounds_wanted + 2)]

@@ -1,16 +1,14 @@
-"""What a call prepared of its constants follows their values, and its state is put back before each call."""
-
 from typing import Any
 
 import pytest
 import torch
 
-from pairbench import Operator, Variant, grid
+from pairbench import Operator, Variant
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import calls
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.timing.values import Values
-from pairbench.model.case import make_case
+from tests.execute.made import declare
 
 prepared = list[Any]()
 
@@ -32,24 +30,13 @@ def double(scale: Any) -> dict[str, torch.Tensor]:
 def test_values_of_constants_are_prepared_anew_where_there_are_any(
     scale: Any, fresh: Any, times: int, right: float
 ) -> None:
-    operator = Operator(
-        "op",
-        baseline=scaled,
-        variants={"ahead": Variant(scaled, prepare=double)},
-        inputs=lambda make, rows: {"x": torch.ones(rows), "scale": scale},
-        constants=["scale"],
-        cases=grid(rows=[1]),
-    )
+    operator = declare(Variant(scaled, prepare=double), baseline=scaled, constants=["scale"])
     prepared.clear()
-    given = {"x": torch.ones(1), "scale": scale}
-    call = make_call(operator, operator.implementations["ahead"], "eager", given)
+    call = make_call(operator, operator.implementations["v"], "eager", {"x": torch.ones(1), "scale": scale})
     address = call.kwargs["doubled"].data_ptr()
     assert call.refill({"x": torch.ones(1), "scale": fresh})
     assert (call.run().item(), len(prepared)) == (right, times)
     assert call.kwargs["doubled"].data_ptr() == address
-
-
-CASE = make_case("op", {"rows": 1}, "smoke")
 
 
 def append(x: torch.Tensor, cache: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
@@ -63,7 +50,7 @@ def start(cache: torch.Tensor, position: torch.Tensor) -> None:
     position.zero_()
 
 
-def inputs(make: Any, rows: int) -> dict[str, torch.Tensor]:
+def inputs(make: Any = None, n: int = 1) -> dict[str, torch.Tensor]:
     return {
         "x": torch.ones(1, 4),
         "cache": torch.full((3, 4), 5.0),
@@ -72,13 +59,12 @@ def inputs(make: Any, rows: int) -> dict[str, torch.Tensor]:
 
 
 def operator(**changes: Any) -> Operator:
-    given = {"state": ["cache", "position"], **changes}
-    return Operator("op", baseline=append, variants={"same": append}, inputs=inputs, cases=grid(rows=[1]), **given)
+    return declare(append, **{"baseline": append, "inputs": inputs, "state": ["cache", "position"], **changes})
 
 
 def made(**changes: Any) -> Call:
     op = operator(**changes)
-    return make_call(op, op.baseline, "eager", inputs(None, 1))
+    return make_call(op, op.baseline, "eager", inputs())
 
 
 def test_values_are_restored_at_the_same_addresses() -> None:
@@ -118,7 +104,8 @@ def test_without_it_a_call_finds_what_the_last_one_left() -> None:
 
 @pytest.mark.parametrize(("reset", "judged"), [(False, False), (True, True), (start, True)])
 def test_outputs_of_timed_calls_are_judged_where_state_is_put_back(reset: Any, judged: bool) -> None:
-    values = Values.of(operator(reset=reset), CASE, torch.device("cpu"), inputs(None, 1))
+    op = operator(reset=reset)
+    values = Values.of(op, op.cases[0], torch.device("cpu"), inputs())
     assert values.judged is judged
 
 
@@ -138,6 +125,6 @@ def test_a_captured_call_begins_where_the_others_do(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(calls, "capture", capture)
     op = operator()
-    captured, eager = (make_call(op, op.baseline, mode, inputs(None, 1)).observe() for mode in ("graph", "eager"))
+    captured, eager = (make_call(op, op.baseline, mode, inputs()).observe() for mode in ("graph", "eager"))
     assert torch.equal(captured["output"], eager["output"])
     assert torch.equal(captured["state"]["position"], eager["state"]["position"])

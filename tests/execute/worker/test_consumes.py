@@ -1,6 +1,5 @@
-"""Inputs that a call may overwrite: copies of its own, restored before each call, judged as ever, and said where that is not declared."""
-
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from pairbench import Operator, Variant
 from pairbench.errors import DeclarationError
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import ProfileCase, VerifyCase, WorkerConfig
+from pairbench.execute.protocol import ProfileCase, VerifyCase
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS
 from pairbench.execute.worker.inputs import build_inputs
@@ -18,15 +17,12 @@ from pairbench.execute.worker.stages import run_stage
 from pairbench.execute.worker.timing.timers import CudaTimer
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.trees import copy_tree, refill, tensors
-from pairbench.model.environment import Device
 from pairbench.model.outcome import Profile, Status, Verification
-from pairbench.model.plan import Entry
-from pairbench.model.settings import Settings
 from pairbench.suite.load import load_suite
+from tests.execute.made import CONFIG, declare, job_of
 
 CPU = torch.device("cpu")
 SUITE = load_suite(Path(__file__).parents[2] / "suites/consuming.py")
-CONFIG = WorkerConfig(device=Device(selector="cpu", kind="cpu", name="a CPU"), settings=Settings(), memory_bytes=2**40)
 NAMES = {"swiglu": ("in_place", "undeclared"), "cross_entropy": ("in_logits", "undeclared")}
 
 
@@ -42,13 +38,9 @@ def made(operator: Operator, implementation: str, direction: str = "") -> tuple[
     return make_call(directed, directed.implementations[implementation], "eager", inputs), copy_tree(inputs)
 
 
-def results(
-    operator: Operator, direction: str, heartbeat: Heartbeat, job: Callable[..., Any], **more: Any
-) -> list[Any]:
+def results(operator: Operator, direction: str, heartbeat: Heartbeat, kind: Callable[..., Any], **more: Any) -> Any:
     directed, case = at(operator, direction)
-    entries = tuple(Entry(implementation=name, mode="eager") for name in directed.implementations)
-    asked = job(path=Path("consuming.py"), operator=operator.name, case=case, entries=entries, **more)
-    return list(run_stage(asked, directed, CONFIG, heartbeat))
+    return list(run_stage(replace(job_of(kind, directed, **more), case=case), directed, CONFIG, heartbeat))
 
 
 def verified(name: str, direction: str, heartbeat: Heartbeat) -> dict[str, tuple[Status, str]]:
@@ -90,14 +82,12 @@ def test_values_that_change_while_a_case_is_timed_reach_a_call_that_consumes_the
 
 
 def test_a_list_that_is_emptied_is_no_value_that_is_overwritten() -> None:
-    operator = Operator(
-        "op",
+    operator = declare(
+        Variant(lambda xs: xs.pop(0) + xs[0], consumes=["xs"]),
         baseline=lambda xs: xs[0] + xs[1],
-        variants={"pops": Variant(lambda xs: xs.pop(0) + xs[0], consumes=["xs"])},
         inputs=lambda make, n: {"xs": [make.normal(n), make.normal(n)]},
-        cases=[{"n": 4}],
     )
-    call, _ = made(operator, "pops")
+    call, _ = made(operator, "v")
     call.observe()
     assert call.overwritten() == {"xs"}
     with pytest.raises(DeclarationError, match="changes the shape or the structure of an input that it consumes"):
@@ -211,23 +201,18 @@ def test_the_host_s_time_is_taken_of_calls_that_find_their_inputs_restored(monke
 )
 def test_a_declaration_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
-        scale(**changes)
+        declare(**changes)
 
 
 def test_a_name_that_is_no_input_is_refused() -> None:
-    operator = scale(variants={"v": Variant(lambda x: x * 2, consumes=["y"])})
-    with pytest.raises(DeclarationError, match="consumes of 'v' names 'y', but inputs\\(\\) returns only x"):
+    operator = declare(Variant(lambda x: x * 2, consumes=["y"]))
+    with pytest.raises(DeclarationError, match=r"consumes of 'v' names 'y', but inputs\(\) returns only x"):
         build_inputs(operator, operator.cases[0], CPU, 0)
-
-
-def scale(**changes: Any) -> Operator:
-    given = {"baseline": lambda x: x * 2, "variants": {"v": lambda x: x + x}, **changes}
-    return Operator("scale", inputs=lambda make, n: {"x": make.normal(n)}, cases=[{"n": 4}], **given)
 
 
 @pytest.mark.parametrize("nothing", [None, (), {}, (None, None), {"y": [None]}])
 def test_a_call_that_gives_nothing_to_compare_is_a_fault_of_the_declaration(nothing: Any, heartbeat: Heartbeat) -> None:
-    base, other = verified_of(scale(baseline=lambda x: nothing, variants={"v": lambda x: nothing}), heartbeat)
+    base, other = verified_of(declare(baseline=lambda x: nothing, variants={"v": lambda x: nothing}), heartbeat)
     assert base[0] is Status.FAILED and "returns nothing to compare, and no state is declared" in base[1]
     assert other[0] is Status.SKIPPED and "nothing to verify against: the baseline failed" in other[1]
 
@@ -236,7 +221,7 @@ def test_what_is_left_in_state_is_something_to_compare(heartbeat: Heartbeat) -> 
     def into(x: torch.Tensor) -> None:
         x.mul_(2)
 
-    found = verified_of(scale(baseline=into, variants={"v": lambda x: None}, state=["x"], reset=True), heartbeat)
+    found = verified_of(declare(baseline=into, variants={"v": lambda x: None}, state=["x"], reset=True), heartbeat)
     assert [status for status, _ in found] == [Status.VERIFIED, Status.MISMATCHED]
 
 
@@ -259,10 +244,10 @@ def test_a_variant_beside_a_baseline_that_is_refused_is_skipped(heartbeat: Heart
 def test_an_output_that_is_the_same_for_all_inputs_is_a_fault_unless_it_is_meant(
     constant: Callable[..., Any], heartbeat: Heartbeat
 ) -> None:
-    base, other = verified_of(scale(baseline=constant, variants={"v": constant}), heartbeat)
+    base, other = verified_of(declare(baseline=constant, variants={"v": constant}), heartbeat)
     assert base[0] is Status.FAILED and "the output is the same for all inputs, so anything passes" in base[1]
     assert other[0] is Status.SKIPPED
-    meant = scale(baseline=constant, variants={"v": constant}, accepts_constant=True)
+    meant = declare(baseline=constant, variants={"v": constant}, accepts_constant=True)
     assert [status for status, _ in verified_of(meant, heartbeat)] == [Status.VERIFIED] * 2
 
 
@@ -272,7 +257,7 @@ def test_an_output_that_is_the_same_for_all_inputs_is_a_fault_unless_it_is_meant
         # One of its outputs varies.
         {"baseline": lambda x: (torch.zeros(4), x), "variants": {"v": lambda x: (torch.zeros(4), x.clone())}},
         # There is no number in it, which a shape tells.
-        {"baseline": lambda x: x[:0], "variants": {"v": lambda x: x[4:]}},
+        {"baseline": lambda x: x[:0], "variants": {"v": lambda x: x[8:]}},
         # Its inputs are the same for all seeds.
         {"inputs": lambda make, n: {"x": torch.ones(n)}},
         # So small that there is one answer.
@@ -282,14 +267,7 @@ def test_an_output_that_is_the_same_for_all_inputs_is_a_fault_unless_it_is_meant
     ],
 )
 def test_an_output_that_may_vary_is_no_fault(changes: dict[str, Any], heartbeat: Heartbeat) -> None:
-    given: dict[str, Any] = {
-        "baseline": lambda x: x * 2,
-        "variants": {"v": lambda x: x + x},
-        "inputs": lambda make, n: {"x": make.normal(n)},
-        "cases": [{"n": 4}],
-        **changes,
-    }
-    found = verified_of(Operator("op", **given), heartbeat)
+    found = verified_of(declare(**changes), heartbeat)
     assert [status for status, _ in found] == [Status.VERIFIED] * 2, found
 
 

@@ -1,5 +1,3 @@
-"""Baseline and variant module by module: who is off first, whether it made the error, and who is nearer to float64."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,27 +6,23 @@ import pytest
 import torch
 
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import DivergeCase, Ended, WorkerConfig
+from pairbench.execute.protocol import DivergeCase, Ended
 from pairbench.execute.worker import diverge as module
 from pairbench.execute.worker.diverge import diverge, error_of, gap_of, incomparable, is_worse, mark_contained
 from pairbench.model.breakdown import Divergence, NoDivergence
-from pairbench.model.environment import Device
 from pairbench.model.operator import Operator
-from pairbench.model.plan import Entry
-from pairbench.model.settings import Settings
 from pairbench.model.tolerance import Tolerance
 from pairbench.suite.load import load_suite
+from tests.execute.made import CONFIG, declare, job_of
 
 CPU = torch.device("cpu")
-HELLO = WorkerConfig(device=Device(selector="cpu", kind="cpu", name="cpu"), settings=Settings(), memory_bytes=2**33)
 
 
 def answer(suites: Path, heartbeat: Heartbeat, variant: str, *, operator: str = "network", case: int = 0) -> Any:
     path = suites / "modules.py"
     declared: Operator = load_suite(path)[operator]
-    entries = (Entry(implementation=variant, mode="eager"),)
-    job = DivergeCase(path=path, operator=operator, case=declared.cases[case], entries=entries)
-    (found,) = diverge(job, declared, HELLO, heartbeat, CPU)
+    job = replace(job_of(DivergeCase, declared, variant), case=declared.cases[case])
+    (found,) = diverge(job, declared, CONFIG, heartbeat, CPU)
     return found
 
 
@@ -147,39 +141,37 @@ def test_what_is_off_inside_of_what_is_not_is_contained(suites: Path, heartbeat:
 # -- gaps -------------------------------------------------------------------------------------------------------------
 
 
-def operator(**tolerances: Tolerance) -> Operator:
-    nothing: Any = lambda x: x  # noqa: E731
-    return Operator(
-        "op", baseline=nothing, variants={"v": nothing}, inputs=lambda make: {}, cases=[{}], tolerance=tolerances
-    )
+ONES, EXACT = torch.ones(4), torch.linspace(1, 2, 100)
+ROUNDED = EXACT.to(torch.bfloat16)
+OF_THE_WHOLE = {"float32": Tolerance(atol=10.0, rel_l2=0.1)}
+BY_DTYPE = {"float32": Tolerance(rtol=1e-6, atol=0), "bfloat16": Tolerance(rtol=1e-2, atol=0)}
 
 
-def test_a_lower_precision_has_its_own_tolerance() -> None:
-    declared = operator(float32=Tolerance(rtol=1e-6, atol=0), bfloat16=Tolerance(rtol=1e-2, atol=0))
-    exact = [("", torch.linspace(1, 2, 100))]
-    rounded = [("", exact[0][1].to(torch.bfloat16))]
-    assert gap_of(declared, rounded, exact).within
-    assert not gap_of(declared, [("", rounded[0][1].float())], exact).within
+@pytest.mark.parametrize(
+    ("tolerance", "mine", "theirs", "within"),
+    [
+        # A lower precision has its own tolerance.
+        (BY_DTYPE, ROUNDED, EXACT, True),
+        (BY_DTYPE, ROUNDED.float(), EXACT, False),
+        # A limit for the whole holds too.
+        (OF_THE_WHOLE, 1.05 * ONES, ONES, True),
+        (OF_THE_WHOLE, 1.2 * ONES, ONES, False),
+        # NaN is beyond every tolerance.
+        ({"float32": Tolerance(atol=10.0)}, float("nan") * ONES, ONES, False),
+    ],
+)
+def test_a_gap_is_within_the_tolerance(
+    tolerance: dict[str, Tolerance], mine: torch.Tensor, theirs: torch.Tensor, within: bool
+) -> None:
+    assert gap_of(declare(tolerance=tolerance), [("", mine)], [("", theirs)]).within is within
 
 
 def test_a_gap_is_of_all_tensors_together() -> None:
-    declared = operator(float32=Tolerance(rtol=0, atol=0.5))
+    declared = declare(tolerance={"float32": Tolerance(rtol=0, atol=0.5)})
     theirs = [("a", torch.tensor([3.0, 4.0])), ("b", torch.zeros(2))]
     mine = [("a", torch.tensor([3.0, 4.0])), ("b", torch.tensor([0.0, 1.0]))]
     gap = gap_of(declared, mine, theirs)
     assert (gap.max_abs, gap.rel_l2, gap.beyond, gap.within) == (1.0, 0.2, 0.25, False)
-
-
-def test_a_limit_for_the_whole_holds_too() -> None:
-    declared = operator(float32=Tolerance(atol=10.0, rel_l2=0.1))
-    theirs = [("", torch.full((4,), 1.0))]
-    assert gap_of(declared, [("", torch.full((4,), 1.05))], theirs).within
-    assert not gap_of(declared, [("", torch.full((4,), 1.2))], theirs).within
-
-
-def test_nan_is_beyond_every_tolerance() -> None:
-    declared = operator(float32=Tolerance(atol=10.0))
-    assert not gap_of(declared, [("", torch.tensor([float("nan")]))], [("", torch.zeros(1))]).within
 
 
 def test_other_shapes_and_other_outputs_are_not_compared() -> None:
@@ -193,14 +185,7 @@ def test_other_shapes_and_other_outputs_are_not_compared() -> None:
 def test_worse_is_more_than_twice_as_far_and_half_a_spacing() -> None:
     of = [("", torch.zeros(1, dtype=torch.bfloat16))]
     spacing = torch.finfo(torch.bfloat16).eps
-    plain = Operator(
-        "op",
-        baseline=abs,
-        variants={"v": abs},
-        inputs=lambda make: {"x": make.ones(1)},
-        cases=[{}],
-        tolerance=Tolerance(),
-    )
+    plain = declare(tolerance=Tolerance())
     assert not is_worse(plain, 0.01, 0.02, of) and is_worse(plain, 0.01, 0.02 + spacing, of)
     assert not is_worse(plain, 0.0, spacing / 3, of)
     assert not is_worse(plain, None, 1.0, of)

@@ -1,5 +1,3 @@
-"""From an exception to a status and a sentence; one that is no `Exception` ends the code that raised it and no other."""
-
 import asyncio
 import runpy
 from collections.abc import Iterator
@@ -11,17 +9,15 @@ import torch
 
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Ended, VerifyCase, WorkerConfig
+from pairbench.execute.protocol import Ended, VerifyCase
 from pairbench.execute.worker.faults import explain, gpu_is_broken, is_out_of_memory
 from pairbench.execute.worker.guard import of_case
 from pairbench.execute.worker.stages import run_stage
-from pairbench.model.case import make_case
-from pairbench.model.environment import Device
-from pairbench.model.operator import Operator, Variant
+from pairbench.model.operator import Variant
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry
-from pairbench.model.settings import Settings
 from pairbench.suite.load import load_suite
+from tests.execute.made import BASELINE, CONFIG, declare, entry, job_of
 
 
 def raised(error: BaseException) -> BaseException:
@@ -62,43 +58,34 @@ def test_the_hosts_allocator_says_it_as_we_read_it() -> None:
     assert is_out_of_memory(caught.value)
 
 
-def test_other_errors_are_failures() -> None:
-    assert not is_out_of_memory(ValueError("can't allocate memory"))
+ANNOUNCED = "backend='inductor' raised:\n\nCompilationError: at 3:14\n  more of it"
+
+
+def test_other_errors_are_failures_in_a_line() -> None:
+    assert not is_out_of_memory(ValueError("can't allocate memory")) and not gpu_is_broken()
     status, reason = explain(raised(RuntimeError("first line\nsecond line")))
     assert status is Status.FAILED and reason.endswith("RuntimeError: first line")
+    # A line that only announces an error is followed by it.
+    announced = explain(raised(RuntimeError(ANNOUNCED)))[1]
+    assert announced.endswith("RuntimeError: backend='inductor' raised: CompilationError: at 3:14")
+    ours = "inputs() returned int, expected a dict"
+    assert explain(raised(DeclarationError(ours))) == (Status.FAILED, ours)
 
 
-def test_the_suites_own_line_is_named(tmp_path: Path) -> None:
-    code = "import torch\n\ndef kernel():\n    return torch.zeros(2) @ torch.zeros(3)\n\nkernel()\n"
-    status, reason = explain(of_suite(tmp_path, code))
-    assert status is Status.FAILED
-    assert reason.startswith("ops.py, line 4: RuntimeError: ")
-
-
-def test_our_own_sentences_stand_alone(tmp_path: Path) -> None:
-    assert explain(raised(DeclarationError("inputs() returned int, expected a dict"))) == (
-        Status.FAILED,
-        "inputs() returned int, expected a dict",
-    )
-
-
-def test_a_message_that_cannot_be_printed(tmp_path: Path) -> None:
-    code = "class Mute(Exception):\n    def __str__(self):\n        raise ValueError('no')\n\nraise Mute\n"
-    assert explain(of_suite(tmp_path, code))[1] == "ops.py, line 5: Mute: its message cannot be printed (ValueError)"
-
-
-def test_no_message(tmp_path: Path) -> None:
-    assert explain(of_suite(tmp_path, "raise ValueError\n"))[1] == "ops.py, line 1: ValueError: no message"
-    assert explain(of_suite(tmp_path, "import sys\nsys.exit(3)\n"))[1] == "ops.py, line 2: SystemExit: 3"
-
-
-def test_without_a_gpu_none_is_broken() -> None:
-    assert not gpu_is_broken()
-
-
-def test_a_line_that_only_announces_an_error_is_followed_by_it() -> None:
-    error = raised(RuntimeError("backend='inductor' raised:\n\nCompilationError: at 3:14\n  more of it"))
-    assert explain(error)[1].endswith("RuntimeError: backend='inductor' raised: CompilationError: at 3:14")
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def kernel():\n    return [][0]\n\nkernel()\n", "ops.py, line 2: IndexError: list index out of range"),
+        ("raise ValueError\n", "ops.py, line 1: ValueError: no message"),
+        ("import sys\nsys.exit(3)\n", "ops.py, line 2: SystemExit: 3"),
+        (
+            "class Mute(Exception):\n    def __str__(self):\n        raise ValueError('no')\n\nraise Mute\n",
+            "ops.py, line 5: Mute: its message cannot be printed (ValueError)",
+        ),
+    ],
+)
+def test_the_suite_s_own_line_is_named(tmp_path: Path, code: str, words: str) -> None:
+    assert explain(of_suite(tmp_path, code)) == (Status.FAILED, words)
 
 
 class OwnError(BaseException):
@@ -107,7 +94,7 @@ class OwnError(BaseException):
 
 KINDS = (OwnError, KeyboardInterrupt, GeneratorExit, SystemExit, asyncio.CancelledError, StopIteration)
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-BASELINE, BAD, GOOD = (Entry(implementation=name, mode="eager") for name in ("baseline", "bad", "good"))
+BAD, GOOD = entry("bad"), entry("good")
 
 
 def double(x: Any) -> Any:
@@ -116,25 +103,9 @@ def double(x: Any) -> Any:
 
 def verified(heartbeat: Heartbeat, **changes: Any) -> list[Any]:
     """Return what a worker says of a baseline and two variants of it."""
-    declared = {
-        "baseline": double,
-        "variants": {"bad": double, "good": double},
-        "inputs": lambda make: {"x": make.normal(3)},
-        "cases": [{}],
-        **changes,
-    }
-    operator = Operator("op", **declared)
-    job = VerifyCase(
-        path=Path("/ops.py"),
-        operator="op",
-        case=make_case("op", {}, "smoke"),
-        entries=(BASELINE, BAD, GOOD),
-        automatic_impostors=False,
-        declared_impostors=tuple(operator.impostors),
-    )
-    device = Device(selector="cpu", kind="cpu", name="a CPU")
-    config = WorkerConfig(device=device, settings=Settings(), memory_bytes=2**30)
-    return list(run_stage(job, operator, config, heartbeat))
+    operator = declare(**{"baseline": double, "variants": {"bad": double, "good": double}, **changes})
+    more = {"automatic_impostors": False, "declared_impostors": tuple(operator.impostors)}
+    return list(run_stage(job_of(VerifyCase, operator, **more), operator, CONFIG, heartbeat))
 
 
 def statuses(results: list[Any]) -> dict[Entry | None, Status]:
@@ -150,21 +121,14 @@ def raiser(kind: type[BaseException]) -> Any:
 
 @kinds
 @pytest.mark.parametrize("place", ["call", "valid"])
-def test_of_a_variant(heartbeat: Heartbeat, kind: type[BaseException], place: str) -> None:
+def test_of_a_variant_and_of_an_impostor(heartbeat: Heartbeat, kind: type[BaseException], place: str) -> None:
     bad = raiser(kind) if place == "call" else Variant(double, valid=raiser(kind))
-    found = statuses(verified(heartbeat, variants={"bad": bad, "good": double}))
-    assert found == {BASELINE: Status.VERIFIED, BAD: Status.FAILED, GOOD: Status.VERIFIED}
-
-
-@kinds
-@pytest.mark.parametrize("place", ["call", "valid"])
-def test_of_an_impostor(heartbeat: Heartbeat, kind: type[BaseException], place: str) -> None:
-    bad = raiser(kind) if place == "call" else Variant(double, valid=raiser(kind))
-    results = verified(heartbeat, impostors={"one": bad, "two": lambda x: x * 3})
-    assert {*statuses(results).values()} == {Status.VERIFIED}
-    impostors = {found.impostor: found for found in results if isinstance(found, ImpostorResult)}
-    assert impostors["two"].rejected and f"{kind.__name__}: words" in impostors["one"].reason
-    assert impostors["one"].rejected == (place == "call")
+    impostors = {"one": bad, "two": lambda x: x * 3}
+    results = verified(heartbeat, variants={"bad": bad, "good": double}, impostors=impostors)
+    assert statuses(results) == {BASELINE: Status.VERIFIED, BAD: Status.FAILED, GOOD: Status.VERIFIED}
+    found = {found.impostor: found for found in results if isinstance(found, ImpostorResult)}
+    assert found["two"].rejected and f"{kind.__name__}: words" in found["one"].reason
+    assert found["one"].rejected == (place == "call")
 
 
 @kinds
@@ -177,7 +141,7 @@ def test_of_a_baseline(heartbeat: Heartbeat, kind: type[BaseException]) -> None:
 @pytest.mark.parametrize("name", ["inputs", "oracle"])
 def test_of_what_a_case_is_made_of(heartbeat: Heartbeat, kind: type[BaseException], name: str) -> None:
     raises = raiser(kind)
-    results = verified(heartbeat, **{name: (lambda make: raises()) if name == "inputs" else raises})
+    results = verified(heartbeat, **{name: (lambda make, n: raises()) if name == "inputs" else raises})
     ended = [result for result in results if isinstance(result, Ended)]
     assert ended and all(
         f"{kind.__name__}: words" in result.reason for result in ended if result.entry in (None, BASELINE)

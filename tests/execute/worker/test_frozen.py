@@ -1,5 +1,3 @@
-"""What measures, judges and was declared is compared by value: each way to change it is found, named and put back."""
-
 import copy
 import sys
 from collections.abc import Callable, Iterator
@@ -74,16 +72,18 @@ op = Operator("op", baseline=baseline, variants={"good": good}, inputs=lambda ma
 """
 
 
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+@pytest.fixture(scope="module")
+def module() -> Iterator[ModuleType]:
     made = ModuleType("pairbench.execute.made_up")
-    monkeypatch.setitem(sys.modules, made.__name__, made)
-    exec(compile(MODULE, "made_up.py", "exec"), vars(made))  # noqa: S102
-    return made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, made.__name__, made)
+        exec(compile(MODULE, "made_up.py", "exec"), vars(made))  # noqa: S102
+        yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def frozen(module: ModuleType) -> Frozen:
+    """Return one for all tests, each of which leaves everything as it was."""
     made = Frozen()
     made.hold_own_modules()
     assert module.judge and made.changed() == []

@@ -1,5 +1,3 @@
-"""Which captured calls take turns with other captures of themselves, and how often they are replayed to find out."""
-
 import contextlib
 import re
 from collections.abc import Callable

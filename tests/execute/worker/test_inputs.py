@@ -1,5 +1,3 @@
-"""The tensor factory of suites: one seed, one value, on every machine and nearly in every dtype."""
-
 import random
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +9,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
 from pairbench.execute.worker.trees import refill
-from pairbench.model.case import grid
-from pairbench.model.operator import Operator
+from tests.execute.made import declare
 
 CPU = torch.device("cpu")
 
@@ -32,14 +29,10 @@ def make() -> Make:
         lambda make: make.integers(50, low=-3, high=9),
     ],
 )
-def test_one_seed_one_value(draw: Any) -> None:
+def test_one_seed_one_value(draw: Any, make: Make) -> None:
     one, same, other = (draw(Make(device=CPU, seed=seed)) for seed in (1, 1, 2))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-
-
-def test_two_draws_differ(make: Make) -> None:
-    assert not torch.equal(make.normal(20), make.normal(20))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    assert not torch.equal(draw(make), draw(make)), "two draws differ"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -74,26 +67,17 @@ def test_rand_and_like(make: Make) -> None:
         make.like(torch.arange(3))
 
 
-def test_zeros_and_ones(make: Make) -> None:
+def test_dtypes_have_names_and_an_unknown_one_is_named(make: Make) -> None:
     assert make.zeros(2, 3, dtype="int32").tolist() == [[0] * 3] * 2
-    assert make.ones(2, dtype=torch.float16).dtype == torch.float16
-
-
-def test_an_unknown_dtype_is_named(make: Make) -> None:
-    assert as_dtype("bfloat16") is torch.bfloat16
+    assert make.ones(2, dtype=torch.float16).dtype == torch.float16 and as_dtype("bfloat16") is torch.bfloat16
     with pytest.raises(DeclarationError, match="dtype 'float31' is unknown, expected a torch dtype's name"):
         make.normal(2, dtype="float31")
     with pytest.raises(DeclarationError, match="dtype 'nn' is unknown"):
         make.zeros(2, dtype="nn")
 
 
-def declare(inputs: Any, **changes: Any) -> Operator:
-    plain: dict[str, Any] = {"baseline": torch.add, "variants": {"v": torch.add}, "cases": [{"rows": 4}, {"rows": 8}]}
-    return Operator("op", inputs=inputs, **{**plain, **changes})
-
-
 def test_inputs_are_the_same_for_a_case_and_seed_and_differ_between_them() -> None:
-    operator = declare(lambda make, rows: {"x": make.normal(4)})
+    operator = declare(inputs=lambda make, n: {"x": make.normal(4)}, cases=[{"n": 4}, {"n": 8}])
     one, other = operator.cases
     first = build_inputs(operator, one, CPU, 0)["x"]
     assert torch.equal(first, build_inputs(operator, one, CPU, 0)["x"])
@@ -101,36 +85,26 @@ def test_inputs_are_the_same_for_a_case_and_seed_and_differ_between_them() -> No
     assert not torch.equal(first, build_inputs(operator, other, CPU, 0)["x"])
 
 
-def test_inputs_take_the_axes() -> None:
-    operator = declare(lambda make, rows: {"x": make.zeros(rows)})
-    assert [build_inputs(operator, case, CPU, 0)["x"].shape[0] for case in operator.cases] == [4, 8]
-
-
 @pytest.mark.parametrize("value", [None, 3, [torch.zeros(1)], {3: torch.zeros(1)}])
 def test_inputs_must_return_keyword_arguments(value: Any) -> None:
-    operator = declare(lambda make, rows: value)
+    operator = declare(inputs=lambda make, n: value)
     with pytest.raises(DeclarationError, match=r"inputs\(\) returned \w+, expected a dict of keyword arguments"):
         build_inputs(operator, operator.cases[0], CPU, 0)
 
 
 @pytest.mark.parametrize("what", ["constants", "state"])
 def test_named_inputs_must_be_there(what: str) -> None:
-    operator = declare(lambda make, rows: {"x": make.zeros(rows)}, **{what: ["weight"]})
+    operator = declare(**{what: ["weight"]})
     with pytest.raises(DeclarationError, match=rf"{what} names 'weight', but inputs\(\) returns only x"):
         build_inputs(operator, operator.cases[0], CPU, 0)
 
 
-def on_device(make: Make, n: int) -> torch.Tensor:
-    with make.device:
-        return torch.rand(n)
-
-
 def test_what_is_made_in_inference_mode_can_be_refilled() -> None:
-    def inputs(make: Make, rows: int) -> dict[str, Any]:
+    def inputs(make: Make, n: int) -> dict[str, Any]:
         with torch.inference_mode():
-            return {"x": make.normal(rows) + 0}
+            return {"x": make.normal(n) + 0}
 
-    operator = declare(inputs)
+    operator = declare(inputs=inputs)
     found, fresh = (build_inputs(operator, operator.cases[0], CPU, seed) for seed in (0, 1))
     assert refill(found, fresh) and torch.equal(found["x"], fresh["x"])
 
@@ -139,26 +113,18 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
     """The weights of an nn.Linear come from torch's own generator, which every process seeds by chance."""
 
     def inputs(make: Make, n: int) -> dict[str, Any]:
-        return {
-            "x": make.ones(n),
-            "layer": torch.nn.Linear(n, n),
-            "there": on_device(make, n),
-            "more": torch.tensor([random.random(), float(np.random.random_sample())]),  # noqa: NPY002
-        }
+        with make.device:
+            there = torch.rand(n)
+        more = torch.tensor([random.random(), float(np.random.random_sample())])  # noqa: NPY002
+        return {"x": make.ones(n), "layer": torch.nn.Linear(n, n), "there": there, "more": more}
 
-    operator = Operator(
-        "op",
-        baseline=lambda x, layer, more, there: x,
-        variants={"v": lambda x, layer, more, there: x},
-        inputs=inputs,
-        cases=grid(n=[3]),
-    )
+    operator = declare(inputs=inputs)
     torch.manual_seed(1)
-    first = build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)
+    first = build_inputs(operator, operator.cases[0], CPU, 0)
     torch.manual_seed(2)
     state = torch.random.get_rng_state()
-    second = build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)
-    other = build_inputs(operator, operator.cases[0], torch.device("cpu"), 1)
+    second = build_inputs(operator, operator.cases[0], CPU, 0)
+    other = build_inputs(operator, operator.cases[0], CPU, 1)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(first["there"], second["there"]) and not torch.equal(first["there"], other["there"])
     assert torch.equal(first["layer"].weight, second["layer"].weight) and torch.equal(first["more"], second["more"])
@@ -179,8 +145,6 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
 )
 @pytest.mark.filterwarnings("ignore:Sparse")
 def test_what_cannot_be_an_input_is_refused_with_what_to_do(made: Callable[[], Any], words: str) -> None:
-    operator = Operator(
-        "op", baseline=lambda x: x, variants={"v": lambda x: x}, inputs=lambda make, n: {"x": made()}, cases=grid(n=[3])
-    )
+    operator = declare(inputs=lambda make, n: {"x": made()})
     with pytest.raises(DeclarationError, match=words):
-        build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)
+        build_inputs(operator, operator.cases[0], CPU, 0)

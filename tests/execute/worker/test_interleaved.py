@@ -1,42 +1,26 @@
-"""A worker's open case: blocks when asked, and nothing in between."""
-
 import gc
+import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pairbench import Operator
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeBlock, TakenBlock, WorkerConfig
+from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeBlock, TakenBlock
 from pairbench.execute.worker.stages import InterleavedCases
-from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
-from pairbench.model.plan import Entry
-from pairbench.model.settings import Settings
-
-HELLO = WorkerConfig(device=Device(selector="cpu", kind="cpu", name="a CPU"), settings=Settings(), memory_bytes=2**40)
-
-
-def declare(variant: Any) -> Operator:
-    return Operator(
-        "op",
-        baseline=lambda x: x + 1,
-        variants={"v": variant},
-        inputs=lambda make, n: {"x": make.normal(n)},
-        cases=[{"n": 8}],
-    )
+from tests.execute.made import CONFIG, declare, job_of
 
 
 def opening(operator: Operator) -> OpenCase:
-    entries = (Entry(implementation="baseline", mode="eager"), Entry(implementation="v", mode="eager"))
-    return OpenCase(path=Path("ops.py"), operator="op", case=operator.cases[0], entries=entries, round=0, capturable=())
+    opened: OpenCase = job_of(OpenCase, operator, round=0, capturable=())
+    return opened
 
 
 @pytest.fixture
 def turns(heartbeat: Heartbeat) -> Iterator[InterleavedCases]:
-    made = InterleavedCases(HELLO, heartbeat)
+    made = InterleavedCases(CONFIG, heartbeat)
     yield made
     made._drop()
 
@@ -123,14 +107,14 @@ def test_opening_again_starts_anew(turns: InterleavedCases) -> None:
 def test_time_adds_up_over_turns(heartbeat: Heartbeat) -> None:
     """An entry has one allowance for the stage, however many jobs that is."""
     heartbeat.begin_job(1.0)  # enough to open a case on a busy machine
-    made = InterleavedCases(HELLO, heartbeat)
-    operator = declare(lambda x: x + 1)
+    made = InterleavedCases(CONFIG, heartbeat)
+    operator = declare(lambda x: time.sleep(0.05) or x + 1)  # type: ignore[func-returns-value]
     list(made.open(opening(operator), operator))
     results: list[Any] = []
     while not results or isinstance(results[-1], TakenBlock):
         heartbeat.rest()
         heartbeat.go_on()
         results += made.take(TAKE)
-        assert len(results) < 100_000
+        assert len(results) < 1000
     assert isinstance(results[-1], Ended) and results[-1].status is Status.TIMEOUT
     made._drop()

@@ -1,6 +1,6 @@
-"""Threads that a suite leaves behind, at work or asleep: only those that wait for a process are left alone, and those of libraries."""
-
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,8 +12,11 @@ from types import ModuleType
 import pytest
 
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.left_at_work import native_threads
 from pairbench.execute.worker.trusted import left_running
 from pairbench.suite.modules import load_module
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
 SUITE = """
 import _thread, subprocess, sys, threading, time
@@ -69,6 +72,11 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
+
+
+@pytest.fixture(autouse=True)
+def _all_have_ended() -> Iterator[None]:
+    yield
     _until_there_is_none()
 
 
@@ -76,6 +84,66 @@ def _until_there_is_none() -> None:
     until = time.monotonic() + 10
     while left_running() and time.monotonic() < until:
         time.sleep(0.01)
+
+
+def _start(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE)
+
+
+BELOW_ANOTHER = "import os\nif os.fork():\n input()\nelse:\n while os.getppid() != 1: pass"
+
+
+@pytest.mark.parametrize(
+    ("code", "stops", "words", "killed"),
+    [
+        ("while True: pass", False, "leaves a process running (pid ", True),
+        (BELOW_ANOTHER, False, "leaves a process running (pid ", False),
+        ("input()", True, "leaves a process stopped (pid ", False),
+    ],
+)
+def test_a_process_that_runs_or_was_stopped_is_named_and_killed_where_it_runs(
+    code: str, stops: bool, words: str, killed: bool
+) -> None:
+    with _start(code) as process:
+        time.sleep(0.3)
+        if stops:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.1)
+        assert words in (left_running() or "")
+        if killed:
+            assert process.wait(10) == -signal.SIGKILL
+        process.kill()
+
+
+def test_a_process_that_sleeps_is_left_alone() -> None:
+    with _start("input()") as process:
+        time.sleep(0.5)
+        assert left_running() is None and process.poll() is None
+        process.kill()
+
+
+@pytest.mark.parametrize("spins", [pytest.param(True, marks=pytest.mark.timing), False])
+def test_a_native_thread_is_found_where_it_spins(spins: bool) -> None:
+    native_threads.begin()
+    libc, ends = ctypes.CDLL(None), threading.Event()
+    kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    seconds = 1.0
+
+    def body(_: object) -> None:
+        until = time.monotonic() + seconds
+        while spins and time.monotonic() < until:
+            pass
+        ends.wait(0 if spins else seconds)
+
+    kept, identity = kind(body), ctypes.c_ulong()
+    libc.pthread_create(ctypes.byref(identity), None, kept, None)
+    try:
+        time.sleep(0.05)
+        found = left_running() or ""
+        assert ("leaves a thread running" in found) == spins
+    finally:
+        ends.set()
+        libc.pthread_join(identity, None)
 
 
 def test_one_that_waits_for_a_process_is_left_alone(suite: ModuleType, process: subprocess.Popen[bytes]) -> None:
@@ -123,7 +191,6 @@ def test_code_of_no_file_and_of_any_name_is_the_suite_s(suite: ModuleType) -> No
         assert "leaves a thread running (<string>, line 2: " in (left_running() or "")
     finally:
         ends.set()
-        _until_there_is_none()
 
 
 def test_those_of_a_library_are_its_own(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +218,6 @@ def test_those_of_a_library_are_its_own(suite: ModuleType, tmp_path: Path, monke
         assert "leaves a thread running (threads.py, line " in (left_running() or ""), "it is at work for the suite"
     finally:
         ends.set()
-        _until_there_is_none()
 
 
 def test_what_starts_threads_is_nobody_s_to_replace(monkeypatch: pytest.MonkeyPatch) -> None:

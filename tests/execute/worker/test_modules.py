@@ -1,5 +1,3 @@
-"""Modules among arguments: found wherever they lie, and watched from outside."""
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +17,6 @@ class Held:
 
 
 class Told:
-    """Remembers what it was told."""
-
     def __init__(self) -> None:
         self.events: list[str] = []
 

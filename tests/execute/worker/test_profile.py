@@ -1,5 +1,3 @@
-"""One call in the profiler: launches are what is between the sentinels, no more and no less; memory and operators of one call."""
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -66,37 +64,21 @@ class Trace:
 
 
 def counts(trace: Trace, calls: int) -> module.Counts:
-    """Count what is between the sentinels of a trace of one group."""
     (events,) = split_events(trace.events, (calls,))
     return count_events(events, calls)
 
 
-def test_kernels_are_counted_by_name_with_their_time() -> None:
+def test_what_a_call_does_on_the_device_is_counted() -> None:
     found = counts(Trace().call("add", "mul", "add").sentinel(), 1)
     assert found.kernels == {"add": 2, "mul": 1}
     assert found.kernel_ns == {"add": 5000, "mul": 2500}
-    assert (found.launches, found.graph_launches) == (3, 0)
-
-
-def test_only_the_synchronisations_of_a_call_count() -> None:
-    assert counts(Trace().call("add").sentinel(), 1).syncs == 0
-    assert counts(Trace().call("add", syncs=2).call(syncs=1).sentinel(), 2).syncs == 3
-
-
-def test_a_graph_is_one_launch_of_many_kernels() -> None:
+    assert (found.launches, found.graph_launches, found.syncs) == (3, 0, 0)
     found = counts(Trace().call(graph=7).sentinel(), 1)
     assert found.kernels == {"node": 7} and (found.launches, found.graph_launches) == (0, 1)
-
-
-def test_copies_and_sets() -> None:
-    found = counts(Trace().call("add", memcpy=4096, memset=True).call(memcpy=4).sentinel(), 2)
-    assert (found.memcpys, found.memcpy_bytes, found.memsets) == (2, 4100, 1)
+    found = counts(Trace().call("add", memcpy=4096, memset=True, syncs=2).call(memcpy=4, syncs=1).sentinel(), 2)
+    assert (found.memcpys, found.memcpy_bytes, found.memsets, found.syncs) == (2, 4100, 1, 3)
     assert found.kernels.total() == 1
-
-
-def test_a_call_that_launches_nothing() -> None:
-    found = counts(Trace().call().sentinel(), 1)
-    assert found.exact() == (0, 0, 0, 0, 0, 0, ())
+    assert counts(Trace().call().sentinel(), 1).exact() == (0, 0, 0, 0, 0, 0, ())
 
 
 def test_what_is_outside_the_sentinels_does_not_count() -> None:
@@ -107,41 +89,39 @@ def test_what_is_outside_the_sentinels_does_not_count() -> None:
     assert found.kernels == {"add": 1} and found.memsets == 0
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_lost_sentinel_makes_a_trace_incomplete(lost: int) -> None:
+@pytest.mark.parametrize(
+    ("lost", "calls", "words"),
+    [
+        ("sentinel 0", 1, "1 of 2 sentinel kernels are in the profiler's trace"),
+        ("sentinel 1", 1, "1 of 2 sentinel kernels are in the profiler's trace"),
+        ("launch", 1, "the launch of a sentinel kernel is not in the profiler's trace"),
+        ("call", 2, "2 of the harness's own 3 synchronisations are in the profiler's trace"),
+        ("all", 1, "0 of 2 sentinel kernels"),
+    ],
+)
+def test_an_incomplete_trace_is_told(lost: str, calls: int, words: str) -> None:
     trace = Trace().call("add").sentinel()
     places = [index for index, event in enumerate(trace.events) if "spin_kernel" in str(event.get("name"))]
-    del trace.events[places[lost]]
-    with pytest.raises(TraceError, match="1 of 2 sentinel kernels are in the profiler's trace"):
-        counts(trace, 1)
-
-
-def test_a_lost_launch_of_a_sentinel_makes_a_trace_incomplete() -> None:
-    trace = Trace().call("add").sentinel()
-    del trace.events[1]
-    with pytest.raises(TraceError, match="the launch of a sentinel kernel is not in the profiler's trace"):
-        counts(trace, 1)
-
-
-def test_a_lost_call_makes_a_trace_incomplete() -> None:
-    with pytest.raises(TraceError, match="2 of the harness's own 3 synchronisations are in the profiler's trace"):
-        counts(Trace().call("add").sentinel(), 2)
+    match lost.split():
+        case "sentinel", number:
+            del trace.events[places[int(number)]]
+        case ["launch"]:
+            del trace.events[1]
+        case ["all"]:
+            trace.events.clear()
+    with pytest.raises(TraceError, match=words):
+        counts(trace, calls)
 
 
 def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
     trace = Trace().call("add", syncs=1).sentinel().call("add", "mul").call("add", memcpy=8).sentinel()
+    with pytest.raises(TraceError, match="3 of 4 sentinel kernels"):
+        split_events(trace.events, (1, 1, 1))
     one, two = split_events(trace.events, (1, 2))
     assert count_events(one, 1).kernels == {"add": 1}
     assert count_events(one, 1).syncs == 1
     assert count_events(two, 2).kernels == {"add": 2, "mul": 1}
     assert (count_events(two, 2).syncs, count_events(two, 2).memcpy_bytes) == (0, 8)
-
-
-def test_an_empty_trace_is_not_a_call_that_launches_nothing() -> None:
-    with pytest.raises(TraceError, match="0 of 2 sentinel kernels"):
-        split_events([], (1,))
-    with pytest.raises(TraceError, match="2 of 3 sentinel kernels"):
-        split_events(Trace().call().sentinel().events, (1, 2))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
@@ -201,14 +181,11 @@ def test_linear_counts_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_counts_that_are_not_linear_are_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with a call that caches: the second one launches nothing."""
+    """As with a call that caches: the second one launches nothing; another kernel of the same number is not linear either."""
     found = counted(monkeypatch, several(1, "add"), Trace().call("add").call(), several(4, "add"))
     assert found.status == "unreliable" and found.launches is None and found.kernels is None
     assert "2 calls do not give 2 times the counts of one" in found.reason
     assert "launches 1 instead of 2" in found.reason
-
-
-def test_another_kernel_of_the_same_number_is_not_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     found = counted(monkeypatch, several(1, "add"), Trace().call("add").call("mul"), several(4, "add"))
     assert found.status == "unreliable"
 
@@ -232,10 +209,13 @@ def test_operators_are_counted(x: torch.Tensor) -> None:
     assert count_ops(lambda: x + x) == (1, False)
     assert count_ops(lambda: [x.sin() for _ in range(7)]) == (7, False)
     assert count_ops(lambda: x.view(16, 16).t()) == (2, False)
+    assert count_ops(lambda: count_ops(lambda: x + 1)) == (1, False), "modes may be nested"
 
 
 _SQUARE, _IMAGE, _TOKENS = torch.ones(4, 4), torch.ones(1, 2, 5, 5), torch.ones(1, 2, 8, 16)
 _LSTM = torch.nn.LSTM(4, 4)
+_LEAF = torch.ones(4, 4, requires_grad=True)
+_LOSS = (_LEAF @ _LEAF).sum()
 _PRODUCTS: dict[str, Callable[[], object]] = {
     "mm": lambda: _SQUARE @ _SQUARE,
     "mv": lambda: _SQUARE @ _SQUARE[0],
@@ -248,6 +228,7 @@ _PRODUCTS: dict[str, Callable[[], object]] = {
     "attention": lambda: torch.nn.functional.scaled_dot_product_attention(_TOKENS, _TOKENS, _TOKENS),
     "recurrent": lambda: _LSTM(_SQUARE),
     "complex": lambda: _SQUARE.to(torch.complex64) @ _SQUARE.to(torch.complex64),
+    "backward of a product": lambda: _LOSS.backward(retain_graph=True),
     "backward alone": lambda: torch.ops.aten.convolution_backward(
         torch.ones(1, 1, 1, 1), _IMAGE, _IMAGE, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]
     ),
@@ -266,12 +247,6 @@ def test_products_and_convolutions_of_float32_are_seen(name: str) -> None:
     assert count_ops({**_PRODUCTS, **_NONE}[name])[1] is (name in _PRODUCTS)
 
 
-def test_those_of_a_backward_are_seen() -> None:
-    x = torch.ones(4, 4, requires_grad=True)
-    loss = (x @ x).sum()
-    assert count_ops(lambda: loss.backward(retain_graph=True))[1]
-
-
 def test_the_peak_and_the_allocations(x: torch.Tensor) -> None:
     assert host_memory(lambda: None) == (0, 0)
     assert host_memory(lambda: x + x) == (1024, 1)
@@ -282,15 +257,13 @@ def test_the_peak_and_the_allocations(x: torch.Tensor) -> None:
     assert host_memory(lambda: x.view(16, 16)) == (0, 0)
 
 
-def test_counts_do_not_change(x: torch.Tensor) -> None:
-    assert len({(count_ops(lambda: x.softmax(0) @ x), host_memory(lambda: x.softmax(0) @ x)) for _ in range(3)}) == 1
-
-
 _WATCHED = """
 import sys, torch
+from pairbench.execute.worker.stages import reset_compiler
 from torch.profiler import ProfilerActivity
 from pairbench.execute.worker.profile import count_ops
 from pairbench.execute.worker.profile import raw_trace
+reset_compiler(needed=False)
 x = torch.ones(3)
 assert count_ops(lambda: (x + 1) * 2)[0] == 2
 events = raw_trace(lambda: x + 1, (ProfilerActivity.CPU,), memory=True)
@@ -298,7 +271,7 @@ assert {"aten::add", "[memory]"} <= {event.get("name") for event in events}
 assert "torch._dynamo" not in sys.modules
 compiled = torch.compile(lambda x: (x + 1) * 2, backend="eager")
 compiled(x)
-assert "torch._dynamo" in sys.modules
+assert torch._dynamo.config.recompile_limit == 64 and torch._dynamo.config.fail_on_recompile_limit_hit
 from torch._dynamo.utils import counters
 before = counters["frames"]["total"]
 assert count_ops(lambda: (x + 1) * 2)[0] == 2
@@ -311,8 +284,3 @@ assert counters["frames"]["total"] == before, "what watches was compiled, or the
 def test_watching_loads_no_compiler_and_is_not_compiled() -> None:
     done = subprocess.run([sys.executable, "-c", _WATCHED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_modes_may_be_nested() -> None:
-    x = torch.ones(3)
-    assert count_ops(lambda: count_ops(lambda: x + 1)) == (1, False)

@@ -1,5 +1,3 @@
-"""Another commit's files in place of the checkout's: what is found by a search path, and what must be refused."""
-
 import sys
 import types
 from pathlib import Path
@@ -19,18 +17,15 @@ def stand_in(tmp_path: Path) -> StandIn:
     return StandIn(checkout=(tmp_path / "checkout").resolve(), copy=(tmp_path / "copy").resolve())
 
 
-def test_folders_of_the_checkout_become_the_copys(stand_in: StandIn, tmp_path: Path) -> None:
-    environment = str(stand_in.checkout / ".venv" / "lib" / "site-packages")
-    path = [str(stand_in.checkout / "src"), str(tmp_path / "elsewhere"), environment, str(stand_in.checkout)]
-    redirect(stand_in, path)
-    assert path == [str(stand_in.copy / "src"), str(tmp_path / "elsewhere"), environment, str(stand_in.copy)]
-
-
-def test_the_current_folder_is_one_too(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_the_checkout_become_the_copys(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment, elsewhere = str(stand_in.checkout / ".venv" / "lib" / "site-packages"), str(tmp_path / "elsewhere")
+    path = [str(stand_in.checkout / "src"), elsewhere, environment, str(stand_in.checkout), ""]
     monkeypatch.chdir(stand_in.checkout / "src")
-    path = [""]
     redirect(stand_in, path)
-    assert path == [str(stand_in.copy / "src")]
+    copied = str(stand_in.copy / "src")
+    assert path == [copied, elsewhere, environment, str(stand_in.copy), copied]
 
 
 def test_the_pairbench_that_runs_stays(tmp_path: Path) -> None:
@@ -40,10 +35,10 @@ def test_the_pairbench_that_runs_stays(tmp_path: Path) -> None:
     assert pairbench.__name__ in sys.modules
 
 
-def module_of(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("my_kernels")
+def module_of(file: Path, monkeypatch: pytest.MonkeyPatch, name: str = "my_kernels") -> None:
+    module = types.ModuleType(name)
     module.__file__ = str(file)
-    monkeypatch.setitem(sys.modules, "my_kernels", module)
+    monkeypatch.setitem(sys.modules, name, module)
 
 
 def test_a_module_of_the_checkout_is_refused_and_can_be_found_again(
@@ -56,18 +51,12 @@ def test_a_module_of_the_checkout_is_refused_and_can_be_found_again(
     refuse_strays(stand_in, Path("ops.py"))
 
 
-@pytest.mark.parametrize("name", ["copy/src/my_kernels.py", "elsewhere/x.py", "checkout/.venv/lib/site-packages/x.py"])
 def test_all_others_are_none_of_its_business(
-    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module_of(tmp_path / name, monkeypatch)
-    refuse_strays(stand_in, Path("ops.py"))
-
-
-def test_a_module_without_a_whole_path_is_no_file_of_the_checkout(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """torch.ops says that its file is `_ops.py`, wherever one stands."""
+    """Nor is a module without a whole path: torch.ops says that its file is `_ops.py`, wherever one stands."""
     monkeypatch.chdir(stand_in.checkout)
     module_of(Path("_ops.py"), monkeypatch)
+    for name in ("copy/src/a.py", "elsewhere/b.py", "checkout/.venv/lib/site-packages/c.py"):
+        module_of(tmp_path / name, monkeypatch, Path(name).stem)
     refuse_strays(stand_in, Path("ops.py"))

@@ -1,5 +1,3 @@
-"""Directions of an operator with gradients: what is computed, what is judged, and the sentences where a backward is wrong."""
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +18,8 @@ from pairbench.execute.worker.verify.audit import audit_automatic, audit_declare
 from pairbench.execute.worker.verify.case import make_expected, verify_entry
 from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.outcome import Status
-from pairbench.model.plan import Entry
 from pairbench.suite.load import load_suite
+from tests.execute.made import BASELINE, declare, entry
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
@@ -46,16 +44,11 @@ def call_of(operator: Operator, direction: str, implementation: str = "baseline"
 
 def status_of(implementation: str, direction: str, operator: Operator = SUITE["wrong"]) -> tuple[Status, str]:
     directed, _ = at(operator, direction)
-    case = next(case for case in operator.cases if dict(case.axes)["direction"] == direction)
+    case = next(case for case in operator.cases if dict(case.axes).get("direction", direction) == direction)
     references = tuple(make_expected(directed, build_inputs(directed, case, CPU, seed)) for seed in (0, 1))
+    judged = directed.implementations[implementation]
     try:
-        found = verify_entry(
-            directed,
-            directed.implementations[implementation],
-            Entry(implementation=implementation, mode="eager"),
-            references,
-            CPU,
-        )
+        found = verify_entry(directed, judged, entry(implementation), references, CPU)
     except DeclarationError as error:
         return Status.FAILED, str(error)
     return found.status, str(found.reason)
@@ -152,14 +145,28 @@ def test_further_inputs_have_gradients_in_the_form_of_the_first_and_run_no_basel
 
 
 @pytest.mark.parametrize("direction", ["fwd", "bwd", "fwd_bwd"])
-@pytest.mark.parametrize("implementation", ["library", "function", "in_place"])
-def test_what_is_right_is_verified(implementation: str, direction: str) -> None:
-    assert status_of(implementation, direction, SUITE["right"])[0] is Status.VERIFIED
+@pytest.mark.parametrize(
+    ("operator", "implementation"),
+    [
+        ("right", "library"),
+        ("right", "function"),
+        ("right", "in_place"),
+        ("modules", "by_hand"),  # several outputs, and an input that is used twice
+    ],
+)
+def test_what_is_right_is_verified(operator: str, implementation: str, direction: str) -> None:
+    assert status_of(implementation, direction, SUITE[operator])[0] is Status.VERIFIED
 
 
-@pytest.mark.parametrize("direction", ["fwd", "bwd", "fwd_bwd"])
-def test_modules_with_several_outputs_and_an_input_that_is_used_twice(direction: str) -> None:
-    assert status_of("by_hand", direction, SUITE["modules"])[0] is Status.VERIFIED
+def product(**changes: Any) -> Operator:
+    """Return a product of two inputs with a gradient each."""
+    return declare(
+        lambda x, weight: x * weight,
+        baseline=lambda x, weight: x * weight,
+        inputs=lambda make, n: {"x": make.normal(n), "weight": make.normal(n)},
+        gradients=["x", "weight"],
+        **changes,
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,14 +200,7 @@ def test_a_baseline_without_room_for_its_forward_is_out_of_memory_and_nothing_el
     def too_large(x: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    operator = Operator(
-        "large",
-        baseline=too_large,
-        variants={"same": too_large},
-        inputs=lambda make, n: {"x": make.normal(n)},
-        cases=[dict(n=4)],
-        gradients=["x"],
-    )
+    operator = declare(too_large, baseline=too_large, gradients=["x"])
     with pytest.raises(torch.OutOfMemoryError):
         at(operator, "bwd")
 
@@ -208,7 +208,7 @@ def test_a_baseline_without_room_for_its_forward_is_out_of_memory_and_nothing_el
 def test_grad_that_accumulates_is_named_where_no_gradients_are_declared() -> None:
     operator = SUITE["undeclared"]
     references = tuple(make_expected(operator, build_inputs(operator, operator.cases[0], CPU, seed)) for seed in (0, 1))
-    found = verify_entry(operator, operator.baseline, Entry(implementation="baseline", mode="eager"), references, CPU)
+    found = verify_entry(operator, operator.baseline, BASELINE, references, CPU)
     assert found.status is Status.MISMATCHED
     assert "x.grad, to which each call adds: declare gradients=('x',)" in str(found.reason)
 
@@ -222,18 +222,7 @@ def test_spoilt_gradients_are_rejected() -> None:
 
 
 def test_the_gradient_of_another_input_is_an_impostor() -> None:
-    def product(x: Any, weight: Any) -> Any:
-        return x * weight
-
-    operator = Operator(
-        "product",
-        baseline=product,
-        variants={"same": product},
-        inputs=lambda make, n: {"x": make.normal(n), "weight": make.normal(n)},
-        cases=[dict(n=8)],
-        gradients=["x", "weight"],
-    )
-    directed, inputs = at(operator, "bwd")
+    directed, inputs = at(product(), "bwd")
     results = audit_automatic(directed, make_expected(directed, inputs))
     assert "the gradient of weight as gradient of x" in {result.impostor for result in results if result.rejected}
 
@@ -246,16 +235,8 @@ def test_declared_impostors_are_tried_where_outputs_and_gradients_are_judged() -
 
 
 def test_gradients_have_tolerances_of_their_own() -> None:
-    operator = Operator(
-        "own",
-        baseline=lambda x, weight: x * weight,
-        variants={"same": lambda x, weight: x * weight},
-        inputs=lambda make, n: {"x": make.normal(n), "weight": make.normal(n)},
-        cases=[dict(n=8)],
-        gradients=["x", "weight"],
-        tolerance=REASSOCIATED,
-        gradient_tolerance={"weight": Tolerance(rtol=0.5), "float32": Tolerance(rtol=0.25)},
-    )
+    own = {"weight": Tolerance(rtol=0.5), "float32": Tolerance(rtol=0.25)}
+    operator = product(tolerance=REASSOCIATED, gradient_tolerance=own)
     assert operator.tolerance_for("float32") == operator.tolerance_for("float32", "output") == REASSOCIATED["float32"]
     assert operator.tolerance_for("float32", "gradient of weight") == Tolerance(rtol=0.5)
     assert operator.tolerance_for("float32", "output.gradient of x") == Tolerance(rtol=0.25)
@@ -285,13 +266,8 @@ def test_calls_share_no_leaf_and_no_grad() -> None:
     ],
 )
 def test_names_that_cannot_have_a_gradient(gradients: list[str], message: str) -> None:
-    operator = Operator(
-        "op",
-        baseline=lambda x, index: x[index],
-        variants={"same": lambda x, index: x[index]},
-        inputs=lambda make, n: {"x": make.normal(n), "index": make.integers(n, high=n)},
-        cases=[dict(n=8)],
-        gradients=gradients,
+    operator = declare(
+        inputs=lambda make, n: {"x": make.normal(n), "index": make.integers(n, high=n)}, gradients=gradients
     )
     with pytest.raises(DeclarationError, match=message):
         at(operator, "fwd")

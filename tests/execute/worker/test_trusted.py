@@ -1,5 +1,3 @@
-"""A GPU's clocks and limits cannot be changed through NVML in a worker, and its readings cannot be replaced unseen."""
-
 import functools
 
 import pynvml

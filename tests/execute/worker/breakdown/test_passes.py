@@ -1,6 +1,5 @@
-"""What a worker finds out about a call on a CPU: modules, the planted cast, wait and cache write, and their lines."""
-
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from pairbench.execute.worker.breakdown.passes import break_down
 from pairbench.execute.worker.calls import make_call
 from pairbench.model.breakdown import Breakdown, SourceLine
 from pairbench.model.operator import Operator
-from pairbench.model.plan import Entry
 from pairbench.suite.load import load_suite
+from tests.execute.made import BASELINE, declare, job_of
 from tests.execute.traces import Trace
 
 CPU = torch.device("cpu")
@@ -26,8 +25,7 @@ def found(
 ) -> dict[str, Any]:
     path = suites / "modules.py"
     declared: Operator = load_suite(path)[operator]
-    entries = tuple(Entry(implementation=name, mode="eager") for name in names)
-    job = BreakDownCase(path=path, operator=operator, case=declared.cases[0], entries=entries, trace=trace)
+    job = replace(job_of(BreakDownCase, declared, *names, trace=trace), path=path)
     return {answer.entry.implementation: answer for answer in break_down(job, declared, heartbeat, CPU)}
 
 
@@ -40,28 +38,23 @@ def spots(breakdown: Breakdown, what: str) -> list[SourceLine]:
     return [spot for spot in breakdown.spots if spot.what == what]
 
 
-def test_modules_are_counted_in_order(both: dict[str, Breakdown]) -> None:
+def test_modules_are_counted_in_order_and_have_the_work_that_they_do_whose_parts_are_the_whole(
+    both: dict[str, Breakdown],
+) -> None:
     modules = both["baseline"].modules
     assert [module.name for module in modules[:3]] == ["net", "net.blocks.0", "net.blocks.0.norm"]
     assert len(modules) == 1 + 4 * 9
     assert {module.calls for module in modules} == {1}
     assert {module.class_name for module in modules} == {"Net", "Block", "Norm", "Linear", "Sequential", "GELU"}
-
-
-def test_parts_are_the_whole(both: dict[str, Breakdown]) -> None:
-    for breakdown in both.values():
-        parts = sum(piece.ns for piece in breakdown.pieces)
-        # Entering and leaving the recording itself takes some microseconds, more on a busy machine.
-        assert parts <= breakdown.whole_ns * 1.001
-        assert parts > breakdown.whole_ns * 0.7
-        assert breakdown.idle is None and all(piece.known for piece in breakdown.pieces)
-
-
-def test_work_is_in_the_module_that_does_it(both: dict[str, Breakdown]) -> None:
     where = {(piece.ops[-1], piece.module) for piece in both["baseline"].pieces if piece.ops}
     assert ("rsqrt", "net.blocks.3.norm") in where and ("gelu", "net.blocks.0.ffn.1") in where
     assert ("addmm", "net.blocks.2.ffn.0") in where and ("addmm", "net.blocks.2.ffn") not in where
     assert ("rsqrt", "net.blocks.3") not in where
+    for breakdown in both.values():
+        parts = sum(piece.ns for piece in breakdown.pieces)
+        # Entering and leaving the recording itself takes some microseconds, more on a busy machine.
+        assert breakdown.whole_ns * 0.7 < parts <= breakdown.whole_ns * 1.001
+        assert breakdown.idle is None and all(piece.known for piece in breakdown.pieces)
 
 
 def test_the_planted_cast_is_named_by_its_line(both: dict[str, Breakdown], suites: Path) -> None:
@@ -132,14 +125,7 @@ def test_the_trace_can_be_kept(suites: Path, heartbeat: Heartbeat, tmp_path: Pat
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Breakdown:
     """Break down a call as on a GPU, whose profiler would write these traces, one a pass."""
     net = torch.nn.Sequential(torch.nn.Linear(4, 4)).requires_grad_(False)
-    declared = Operator(
-        "op",
-        baseline=lambda x, net: net(x) if x[0, 0].item() < 100 else x,
-        variants={"same": lambda x, net: net(x)},
-        inputs=lambda make: {"x": torch.zeros(1, 4), "net": net},
-        cases=[{}],
-        constants=["net"],
-    )
+    declared = declare(baseline=lambda x, net: net(x) if x[0, 0].item() < 100 else x, constants=["net"])
     passes = iter(traces)
 
     def recorded(run: Any, _activities: Any, **_more: Any) -> Any:
@@ -149,10 +135,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Breakdown:
     monkeypatch.setattr(module, "raw_trace", recorded)
     monkeypatch.setattr(module, "synchronize", lambda device: None)
     monkeypatch.setattr(module, "run_sentinel", lambda: None)
-    entry = Entry(implementation="baseline", mode="eager")
-    job = BreakDownCase(path=Path("op.py"), operator="op", case=declared.cases[0], entries=(entry,), trace=None)
+    job = job_of(BreakDownCase, declared, "baseline", trace=None)
     call = make_call(declared, declared.baseline, "eager", {"x": torch.zeros(1, 4), "net": net})
-    return module._Subject(job, call, torch.device("cuda")).breakdown(entry)
+    return module._Subject(job, call, torch.device("cuda")).breakdown(BASELINE)
 
 
 def marked(trace: Trace) -> Trace:

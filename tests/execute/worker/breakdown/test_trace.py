@@ -1,5 +1,3 @@
-"""Traces as a GPU's profiler writes them, made up: what launched what, and when the device stood still."""
-
 import pytest
 
 from pairbench.execute.worker.breakdown.passes import busy_ns, idle_of
@@ -47,11 +45,15 @@ def test_what_is_outside_of_a_call_is_not_its_work() -> None:
 
 def test_a_kernel_that_nobody_is_known_to_have_launched_belongs_to_the_call_it_ran_in() -> None:
     trace = Trace()
-    trace.call(trace.launch("known", 100))
+    trace.call(trace.op("copy_", trace.launch("Memcpy DtoD", 100, category="gpu_memcpy")))
     trace.device("unknown", 110, correlation=99)
     (window,) = read_windows(trace.events, 1)
-    assert [(item.name, item.launch is None) for item in window.activities] == [("known", False), ("unknown", True)]
-    (_, lost) = pieces(list(labelled(window, window, {})))
+    assert [(item.name, item.launch is None) for item in window.activities] == [
+        ("Memcpy DtoD", False),
+        ("unknown", True),
+    ]
+    (copy, lost) = pieces(list(labelled(window, window, {})))
+    assert (copy.count, copy.launches) == (1, 0), "copies are no launches"
     assert not lost.known and lost.kernel == "unknown"
 
 
@@ -96,30 +98,16 @@ def test_a_graph_s_kernels_are_known_by_name_and_turn() -> None:
     assert [piece.launches for piece in eager] == [1, 1, 1] and not graph_launches(first)
 
 
-def test_copies_are_no_launches() -> None:
-    trace = Trace()
-    trace.call(trace.op("copy_", trace.launch("Memcpy DtoD", 100, category="gpu_memcpy")))
-    (window,) = read_windows(trace.events, 1)
-    (piece,) = pieces(list(labelled(window, window, {})))
-    assert (piece.count, piece.launches) == (1, 0)
-
-
-def test_a_device_that_is_fed_in_time_is_not_starved() -> None:
-    trace = Trace()
-    trace.call(trace.launch("a", 100, 10), trace.launch("b", 111, 10), trace.launch("c", 115, 10))
-    idle = idle_of(read_windows(trace.events, 1)[0])
-    assert idle is not None
+def test_a_device_that_waits_for_the_host_is_starved_and_one_that_is_fed_in_time_is_not() -> None:
+    fed, starved = Trace(), Trace()
+    fed.call(fed.launch("a", 100, 10), fed.launch("b", 111, 10), fed.launch("c", 115, 10))
+    idle = idle_of(read_windows(fed.events, 1)[0])
     # c runs beside b: 100 to 110, 111 to 125.
-    assert (idle.span_ns, idle.busy_ns, idle.starved_ns) == (25_000, 24_000, 0)
-
-
-def test_a_device_that_waits_for_the_host_is_starved() -> None:
-    trace = Trace()
-    late = [lambda: setattr(trace, "now", 150.0), trace.launch("b", 160)]
-    trace.call(trace.launch("a", 100, 10), *late)
-    idle = idle_of(read_windows(trace.events, 1)[0])
-    assert idle is not None
-    assert (idle.starved_ns, idle.after_sync_ns, idle.span_ns) == (50_000, 0, 65_000)
+    assert idle is not None and (idle.span_ns, idle.busy_ns, idle.starved_ns) == (25_000, 24_000, 0)
+    late = [lambda: setattr(starved, "now", 150.0), starved.launch("b", 160)]
+    starved.call(starved.launch("a", 100, 10), *late)
+    idle = idle_of(read_windows(starved.events, 1)[0])
+    assert idle is not None and (idle.starved_ns, idle.after_sync_ns, idle.span_ns) == (50_000, 0, 65_000)
 
 
 def test_a_gap_behind_a_wait_is_the_wait_s() -> None:
@@ -145,9 +133,7 @@ def test_an_operator_inside_another_that_is_no_composition_is_not_its_own_dispat
     assert found == {"cast": 0, "bias": None, "written": 1}
     # Where the numbers differ, nobody can say which is which.
     assert spots_by_span(window, ["aten::_to_copy", "aten::_to_copy"], [0, 1]) == {}
-
-
-def test_an_overload_that_is_a_composition_is_told_from_the_operator() -> None:
+    # An overload that is a composition is told from the operator.
     trace = Trace()
     copy = trace.op("contiguous", trace.op("clone", trace.launch("inside", 100)))
     trace.call(trace.op("_upsample_nearest_exact2d", trace.op("_upsample_nearest_exact2d", copy)))

@@ -16,7 +16,7 @@ from pairbench.execute.worker.timing.measure import Setup, Timed, time_entries
 from pairbench.execute.worker.timing.timers import HostTimer, Sample, TelemetryRecorder
 from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.model.outcome import TimedRound
-from pairbench.model.plan import Entry
+from tests.execute.made import entry
 
 
 @pytest.fixture(autouse=True)
@@ -63,18 +63,12 @@ class FakeClock:
 
 
 class FakeRecorder(TelemetryRecorder):
-    """Throttles as it is told."""
-
     def __init__(self, throttles: Iterator[bool]) -> None:
         super().__init__(None)
         self._throttles = throttles
 
     def throttling(self) -> bool:
         return next(self._throttles)
-
-
-def entry(name: str, mode: str = "eager") -> Entry:
-    return Entry(implementation=name, mode=mode)
 
 
 def timed(**runs: Any) -> list[Timed]:

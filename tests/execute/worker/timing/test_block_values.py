@@ -1,5 +1,3 @@
-"""Which values the blocks of the timing loop have, and of which calls outputs are kept."""
-
 import itertools
 from collections.abc import Callable
 

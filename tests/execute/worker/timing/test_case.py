@@ -2,35 +2,27 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from pairbench import Operator, Variant
+from pairbench import Variant
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.protocol import Ended, TimeCase
 from pairbench.execute.worker import trees
 from pairbench.execute.worker.stages import time_case
 from pairbench.execute.worker.timing import measure, new_values, recheck
-from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
-from pairbench.model.plan import Entry
 from pairbench.model.settings import Settings
+from tests.execute.made import BASELINE, CONFIG, VARIANT, declare, job_of
 
 testing = pytest.importorskip("triton.testing")
-
-HELLO = WorkerConfig(
-    device=Device(selector="cpu", kind="cpu", name="a CPU"), settings=Settings(timer="do_bench"), memory_bytes=2**40
-)
-ENTRIES = tuple(Entry(implementation=name, mode="eager") for name in ("baseline", "v"))
 
 
 @pytest.fixture(autouse=True)
 def do_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time seven calls in ms, as `do_bench` does."""
-
     def times(run: Callable[[], Any], *, return_mode: str) -> list[float]:
         assert return_mode == "all"
         taken = []
@@ -44,29 +36,24 @@ def do_bench(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def results(variant: Callable[[torch.Tensor], torch.Tensor] | Variant, heartbeat: Heartbeat) -> list[Any]:
-    operator = Operator(
-        "op",
-        baseline=lambda x: x + 1,
-        variants={"v": variant},
-        inputs=lambda make, n: {"x": make.normal(n)},
-        cases=[{"n": 8}],
-    )
-    job = TimeCase(path=Path("ops.py"), operator="op", case=operator.cases[0], entries=ENTRIES, round=0, capturable=())
-    return list(time_case(job, operator, HELLO, heartbeat, torch.device("cpu")))
+    operator = declare(variant)
+    job = job_of(TimeCase, operator, round=0, capturable=())
+    config = replace(CONFIG, settings=Settings(timer="do_bench"))
+    return list(time_case(job, operator, config, heartbeat, torch.device("cpu")))
 
 
 def test_its_times_are_the_samples(heartbeat: Heartbeat) -> None:
     (timed,) = results(lambda x: 1 + x, heartbeat)
     assert isinstance(timed, TimedRound) and timed.timer == "do_bench"
-    assert [samples.entry for samples in timed.entries] == list(ENTRIES)
+    assert [samples.entry for samples in timed.entries] == [BASELINE, VARIANT]
     assert all(len(samples.call_ns) == 7 and min(samples.call_ns) > 100 for samples in timed.entries)
 
 
 def test_what_overwrites_its_inputs_is_left_out_and_the_others_are_timed(heartbeat: Heartbeat) -> None:
     ended, timed = results(Variant(lambda x: x.add_(1), consumes=["x"]), heartbeat)
-    assert (ended.entry, ended.status) == (ENTRIES[1], Status.SKIPPED)
+    assert (ended.entry, ended.status) == (VARIANT, Status.SKIPPED)
     assert "do_bench cannot restore inputs between its calls, which consumes= asks for" in ended.reason
-    assert [samples.entry for samples in timed.entries] == [ENTRIES[0]]
+    assert [samples.entry for samples in timed.entries] == [BASELINE]
 
 
 def test_what_it_timed_is_judged_as_well(heartbeat: Heartbeat) -> None:
@@ -77,7 +64,7 @@ def test_what_it_timed_is_judged_as_well(heartbeat: Heartbeat) -> None:
         return x + 1 if len(set(seen)) == 1 else torch.zeros_like(x)
 
     ended = [result for result in results(remembers, heartbeat) if isinstance(result, Ended)]
-    assert [(end.entry, end.status) for end in ended] == [(ENTRIES[1], Status.MISMATCHED)]
+    assert [(end.entry, end.status) for end in ended] == [(VARIANT, Status.MISMATCHED)]
 
 
 @pytest.mark.parametrize("remembers", [False, True])
@@ -89,7 +76,7 @@ def test_where_memory_is_short_outputs_are_judged_as_they_are(
         monkeypatch.setattr(module, "has_room", lambda *_, **__: False)
     timed, *ended = results(lambda x: kept.setdefault(0, x + 1) if remembers else x + 1, heartbeat)[::-1]
     assert isinstance(timed, TimedRound)
-    assert [(one.entry, one.status) for one in ended] == [(ENTRIES[1], Status.MISMATCHED)] * remembers
+    assert [(one.entry, one.status) for one in ended] == [(VARIANT, Status.MISMATCHED)] * remembers
 
 
 def test_memory_that_runs_out_as_it_is_judged_is_charged_to_nobody(

@@ -1,5 +1,3 @@
-"""The timing loop with a clock that says what it is told: order, pairing, stopping, throttling, time limits."""
-
 import gc
 import itertools
 import time
@@ -14,7 +12,8 @@ from pairbench.execute.worker.timing import measure, timers
 from pairbench.execute.worker.timing.measure import EntryEndedError, Timed
 from pairbench.execute.worker.timing.values import Values
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
-from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, entry, setup, timed
+from tests.execute.made import entry
+from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, setup, timed
 
 
 def noisy(scale: float, seed: int) -> Callable[[], float]:
@@ -67,39 +66,28 @@ def test_long_calls_do_not_settle(take: Callable[..., TimedRound], monkeypatch: 
     assert len(calls) == 3 + 2 * len(found.throttled)
 
 
-def test_samples_are_paired_and_in_time_order(take: Callable[..., TimedRound]) -> None:
-    found = take(timed(baseline=noisy(100, 0), a=noisy(100, 1)))
-    lengths = {len(samples.call_ns) for samples in found.entries}
-    assert lengths == {len(found.throttled)}
+def test_it_stops_when_precise_or_at_the_most_samples_which_are_paired_and_in_time_order(
+    take: Callable[..., TimedRound],
+) -> None:
+    found = take(timed(baseline=lambda: 100, a=lambda: 50))
+    assert found.stop_reason == PRECISE and 20 <= len(found.throttled) < 40
+    assert take(timed(baseline=noisy(10, 0))).stop_reason == PRECISE, "a baseline alone is timed too"
+    found = take(timed(baseline=noisy(100, 0), a=noisy(100, 1)), target=1e-6, most=50)
+    assert found.stop_reason == SAMPLE_CAP and 50 <= len(found.throttled) <= 60
     for samples in found.entries:
-        assert list(samples.at_ns) == sorted(samples.at_ns)
+        assert len(samples.call_ns) == len(found.throttled) and list(samples.at_ns) == sorted(samples.at_ns)
         assert samples.host_ns == (1.0,) * len(samples.call_ns)
         assert samples.device_ns is None and samples.device_timer is None
 
 
-def test_it_stops_when_precise(take: Callable[..., TimedRound]) -> None:
-    found = take(timed(baseline=lambda: 100, a=lambda: 50))
-    assert found.stop_reason == PRECISE
-    assert 20 <= len(found.throttled) < 40
-
-
-def test_the_device_s_ratio_stops_it_and_not_what_the_host_adds_to_the_call(take: Callable[..., TimedRound]) -> None:
+@pytest.mark.parametrize(("clocks", "reason"), [(2, PRECISE), (1, SAMPLE_CAP)])
+def test_the_device_s_ratio_stops_it_where_both_have_one_and_not_what_the_host_adds_to_the_call(
+    take: Callable[..., TimedRound], clocks: int, reason: str
+) -> None:
     entries = timed(baseline=noisy(100, 0), a=noisy(100, 1))
-    for one in entries:
+    for one in entries[:clocks]:
         one.device_clock = FakeClock(lambda: 50.0)  # type: ignore[assignment]
-    found = take(entries, target=1e-6)
-    assert found.stop_reason == PRECISE and len(found.throttled) < 40
-
-
-def test_without_the_device_s_latency_of_both_the_call_s_ratio_stops_it(take: Callable[..., TimedRound]) -> None:
-    entries = timed(baseline=noisy(100, 0), a=noisy(100, 1))
-    entries[0].device_clock = FakeClock(lambda: 50.0)  # type: ignore[assignment]
-    assert take(entries, target=1e-6, most=50).stop_reason == SAMPLE_CAP
-
-
-def test_it_stops_at_the_most_samples(take: Callable[..., TimedRound]) -> None:
-    found = take(timed(baseline=noisy(100, 0), a=noisy(100, 1)), target=1e-6, most=50)
-    assert found.stop_reason == SAMPLE_CAP and 50 <= len(found.throttled) <= 60
+    assert take(entries, target=1e-6, most=50).stop_reason == reason
 
 
 def test_it_stops_at_the_time_cap(take: Callable[..., TimedRound]) -> None:
@@ -111,10 +99,6 @@ def test_it_stops_at_the_time_cap(take: Callable[..., TimedRound]) -> None:
     found = take(timed(baseline=slow, a=slow), target=1e-9, most=10**6, seconds=0.05)
     assert found.stop_reason == TIME_CAP
     assert found.throttled and time.monotonic() - began < 60, "a million calls would take half an hour"
-
-
-def test_a_baseline_alone_is_timed_too(take: Callable[..., TimedRound]) -> None:
-    assert take(timed(baseline=noisy(10, 0))).stop_reason == PRECISE
 
 
 def test_a_throttled_block_is_measured_again_and_labelled(
@@ -146,31 +130,20 @@ def test_all_blocks_since_the_last_reading_are_labelled(
     assert [index for index, label in enumerate(found.throttled) if label] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("call_s", [0.001, 0.01])
 def test_a_device_that_throttles_throughout_is_measured_once(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, call_s: float
 ) -> None:
-    """To leave everything out would leave nothing."""
+    """To leave everything out would leave nothing; long calls have more than one sample, too."""
     monkeypatch.setattr(timers, "_READING_S", 0.0)
 
     def slow() -> float:
-        time.sleep(0.001)
+        time.sleep(call_s)
         return 1.0
 
     found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.05)
     assert all(found.throttled) and found.remeasured == 0 and found.stop_reason == TIME_CAP
-
-
-def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timers, "_READING_S", 0.0)
-
-    def slow() -> float:
-        time.sleep(0.003)
-        return 1.0
-
-    found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.02)
-    assert len(found.throttled) > 1 and found.stop_reason == TIME_CAP
+    assert len(found.throttled) > 1
 
 
 def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], heartbeat: Heartbeat) -> None:
@@ -185,13 +158,11 @@ def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], 
     assert caught.value.index == 1
 
 
-def test_garbage_is_not_collected_while_timing(take: Callable[..., TimedRound]) -> None:
+def test_garbage_is_not_collected_while_timing_and_an_error_is_of_its_entry(take: Callable[..., TimedRound]) -> None:
     states: list[bool] = []
     take(timed(baseline=lambda: states.append(gc.isenabled()) or 1.0))  # type: ignore[func-returns-value]
     assert not any(states[-20:]) and gc.isenabled()
 
-
-def test_an_error_is_of_its_entry_and_garbage_is_collected_again(take: Callable[..., TimedRound]) -> None:
     def fails() -> float:
         raise ValueError("boom")
 
@@ -258,7 +229,7 @@ def test_a_long_call_is_made_once_more_for_its_stream(
     assert read == [3]
 
 
-def test_where_the_device_s_clock_times_the_launches_themselves_they_are_not_timed_again(
+def test_a_stream_is_not_timed_again_where_the_device_s_clock_has_done_so_nor_where_the_host_cannot_be_hidden(
     take: Callable[..., TimedRound],
 ) -> None:
     entries = timed(baseline=noisy(100, 0))
@@ -266,9 +237,6 @@ def test_where_the_device_s_clock_times_the_launches_themselves_they_are_not_tim
     clock.name, entries[0].device_clock = "spin", clock  # type: ignore[assignment]
     (found,) = take(entries).entries
     assert found.stream_ns == found.device_ns == (50.0,) * len(found.call_ns)
-
-
-def test_a_host_that_cannot_be_hidden_leaves_no_stream(take: Callable[..., TimedRound]) -> None:
     entries = timed(baseline=noisy(100, 0))
     with_streams(entries[0], None)
     (found,) = take(entries).entries

@@ -1,5 +1,3 @@
-"""The thread that issues calls stays on one core while it is timed, and is free again afterwards."""
-
 import os
 import threading
 
@@ -25,6 +23,16 @@ def test_for_a_gpu_it_is_the_core_where_the_thread_is_and_only_for_the_time() ->
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.parametrize(("device", "fewest"), [("cpu", 1), ("cuda", 4096)])
+def test_a_cpu_all_of_whose_cores_do_the_work_is_left_alone_and_so_are_few_cores(
+    monkeypatch: pytest.MonkeyPatch, device: str, fewest: int
+) -> None:
+    monkeypatch.setattr(ready, "_FEWEST_CORES", fewest)
+    before = os.sched_getaffinity(0)
+    with on_one_core(torch.device(device)):
+        assert os.sched_getaffinity(0) == before
+
+
 def test_threads_that_were_there_stay_free() -> None:
     found: list[set[int]] = []
     go, done = threading.Event(), threading.Event()
@@ -44,13 +52,6 @@ def test_threads_that_were_there_stay_free() -> None:
     assert found == [before]
 
 
-def test_a_cpu_is_left_alone() -> None:
-    """All its cores do the work."""
-    before = os.sched_getaffinity(0)
-    with on_one_core(torch.device("cpu")):
-        assert os.sched_getaffinity(0) == before
-
-
 def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
@@ -58,10 +59,3 @@ def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     with on_one_core(GPU):
         pass
-
-
-def test_on_few_cores_nothing_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready, "_FEWEST_CORES", 4096)
-    before = os.sched_getaffinity(0)
-    with on_one_core(GPU):
-        assert os.sched_getaffinity(0) == before

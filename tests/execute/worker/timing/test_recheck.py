@@ -1,5 +1,3 @@
-"""Calls on values that they have never seen: what is remembered from others shows in their time."""
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +11,29 @@ from pairbench.execute.worker.timing import new_values, recheck
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.new_values import Again
 from pairbench.execute.worker.timing.recheck import Rights
-from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
+from tests.execute.made import declare, entry
 
 
 def entry_of(name: str, mode: str = "eager", **fields: Any) -> Timed:
-    return Timed(index=0, entry=Entry(implementation=name, mode=mode), run=lambda: None, **fields)
+    return Timed(index=0, entry=entry(name, mode), run=lambda: None, **fields)
+
+
+@pytest.fixture(autouse=True)
+def _steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("guarded", "attributed"):
+        monkeypatch.setattr(recheck, name, lambda job, index, heartbeat, step: step())
+
+
+def case_of(timed: list[Timed]) -> Any:
+    """Return a case with two sets of values, and no job."""
+    values = SimpleNamespace(sets=({}, {}))
+    return SimpleNamespace(job=None, inputs={}, device=torch.device("cpu"), values=values, timed=timed)
+
+
+NOBODY: Any = None
+"""The heartbeat of steps that run alone."""
 
 
 @pytest.mark.parametrize("sampled", [True, False])
@@ -42,8 +56,6 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     monkeypatch.setattr(recheck, "new_values", lambda *_: {})
     monkeypatch.setattr(recheck, "is_suspicious", lambda *_: False)
     monkeypatch.setattr(recheck, "Right", right)
-    for name in ("guarded", "attributed"):
-        monkeypatch.setattr(recheck, name, lambda job, index, heartbeat, step: step())
     timed = [
         entry_of("baseline", "eager" if has_baseline else "compile"),
         entry_of("variant"),
@@ -52,9 +64,7 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     for one in timed:
         one.call_ns = [3e7, 3e7]
         one.first_observed = str(one.entry) if sampled else None
-    ready: Any = SimpleNamespace(job=None, inputs={}, device=torch.device("cpu"), values=SimpleNamespace(sets=({}, {})))
-    heartbeat: Any = None
-    (ended,) = recheck._recheck(ready, heartbeat, timed)
+    (ended,) = recheck._recheck(case_of(timed), NOBODY, timed)
     assert ended.entry is timed[2].entry and ended.reason.startswith(
         "its timed call is wrong on fresh inputs at the same addresses: off"
     )
@@ -78,14 +88,10 @@ def test_where_one_remembers_those_that_began_on_new_values_are_called_in_pairs(
     monkeypatch.setattr(recheck, "new_values", lambda *_: {})
     monkeypatch.setattr(recheck, "remembers", remembers)
     monkeypatch.setattr(recheck, "Right", lambda *_, **__: SimpleNamespace(vouched=False, contradicts=lambda _: None))
-    for name in ("guarded", "attributed"):
-        monkeypatch.setattr(recheck, name, lambda job, index, heartbeat, step: step())
     timed = [entry_of("with lead-in", call_ns=[1e5], lead_in=1), entry_of("finds", call_ns=[1e5, 1e5])]
     timed[1].first_observed = "an output"
     timed[1].warm_up_ns = 25e6 if lies == "after its warm-up" else 1e5
-    ready: Any = SimpleNamespace(job=None, inputs={}, device=torch.device("cpu"), values=SimpleNamespace(sets=({}, {})))
-    heartbeat: Any = None
-    ended = [str(end.entry) for end in recheck._recheck(ready, heartbeat, timed)]
+    ended = [str(end.entry) for end in recheck._recheck(case_of(timed), NOBODY, timed)]
     assert ended == (["with lead-in (eager)"] if lies == "after a lead-in" else [])
     assert paired == {"": [], "after a lead-in": ["with lead-in", "finds"], "after its warm-up": ["finds"]}[lies]
 
@@ -103,7 +109,6 @@ class Judging:
         monkeypatch.setattr(recheck, "_recheck", self._take)
         monkeypatch.setattr(recheck, "replaced", lambda: None)
         monkeypatch.setattr(recheck, "left_running", lambda: None)
-        monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
         monkeypatch.setattr(Rights, "contradict", lambda _, outputs: self.contradicted.append(outputs))
         self.timed = [entry_of(name, call_ns=[ms * 1e6]) for name, ms in call_ms.items()]
         self.values = SimpleNamespace(sets=({}, {}), spent_s=2.0)
@@ -122,8 +127,7 @@ class Judging:
         self.contradicted.clear()
         for timed, outputs in zip(self.timed, kept, strict=True):
             timed.kept = list(outputs)
-        heartbeat: Any = None
-        assert list(recheck.judge_timed(self.ready, 0.0, heartbeat)) == []
+        assert list(recheck.judge_timed(self.ready, 0.0, NOBODY)) == []
         return list(self.contradicted)
 
 
@@ -184,23 +188,14 @@ def test_where_others_have_ended_all_are_called_on_new_values(monkeypatch: pytes
     assert case.rechecked == [case.timed] * 20
 
 
-def test_who_became_quick_is_called_on_new_values_in_any_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the first round too few calls may have fitted for it to show."""
-    monkeypatch.setattr(recheck, "_SPARING", 0.0)
-    case = Judging(monkeypatch, 2, sparing=True, variant=0.1, baseline=25.0)
-    for timed in case.timed:
-        timed.warm_up_ns = 25e6
-    case.judge([], [])
-    assert case.rechecked == [case.timed[:1]]
-
-
-@pytest.mark.parametrize("shows", ["fresh_ns", "earlier_ns"])
+@pytest.mark.parametrize("shows", ["warm_up_ns", "fresh_ns", "earlier_ns"])
 def test_whose_times_show_it_is_called_on_new_values_in_any_round(monkeypatch: pytest.MonkeyPatch, shows: str) -> None:
-    """In the first round the machine may have been so busy that it did not."""
+    """In the first round too few calls may have fitted, or the machine may have been so busy that it did not show."""
     monkeypatch.setattr(recheck, "_SPARING", 0.0)
     case = Judging(monkeypatch, 2, sparing=True, variant=0.1, baseline=25.0)
     for index, timed in enumerate(case.timed):
-        timed.lead_in, timed.index = 1, index
+        timed.lead_in, timed.index = int(shows != "warm_up_ns"), index
+        timed.warm_up_ns = 25e6 if shows == "warm_up_ns" else timed.warm_up_ns
         timed.fresh_ns = [25e6] if shows == "fresh_ns" else []
     case.ready.job.earlier_ns = (25e6, 25e6) if shows == "earlier_ns" else ()
     case.judge([], [])
@@ -247,12 +242,9 @@ def test_a_timed_call_that_gave_a_wrong_output_is_ended(monkeypatch: pytest.Monk
             return "output differs" if output == "wrong" else None
 
     monkeypatch.setattr(recheck, "Right", Right)
-    monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
     names = {"baseline": "of the baseline", "honest": "right", "liar": "wrong"}
     timed = [entry_of(name, call_ns=[1e4], kept=[(1, given)]) for name, given in names.items()]
-    ready: Any = SimpleNamespace(job=None, inputs={}, timed=timed, values=SimpleNamespace(sets=({}, {})))
-    heartbeat: Any = None
-    (ended,) = recheck._judge_kept(ready, 0.0, heartbeat, thorough=True)
+    (ended,) = recheck._judge_kept(case_of(timed), 0.0, NOBODY, thorough=True)
     assert str(ended.entry) == "liar (eager)" and ended.status == Status.MISMATCHED
     assert ended.reason.startswith("a timed call gave a wrong output: output differs")
     assert judged == ["right", "wrong", *([] if agree else ["of the baseline"])]
@@ -262,13 +254,7 @@ class Replayed:
     """A case on a GPU that is not there: what graphs write lies in the host's memory, and what a replay computes is said by name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sets: int = 3, **computes: list[Any]) -> None:
-        """Capture calls.
-
-        Args:
-            monkeypatch: Of the test.
-            sets: Sets of values.
-            computes: What each capture of each entry computes, given its input and its output.
-        """
+        """Capture calls; `computes` says by entry what each of its captures computes, given its input and its output."""
         self.x = torch.zeros(4)
         self.owned = set[int]()
         """Addresses of tensors that belong to graphs."""
@@ -277,16 +263,9 @@ class Replayed:
         monkeypatch.setattr(
             recheck, "memory_of_graphs", lambda: lambda tensor: tensor.untyped_storage().data_ptr() in self.owned
         )
-        monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
         monkeypatch.setattr(new_values, "build_inputs", lambda *_, like: {"x": torch.full((4,), 77.0)})
         self.timed = [entry_of(name, call_ns=[1e4]) for name in computes]
-        operator = Operator(
-            "op",
-            baseline=lambda x: x + 1,
-            variants={"v": lambda x: x + 1},
-            inputs=lambda make: {"x": make.ones(4)},
-            cases=[{}],
-        )
+        operator = declare()
         calls: dict[Entry, Any] = {
             timed.entry: SimpleNamespace(refill=lambda _: True, observed=lambda outputs: outputs)
             for timed in self.timed
@@ -325,8 +304,7 @@ class Replayed:
 
     def judge(self, *, thorough: bool = True) -> dict[str, str]:
         """Return why entries end."""
-        heartbeat: Any = None
-        ends = recheck.judge_replays(self.ready, heartbeat, set(), thorough=thorough)
+        ends = recheck.judge_replays(self.ready, NOBODY, set(), thorough=thorough)
         return {end.entry.implementation: end.reason for end in ends if end.entry}
 
 

@@ -3,7 +3,9 @@
 import os
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import pynvml
 import pytest
 
 from pairbench.execute.worker.timing.timers import Nvml, TelemetryRecorder, open_nvml, throttle_names
@@ -13,36 +15,22 @@ from pairbench.execute.worker.timing.timers import Nvml, TelemetryRecorder, open
     ("bits", "names"),
     [
         (0x0, ()),
-        (0x1, ()),  # idle
-        (0x2, ()),  # clocks set by the user
+        (pynvml.nvmlClocksThrottleReasonGpuIdle, ()),
+        (pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting, ()),  # clocks set by the user
         (0x10, ()),  # sync boost
         (0x100, ()),  # display clock
-        (0x4, ("sw_power_cap",)),
-        (0x8, ("hw_slowdown",)),
-        (0x20, ("sw_thermal_slowdown",)),
-        (0x48, ("hw_slowdown", "hw_thermal_slowdown")),
-        (0x80 | 0x1, ("hw_power_brake_slowdown",)),
+        (pynvml.nvmlClocksThrottleReasonSwPowerCap, ("sw_power_cap",)),
+        (pynvml.nvmlClocksThrottleReasonHwSlowdown, ("hw_slowdown",)),
+        (pynvml.nvmlClocksThrottleReasonSwThermalSlowdown, ("sw_thermal_slowdown",)),
+        (0x8 | pynvml.nvmlClocksThrottleReasonHwThermalSlowdown, ("hw_slowdown", "hw_thermal_slowdown")),
+        (pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown | 0x1, ("hw_power_brake_slowdown",)),
     ],
 )
 def test_throttle_reasons_have_names_and_idling_is_none(bits: int, names: tuple[str, ...]) -> None:
     assert throttle_names(bits) == names
 
 
-def test_the_names_are_nvmls() -> None:
-    import pynvml
-
-    assert throttle_names(pynvml.nvmlClocksThrottleReasonSwPowerCap) == ("sw_power_cap",)
-    assert throttle_names(pynvml.nvmlClocksThrottleReasonHwSlowdown) == ("hw_slowdown",)
-    assert throttle_names(pynvml.nvmlClocksThrottleReasonSwThermalSlowdown) == ("sw_thermal_slowdown",)
-    assert throttle_names(pynvml.nvmlClocksThrottleReasonHwThermalSlowdown) == ("hw_thermal_slowdown",)
-    assert throttle_names(pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown) == ("hw_power_brake_slowdown",)
-    assert throttle_names(pynvml.nvmlClocksThrottleReasonGpuIdle) == ()
-    assert throttle_names(pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting) == ()
-
-
 class FakeNvml(Nvml):
-    """Answers readings from a list."""
-
     def __init__(self, *readings: tuple[float | None, float | None, float | None, int | None]) -> None:
         self._readings = iter(readings)
 
@@ -66,34 +54,30 @@ def test_a_recorder_sums_up() -> None:
     assert found.performance_states == (2,) and found.foreign_processes == (4242,)
 
 
-def test_what_the_driver_refuses_is_unknown() -> None:
-    recorder = TelemetryRecorder(FakeNvml((None, 40, None, None)))
+@pytest.mark.parametrize(
+    ("reading", "known"),
+    [((None, 40, None, None), (None, 40, None, ())), (None, (None, None, None, None))],
+)
+def test_what_the_driver_refuses_is_unknown_and_so_is_all_without_nvml(reading: Any, known: Any) -> None:
+    recorder = TelemetryRecorder(FakeNvml(reading) if reading else None)
     assert not recorder.throttling()
     found = recorder.summary()
-    assert (found.sm_clock_mhz, found.temperature_c, found.power_w, found.throttle_reasons) == (None, 40, None, ())
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w, found.throttle_reasons) == known
 
 
-def test_without_nvml_nothing_is_known() -> None:
-    recorder = TelemetryRecorder(None)
-    assert not recorder.throttling()
-    found = recorder.summary()
-    assert (found.sm_clock_mhz, found.temperature_c, found.power_w, found.throttle_reasons) == (None,) * 4
-
-
-def test_why_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert open_nvml(None) == (None, "not a GPU")
-
-    def refuse(self: Any, uuid: str) -> None:
-        raise ImportError
-
-    monkeypatch.setattr(Nvml, "__init__", refuse)
-    assert open_nvml("GPU-0") == (None, "nvidia-ml-py is not installed")
-
-    def broken(self: Any, uuid: str) -> None:
-        raise RuntimeError("Driver Not Loaded")
-
-    monkeypatch.setattr(Nvml, "__init__", broken)
-    assert open_nvml("GPU-0") == (None, "NVML: Driver Not Loaded")
+@pytest.mark.parametrize(
+    ("uuid", "error", "why"),
+    [
+        (None, None, "not a GPU"),
+        ("GPU-0", ImportError(), "nvidia-ml-py is not installed"),
+        ("GPU-0", RuntimeError("Driver Not Loaded"), "NVML: Driver Not Loaded"),
+    ],
+)
+def test_why_there_is_no_nvml(
+    monkeypatch: pytest.MonkeyPatch, uuid: str | None, error: Exception | None, why: str
+) -> None:
+    monkeypatch.setattr(Nvml, "__init__", mock.Mock(side_effect=error))
+    assert open_nvml(uuid) == (None, why)
 
 
 def test_a_gpu_beside_the_own_one_that_throttles_counts() -> None:

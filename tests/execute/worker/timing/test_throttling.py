@@ -1,5 +1,3 @@
-"""Which blocks are labelled as throttled, by whom, and when the GPU rests."""
-
 import itertools
 from collections.abc import Callable
 
@@ -42,7 +40,6 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def blocks_of(recorder: TelemetryRecorder, *clocks: FakeClock) -> list[bool]:
-    """Return the labels of four blocks."""
     found = Throttling(recorder, clocks)  # type: ignore[arg-type]
     for _ in range(4):
         for clock in clocks:
@@ -51,27 +48,25 @@ def blocks_of(recorder: TelemetryRecorder, *clocks: FakeClock) -> list[bool]:
     return found.blocks
 
 
-def throttled(*blocks: bool) -> FakeClock:
-    return FakeClock(lambda: 1.0, blocks)
-
-
-def test_a_slower_spin_of_any_entry_labels_its_block_and_no_other() -> None:
-    assert blocks_of(Nvml(), throttled(False, True), throttled(False, False, False, True)) == [False, True, False, True]
-
-
-def test_where_spins_are_timed_nvml_which_is_late_labels_nothing() -> None:
-    assert blocks_of(Nvml(False, True, True, True, True), throttled(False, True)) == [False, True, False, False]
-
-
-def test_nvml_labels_where_no_spin_is_timed() -> None:
-    assert blocks_of(Nvml(False, False, True)) == [False, True, False, False]
-    waits_for_the_device = throttled()
-    waits_for_the_device.name = None
-    assert blocks_of(Nvml(False, False, True), waits_for_the_device) == [False, True, False, False]
-
-
-def test_nvml_labels_where_gpus_beside_it_work_as_well() -> None:
-    assert blocks_of(Nvml(False, False, True, several=True), throttled()) == [False, True, False, False]
+@pytest.mark.parametrize(
+    ("nvml", "several", "clocks", "labels"),
+    [
+        # A slower spin of any entry labels its block and no other; NVML, which is late, labels nothing then.
+        ((), False, [("spin", (False, True)), ("spin", (False, False, False, True))], [False, True, False, True]),
+        ((False, True, True, True, True), False, [("spin", (False, True))], [False, True, False, False]),
+        # NVML labels where no spin is timed, as of a call that waits, and where GPUs beside it work as well.
+        ((False, False, True), False, [], [False, True, False, False]),
+        ((False, False, True), False, [(None, ())], [False, True, False, False]),
+        ((False, False, True), True, [("spin", ())], [False, True, False, False]),
+    ],
+)
+def test_a_block_is_labelled_by_spins_or_else_by_nvml(
+    nvml: tuple[bool, ...], several: bool, clocks: list[tuple[str | None, tuple[bool, ...]]], labels: list[bool]
+) -> None:
+    made = [FakeClock(lambda: 1.0, slower) for _, slower in clocks]
+    for clock, (name, _) in zip(made, clocks, strict=True):
+        clock.name = name
+    assert blocks_of(Nvml(*nvml, several=several), *made) == labels
 
 
 def test_the_gpu_rests_as_long_as_the_turn_before_took_once_it_has_throttled(slept: list[float]) -> None:

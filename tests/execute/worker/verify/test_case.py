@@ -1,12 +1,14 @@
 """One implementation beside its reference, in this process: what verification sees and what it leaves as it was."""
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from pairbench.execute.protocol import CaseJob, WorkerConfig
+from pairbench.execute.protocol import CaseJob
 from pairbench.execute.worker.devices import SEEDS
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import (
@@ -21,12 +23,12 @@ from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.stages import begin_case
 from pairbench.execute.worker.verify.audit import audit_automatic
 from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
-from pairbench.model.environment import Device
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Status, Verification
-from pairbench.model.plan import Entry
 from pairbench.model.settings import Settings
 from pairbench.model.tolerance import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
+from tests.execute import made
+from tests.execute.made import CONFIG, VARIANT, entry
 
 CPU = torch.device("cpu")
 
@@ -37,7 +39,7 @@ def declare(variant: Any = lambda x: x * 2, **changes: Any) -> Operator:
         "inputs": lambda make, rows: {"x": make.normal(rows, 8)},
         "cases": [{"rows": 4}],
     }
-    return Operator("op", variants={"v": variant}, **{**plain, **changes})
+    return made.declare(variant, **{**plain, **changes})
 
 
 def references(operator: Operator) -> tuple[ExpectedOutputs, ...]:
@@ -45,9 +47,7 @@ def references(operator: Operator) -> tuple[ExpectedOutputs, ...]:
 
 
 def verify(operator: Operator, mode: str = "eager") -> Verification:
-    return verify_entry(
-        operator, operator.variants["v"], Entry(implementation="v", mode=mode), references(operator), CPU
-    )
+    return verify_entry(operator, operator.variants["v"], entry("v", mode), references(operator), CPU)
 
 
 def test_what_is_right() -> None:
@@ -64,6 +64,24 @@ def test_what_is_wrong_has_its_numbers() -> None:
     assert found.correctness.margin < 0
 
 
+def picky() -> Any:
+    """Return a kernel that is right for the values it was tuned on, hence for one seed."""
+    sums: list[float] = []
+    return lambda x: x * 2 if sums.append(float(x.sum())) or sums[-1] == sums[0] else x * 3  # type: ignore[func-returns-value]
+
+
+def tuned() -> Any:
+    """Return a kernel whose tuner has tried its configurations on the output, hence wrong in its first call."""
+    calls = itertools.count()
+    return lambda x: x * 2 if next(calls) else x * 3
+
+
+# The last returns memory that it never wrote, in which the baseline's answer may still be.
+@pytest.mark.parametrize("kernel", [picky, tuned, lambda: torch.empty_like])
+def test_what_is_right_now_and_then_is_wrong(kernel: Any) -> None:
+    assert verify(declare(kernel())).status is Status.MISMATCHED
+
+
 def test_what_is_wrong_by_the_baseline_alone_says_why_the_oracle_was_not_asked() -> None:
     def too_large(x: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -76,37 +94,6 @@ def test_what_is_wrong_by_the_baseline_alone_says_why_the_oracle_was_not_asked()
     )
 
 
-def test_what_is_wrong_on_one_seed_only() -> None:
-    """As a kernel that is right for the values it was tuned on."""
-    calls: list[float] = []
-
-    def picky(x: torch.Tensor) -> torch.Tensor:
-        calls.append(float(x.sum()))
-        return x * 2 if calls[-1] == calls[0] else x * 3
-
-    assert verify(declare(picky)).status is Status.MISMATCHED
-
-
-def test_what_is_wrong_in_the_first_call_only() -> None:
-    """As a kernel whose tuner has tried its configurations on the output."""
-    calls: list[int] = []
-
-    def tuned(x: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        return x * 2 if len(calls) > 1 else x * 3
-
-    assert verify(declare(tuned)).status is Status.MISMATCHED
-
-
-def test_a_borrowed_buffer_shows() -> None:
-    """Returns memory that it never wrote, in which the baseline's answer may still be."""
-
-    def borrowed(x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x)
-
-    assert verify(declare(borrowed)).status is Status.MISMATCHED
-
-
 def test_one_buffer_for_all_calls_is_legal() -> None:
     buffer = torch.empty(4, 8)
 
@@ -115,6 +102,7 @@ def test_one_buffer_for_all_calls_is_legal() -> None:
 
     found = verify(declare(reuses))
     assert found.status is Status.VERIFIED and found.reuses_output is True
+    assert verify(declare(lambda x: x, baseline=lambda x: x.clone())).status is Status.VERIFIED, "nor is its input's"
 
 
 def test_memory_that_each_call_returns_is_named() -> None:
@@ -161,11 +149,6 @@ def test_memory_of_arguments_and_none_at_all_is_the_caller_s() -> None:
     assert verify(declare()).reuses_output is False
 
 
-def test_an_output_that_is_the_input() -> None:
-    operator = declare(lambda x: x, baseline=lambda x: x.clone())
-    assert verify(operator).status is Status.VERIFIED
-
-
 def test_a_changed_input_is_named_and_the_reference_is_safe() -> None:
     def overwrites(x: torch.Tensor) -> torch.Tensor:
         return x.mul_(2)
@@ -173,7 +156,7 @@ def test_a_changed_input_is_named_and_the_reference_is_safe() -> None:
     operator = declare(overwrites)
     both = references(operator)
     before = both[0].inputs["x"].clone()
-    found = verify_entry(operator, operator.variants["v"], Entry(implementation="v", mode="eager"), both, CPU)
+    found = verify_entry(operator, operator.variants["v"], VARIANT, both, CPU)
     assert found.status is Status.MISMATCHED and "changes its input 'x'" in str(found.reason)
     assert torch.equal(both[0].inputs["x"], before)
 
@@ -225,12 +208,14 @@ def test_prepared_constants_follow_the_seed() -> None:
     assert verify(declare(wrong, **shared)).status is Status.MISMATCHED
 
 
-def test_changed_flags_are_named_and_put_back() -> None:
-    before = read_flags()
+@pytest.mark.parametrize("at_call", [1, 3])
+def test_changed_flags_are_named_and_put_back(at_call: int) -> None:
+    before, calls = read_flags(), itertools.count(1)
 
     def changes(x: torch.Tensor) -> torch.Tensor:
-        torch.backends.cuda.matmul.allow_tf32 = not before["matmul.allow_tf32"]
-        torch.use_deterministic_algorithms(True)
+        if next(calls) == at_call:
+            torch.backends.cuda.matmul.allow_tf32 = not before["matmul.allow_tf32"]
+            torch.use_deterministic_algorithms(True)
         return x * 2
 
     found = verify(declare(changes))
@@ -251,22 +236,6 @@ def test_flags_changed_while_raising_are_put_back() -> None:
     now = read_flags()
     restore_flags(before)
     assert now == before
-
-
-def test_flags_changed_by_a_later_call_are_seen() -> None:
-    calls: list[int] = []
-    before = read_flags()
-
-    def changes(x: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 3:
-            torch.set_grad_enabled(False)
-        return x * 2
-
-    found = verify(declare(changes))
-    now = read_flags()
-    restore_flags(before)
-    assert found.status is Status.FAILED and now == before
 
 
 def test_pinned_flags() -> None:
@@ -364,15 +333,16 @@ def in_tf32(operator: Operator) -> Operator:
     return operator.at(operator.cases[0], tf32=True)
 
 
-@pytest.mark.parametrize("tolerance", [None, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance(rel_l2=1e-5, atol_rms=1e-5)])
+TOLERANCES = (None, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance(rel_l2=1e-5, atol_rms=1e-5))
+ROUNDINGS = [(NEAREST, EXACTLY), (EXACTLY, NEAREST), (EXACTLY, CUT), (CUT, NEAREST), (NEAREST, CUT)]
+
+
 @pytest.mark.parametrize("kind", PRODUCTS)
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [(NEAREST, EXACTLY), (EXACTLY, NEAREST), (EXACTLY, CUT), (CUT, NEAREST), (NEAREST, CUT)]
-)
-def test_products_in_tf32_are_right_where_it_is_allowed_and_only_there(
-    ours: dict[str, Any], theirs: dict[str, Any], kind: str, tolerance: Any
-) -> None:
-    computed = PRODUCTS[kind]
+@pytest.mark.parametrize("pair", range(len(ROUNDINGS)))
+def test_products_in_tf32_are_right_where_it_is_allowed_and_only_there(pair: int, kind: str) -> None:
+    """Each tolerance with each kind, and with each pair of roundings."""
+    (ours, theirs), computed = ROUNDINGS[pair], PRODUCTS[kind]
+    tolerance = TOLERANCES[(pair + [*PRODUCTS].index(kind)) % len(TOLERANCES)]
     operator = multiply(lambda a, b: computed(a, b, **ours), lambda a, b: computed(a, b, **theirs), tolerance=tolerance)
     assert verify(operator).status is Status.MISMATCHED
     found = verify(in_tf32(operator))
@@ -394,15 +364,11 @@ def test_a_baseline_in_tf32_is_held_to_tf32s_rounding() -> None:
     assert wrong is not None and "where rounding explains less than 0.0625" in wrong
 
 
-@pytest.mark.parametrize("bits", [7, 6])
-def test_fewer_bits_than_tf32_has_are_too_few(bits: int) -> None:
-    operator = in_tf32(multiply(product, lambda a, b: product(a, b, bits=bits)))
-    assert verify(operator).status is Status.MISMATCHED
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
+        lambda a, b: product(a, b, bits=7),  # fewer bits than TF32 has
+        lambda a, b: product(a, b, bits=6),
         lambda a, b: product(a[:, :-1], b[:-1]),
         lambda a, b: product(a, b) * 1.01,
         lambda a, b: product(a.bfloat16(), b.bfloat16()).float(),
@@ -411,6 +377,11 @@ def test_fewer_bits_than_tf32_has_are_too_few(bits: int) -> None:
 )
 def test_what_is_wrong_is_wrong_in_tf32(wrong: Any) -> None:
     assert verify(in_tf32(multiply(product, wrong))).status is Status.MISMATCHED
+
+
+def test_moved_data_stays_exact_in_tf32() -> None:
+    operator = in_tf32(multiply(lambda a, b: a.flip(0), lambda a, b: rounded(a).flip(0), tolerance=EXACT))
+    assert verify(operator).status is Status.MISMATCHED
 
 
 @pytest.mark.parametrize("tolerance", [None, REASSOCIATED])
@@ -422,14 +393,8 @@ def test_impostors_are_rejected_in_tf32(kind: str, tolerance: Any) -> None:
     assert len(found) == 5 and all(one.rejected for one in found)
 
 
-def test_moved_data_stays_exact_in_tf32() -> None:
-    operator = in_tf32(multiply(lambda a, b: a.flip(0), lambda a, b: rounded(a).flip(0), tolerance=EXACT))
-    assert verify(operator).status is Status.MISMATCHED
-
-
 def test_a_case_pins_its_precision_whatever_a_suite_has_changed() -> None:
     before = watched_flags()
-    device = Device(selector="cpu", kind="cpu", name="a CPU", uuid=None, capability=None)
     operator = declare(cases=[{"rows": 4, "tf32": True}, {"rows": 4, "tf32": False}, {"rows": 4}])
     try:
         for case, setting, wanted in zip(operator.cases, (False, True, True), (True, False, True), strict=True):
@@ -437,7 +402,7 @@ def test_a_case_pins_its_precision_whatever_a_suite_has_changed() -> None:
             for newer in (torch.backends, torch.backends.cudnn, torch.backends.mkldnn, torch.backends.mkldnn.conv):
                 newer.fp32_precision = "tf32"
             job = CaseJob(path=Path("op.py"), operator="op", case=case, entries=())
-            begin_case(WorkerConfig(device=device, settings=Settings(tf32=setting), memory_bytes=0), job, operator)
+            begin_case(replace(CONFIG, settings=Settings(tf32=setting)), job, operator)
             flags = read_flags()
             assert flags["matmul.allow_tf32"] is flags["cudnn.allow_tf32"] is wanted
             assert torch.get_float32_matmul_precision() == ("high" if wanted else "highest")

@@ -1,11 +1,14 @@
 """What torch.compile is said to have done is what it did: real compilations, with the quick backend."""
 
+import importlib
+import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch._dynamo.utils
 
+from pairbench.execute.worker import stages
 from pairbench.execute.worker.stages import reset_compiler
 from pairbench.execute.worker.verify.case import compilations, forget_compilations
 from pairbench.model.outcome import Compilation
@@ -31,14 +34,16 @@ def pieces(x: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def many_pieces(x: torch.Tensor) -> torch.Tensor:
-    for place in range(70):
+def by_length(x: torch.Tensor) -> torch.Tensor:
+    found = []
+    for length in (1, 2):
         torch._dynamo.graph_break()
-        x = FUNCTIONS[place](x)
-    return x
+        found.append(beginning(x, length))
+    return torch.cat(found)
 
 
-FUNCTIONS = [eval(f"lambda x: x * {place}.5") for place in range(70)]  # noqa: S307 - each has code of its own
+def beginning(x: torch.Tensor, length: int) -> torch.Tensor:
+    return x[:length].sin()
 
 
 def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Compilation:
@@ -48,11 +53,10 @@ def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Compilation:
     return compilations()
 
 
-def test_one_graph_is_one_compilation() -> None:
+def test_one_graph_is_one_compilation_and_the_tuning_of_kernels_at_their_first_run_is_no_break(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert compiled(whole) == Compilation(compilations=1, recompilations=0, graph_breaks=0)
-
-
-def test_the_tuning_of_kernels_at_their_first_run_is_no_break(monkeypatch: pytest.MonkeyPatch) -> None:
     said = torch._dynamo.utils.get_compilation_metrics
     tuned = torch._dynamo.utils.CompilationMetrics(is_runtime=True, triton_kernel_compile_times_us="[]")
     monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: [*said(), tuned])
@@ -67,23 +71,14 @@ def test_a_break_is_named_with_its_line() -> None:
     assert "item()" in found.notes[0]
 
 
-def test_other_shapes_are_compiled_again_and_why_is_said() -> None:
+def test_other_shapes_are_compiled_again_and_why_is_said_without_a_stack() -> None:
     found = compiled(pieces)
     assert (found.compilations, found.recompilations, found.graph_breaks) == (3, 2, 1)
     assert found.notes[0].startswith("pieces stays Python, test_compiled.py:")
     assert [note for note in found.notes if note.startswith("piece again, ") and "expected 1, actual 2" in note]
-
-
-def by_length(x: torch.Tensor) -> torch.Tensor:
-    found = []
-    for length in (1, 2):
-        torch._dynamo.graph_break()
-        found.append(beginning(x, length))
-    return torch.cat(found)
-
-
-def beginning(x: torch.Tensor, length: int) -> torch.Tensor:
-    return x[:length].sin()
+    again = [note for note in compiled(by_length).notes if " again, " in note]
+    assert again == ["beginning again, 1/0: length == 1"]
+    assert compiled(whole).compilations == 1, "what was compiled before does not count"
 
 
 def test_no_folder_of_a_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,15 +92,20 @@ def test_no_folder_of_a_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert note == f"g again, {reason.replace('/srv/own work/', '')}"
 
 
-def test_why_is_what_was_no_longer_true_and_no_stack() -> None:
-    again = [note for note in compiled(by_length).notes if " again, " in note]
-    assert again == ["beginning again, 1/0: length == 1"]
-
-
 def test_more_than_the_compiler_remembers_by_itself_is_counted() -> None:
-    assert compiled(many_pieces).compilations == 70
+    forget_compilations()
+    frame = torch._dynamo.utils.CompilationMetrics(co_name="f", has_guarded_code=True)
+    for _ in range(65):
+        torch._dynamo.utils._compilation_metrics.append(frame)
+    assert compilations().compilations == 65
+    forget_compilations()
 
 
-def test_what_was_compiled_before_does_not_count() -> None:
-    compiled(pieces)
-    assert compiled(whole).compilations == 1
+def test_the_limits_bind_a_call_that_is_the_first_to_load_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo, "config", torch._dynamo.config)
+    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if one is not stages._LIMITS])
+    monkeypatch.delitem(sys.modules, "torch._dynamo.config")
+    reset_compiler(needed=False)
+    assert "torch._dynamo.config" not in sys.modules
+    loaded = importlib.import_module("torch._dynamo.config")
+    assert (loaded.recompile_limit, loaded.fail_on_recompile_limit_hit) == (64, True)

@@ -1,5 +1,3 @@
-"""Outputs that no comparison of elements is meant for: random ones, indices of equal values, what rounding leaves, numbers, and dicts."""
-
 from typing import Any
 
 import pytest
@@ -8,6 +6,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.verify.audit import audit_automatic
 from pairbench.execute.worker.verify.case import check_baseline, why_random
+from pairbench.execute.worker.verify.draws import off_the_distribution
 from pairbench.execute.worker.verify.judge import Known, judge
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status, Verification
@@ -39,7 +38,7 @@ OTHERS: dict[str, Any] = {"sin(k pi)": lambda x: -torch.cos((x * 10).round() * t
 @pytest.mark.parametrize("name", ZEROS)
 def test_an_exact_zero_is_held_to_the_size_of_the_inputs(name: str, tolerance: Any) -> None:
     baseline: Any = ZEROS[name]
-    for variant in (OTHERS.get(name, lambda x: baseline(x.flip(-1))), zeros_of(baseline)):
+    for variant in (OTHERS.get(name, lambda x: baseline(x.flip(-1))), lambda x: torch.zeros_like(baseline(x))):
         operator = wide(baseline, variant, tolerance=tolerance)
         first = references(operator)[0]
         assert check_baseline(first, operator.tolerance_for) is None
@@ -47,10 +46,6 @@ def test_an_exact_zero_is_held_to_the_size_of_the_inputs(name: str, tolerance: A
         found = verify(operator)
         assert found.status is Status.VERIFIED, found.reason
     assert verify(wide(baseline, lambda x: baseline(x) + 1e-3, tolerance=tolerance)).status is Status.MISMATCHED
-
-
-def zeros_of(baseline: Any) -> Any:
-    return lambda x: torch.zeros_like(baseline(x))
 
 
 def residual(make: Any, rows: int) -> dict[str, torch.Tensor]:
@@ -148,14 +143,20 @@ def test_draws_are_judged_by_their_distribution(variant: Any, right: bool) -> No
 
 def test_right_draws_are_never_refused() -> None:
     torch.manual_seed(0)
+    for _ in range(60):
+        for draw in (torch.randn(2, 32, 200), torch.rand(2, 32, 1)):
+            mine, theirs = ([*draws] for draws in draw + 1)
+            assert off_the_distribution(mine, theirs, rtol=1.3e-6, atol=1e-5) is None
 
+
+def test_each_output_of_a_call_that_draws_is_judged_by_itself() -> None:
     def noise(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x + torch.randn_like(x), torch.rand(1), x * 2
 
-    for _ in range(40):
-        found = verify(wide(noise, tolerance=DRAWN))
-        assert found.status is Status.VERIFIED, found.reason
-    other = verify(wide(noise, lambda x: (*noise(x)[:2], x * 2.01), tolerance=DRAWN))
+    drawn = Tolerance(random=32)
+    found = verify(wide(noise, tolerance=drawn))
+    assert found.status is Status.VERIFIED, found.reason
+    other = verify(wide(noise, lambda x: (*noise(x)[:2], x * 2.01), tolerance=drawn))
     assert "output [2] has another mean" in str(other.reason)
 
 

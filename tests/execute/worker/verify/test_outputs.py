@@ -1,5 +1,3 @@
-"""Fingerprints that tell every bit, and outputs that cross to another process."""
-
 from collections import namedtuple
 from pathlib import Path
 
@@ -13,25 +11,11 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
 from pairbench.execute.worker.verify import outputs as module
 from pairbench.execute.worker.verify.outputs import exchange_outputs, fingerprint
-from pairbench.model.case import Case
 from pairbench.model.outcome import Agreement, OutputsCompared
-from pairbench.model.plan import Entry
+from tests.execute.made import BASELINE, VARIANT, declare, job_of
 
 CPU = torch.device("cpu")
 Pair = namedtuple("Pair", "left right")  # noqa: PYI024 (an untyped one, as suites have)
-CASE = Case(operator="op", axes=(("n", 6),), tier="smoke")
-VARIANT = Entry(implementation="variant", mode="eager")
-
-
-def operator(variant: object, **more: object) -> Operator:
-    return Operator(
-        "op",
-        baseline=lambda x: x + 1,
-        variants={"variant": variant},  # type: ignore[dict-item]
-        inputs=lambda make, n: {"x": make.normal(n)},
-        cases=[{"n": 6}],
-        **more,  # type: ignore[arg-type]
-    )
 
 
 @given(
@@ -96,34 +80,34 @@ def test_empty_and_other_leaves() -> None:
 
 def exchanged(old: Operator, new: Operator, folder: Path, heartbeat: Heartbeat) -> OutputsCompared:
     file = folder / "outputs.pt"
-    about = {"path": Path("ops.py"), "operator": "op", "case": CASE, "entries": (VARIANT,), "file": file}
-    assert list(exchange_outputs(SaveOutputs(**about), old, heartbeat, CPU)) == [VARIANT]  # type: ignore[arg-type]
-    (found,) = exchange_outputs(CompareOutputs(**about), new, heartbeat, CPU)  # type: ignore[arg-type]
+    saving = job_of(SaveOutputs, old, "v", file=file)
+    assert list(exchange_outputs(saving, old, heartbeat, CPU)) == [VARIANT]
+    (found,) = exchange_outputs(job_of(CompareOutputs, old, "v", file=file), new, heartbeat, CPU)
     assert isinstance(found, OutputsCompared)
     return found
 
 
 def test_outputs_within_the_tolerance_and_beyond_it(tmp_path: Path, heartbeat: Heartbeat) -> None:
     loose = Tolerance(atol=0.1)
-    old = operator(lambda x: x + 1, tolerance=loose)
-    near = exchanged(old, operator(lambda x: x + 1.05, tolerance=loose), tmp_path, heartbeat)
+    old = declare(lambda x: x + 1, tolerance=loose)
+    near = exchanged(old, declare(lambda x: x + 1.05, tolerance=loose), tmp_path, heartbeat)
     assert near.agreement is Agreement.WITHIN and near.correctness is not None
     assert near.correctness.margin == pytest.approx(0.5, abs=0.01)
-    far = exchanged(old, operator(lambda x: x + 1.2, tolerance=loose), tmp_path, heartbeat)
+    far = exchanged(old, declare(lambda x: x + 1.2, tolerance=loose), tmp_path, heartbeat)
     assert far.agreement is Agreement.DIFFERENT
-    assert "differs from the reference's in 6 of 6 elements" in (far.reason or "")
+    assert "differs from the reference's in 8 of 8 elements" in (far.reason or "")
 
 
 def test_outputs_of_another_form_are_different(tmp_path: Path, heartbeat: Heartbeat) -> None:
-    found = exchanged(operator(lambda x: x + 1), operator(lambda x: (x + 1, x)), tmp_path, heartbeat)
+    found = exchanged(declare(lambda x: x + 1), declare(lambda x: (x + 1, x)), tmp_path, heartbeat)
     assert found.agreement is Agreement.DIFFERENT and "the reference returns" in (found.reason or "")
 
 
 def test_trees_of_the_suites_own_types_cross(tmp_path: Path, heartbeat: Heartbeat) -> None:
     def variant(x: torch.Tensor) -> object:
-        return {"pair": Pair(x, x + 1), "flag": True, "name": "a", "own": CASE}
+        return {"pair": Pair(x, x + 1), "flag": True, "name": "a", "own": VARIANT}
 
-    found = exchanged(operator(variant), operator(variant), tmp_path, heartbeat)
+    found = exchanged(declare(variant), declare(variant), tmp_path, heartbeat)
     assert found.agreement is Agreement.WITHIN and found.reason is None
 
 
@@ -131,9 +115,9 @@ def test_inputs_and_outputs_are_told_and_state_counts(heartbeat: Heartbeat) -> N
     def moves(x: torch.Tensor) -> torch.Tensor:
         return x.add_(1)
 
-    job = FingerprintOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT,))
-    plain = list(exchange_outputs(job, operator(lambda x: x + 1), heartbeat, CPU))
-    moved = list(exchange_outputs(job, operator(moves, state=["x"]), heartbeat, CPU))
+    job = job_of(FingerprintOutputs, declare(), "v")
+    plain = list(exchange_outputs(job, declare(lambda x: x + 1), heartbeat, CPU))
+    moved = list(exchange_outputs(job, declare(moves, state=["x"]), heartbeat, CPU))
     assert all(isinstance(item, Fingerprint) for item in plain + moved)
     assert [item.entry for item in plain] == [None, VARIANT]
     assert plain[0].text == moved[0].text and plain[1].text != moved[1].text
@@ -143,7 +127,6 @@ def test_what_raises_ends_only_itself(heartbeat: Heartbeat) -> None:
     def fails(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("no")
 
-    baseline = Entry(implementation="baseline", mode="eager")
-    job = FingerprintOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT, baseline))
-    found = list(exchange_outputs(job, operator(fails), heartbeat, CPU))
-    assert "ValueError: no" in found[1].reason and found[2].entry == baseline
+    job = job_of(FingerprintOutputs, declare(), "v", "baseline")
+    found = list(exchange_outputs(job, declare(fails), heartbeat, CPU))
+    assert "ValueError: no" in found[1].reason and found[2].entry == BASELINE

@@ -1,6 +1,6 @@
-"""Memory that nobody wrote must not look like an answer."""
-
 import contextlib
+import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,27 +11,20 @@ from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_f
 
 
 @pytest.mark.parametrize(
-    ("dtype", "holds"),
+    ("tensor", "value"),
     [
-        (torch.float32, lambda t: bool(t.isnan().all())),
-        (torch.bfloat16, lambda t: bool(t.isnan().all())),
-        (torch.complex64, lambda t: bool(t.isnan().all())),
-        (torch.int64, lambda t: bool((t == 2**63 - 1).all())),
-        (torch.uint8, lambda t: bool((t == 255).all())),
-        (torch.bool, lambda t: bool(t.all())),
+        (torch.zeros(3), math.nan),
+        (torch.zeros(3, requires_grad=True), math.nan),
+        (torch.zeros(3, dtype=torch.bfloat16), math.nan),
+        (torch.zeros(3, dtype=torch.complex64), math.nan),
+        (torch.zeros(3, dtype=torch.int64), 2**63 - 1),
+        (torch.zeros(3, dtype=torch.uint8), 255),
+        (torch.zeros(3, dtype=torch.bool), True),
     ],
-    ids=lambda value: "" if callable(value) else str(value),
 )
-def test_poison(dtype: torch.dtype, holds: object) -> None:
-    tensor = torch.zeros(3, dtype=dtype)
+def test_poison(tensor: torch.Tensor, value: float) -> None:
     poison(tensor)
-    assert callable(holds) and holds(tensor)
-
-
-def test_poison_of_a_tensor_that_needs_gradients() -> None:
-    tensor = torch.zeros(3, requires_grad=True)
-    poison(tensor)
-    assert bool(tensor.isnan().all())
+    assert bool(tensor.isnan().all() if math.isnan(value) else (tensor == value).all())
 
 
 @pytest.mark.parametrize(
@@ -44,10 +37,8 @@ def test_poison_of_a_tensor_that_needs_gradients() -> None:
         lambda: torch.ones(4).new_empty(4),
         lambda: torch.ones(4).new_empty_strided((4,), (2,)),
     ],
-    ids=["empty", "empty_2d", "like", "strided", "new", "new_strided"],
 )
-def test_what_is_empty_starts_as_nan(make: object) -> None:
-    assert callable(make)
+def test_what_is_empty_starts_as_nan(make: Callable[[], torch.Tensor]) -> None:
     with PoisonEmpty():
         assert bool(make().isnan().all())
 
@@ -61,12 +52,6 @@ def test_what_is_written_stays() -> None:
         assert torch.zeros(3).tolist() == [0] * 3
         assert torch.cat([torch.ones(1), torch.zeros(1)]).tolist() == [1, 0]
         assert torch.empty(2, device="meta").device.type == "meta"
-
-
-def test_freed_blocks_are_left_poisoned_and_the_outputs_are_not() -> None:
-    outputs = {"a": torch.ones(64), "b": [torch.ones(3, dtype=torch.int8), torch.empty(0)]}
-    poison_freed(outputs)
-    assert outputs["a"].tolist() == [1] * 64
 
 
 def test_what_was_compiled_runs_compiled() -> None:
@@ -96,6 +81,9 @@ def test_operators_of_higher_order_are_let_through() -> None:
 
 def test_what_the_host_hands_back_to_the_kernel_is_not_poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take seconds for a video, and none of it would be seen again."""
+    outputs = {"a": torch.ones(64), "b": [torch.ones(3, dtype=torch.int8), torch.empty(0)]}
+    poison_freed(outputs)
+    assert outputs["a"].tolist() == [1] * 64, "outputs are not poisoned"
     filled: list[int] = []
     monkeypatch.setattr(torch, "full", lambda shape, *_, **__: filled.append(shape[0]))
     poison_freed([torch.empty(100, dtype=torch.uint8), torch.empty((32 << 20) + 1, dtype=torch.uint8)], copies=2)

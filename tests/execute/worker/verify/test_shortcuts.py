@@ -1,5 +1,3 @@
-"""What need not be judged in full: the shorter way to a verdict never gives another one."""
-
 import math
 
 import pytest

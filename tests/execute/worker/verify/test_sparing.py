@@ -1,5 +1,3 @@
-"""Where memory is short, verification holds little, and what the harness needs is charged to nobody."""
-
 import functools
 import re
 from collections.abc import Callable
@@ -21,7 +19,8 @@ from pairbench.execute.worker.verify.sparing import Held
 from pairbench.model.case import grid
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status, Verification
-from pairbench.model.plan import Entry
+from tests.execute import made
+from tests.execute.made import entry
 
 CPU = torch.device("cpu")
 ROWS, COLUMNS = 256, 2048
@@ -38,14 +37,14 @@ def declare(baseline: Callable[..., Any] = elu, **changes: Any) -> Operator:
         "inputs": lambda make, rows: {"x": make.normal(rows, COLUMNS)},
         "cases": grid(rows=[ROWS]),
     }
-    return Operator("op", baseline=baseline, **{**plain, **changes})
+    return made.declare(baseline=baseline, **{**plain, **changes})
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparing, "free_bytes", lambda device: 0)
-    monkeypatch.setattr(distance, "_CHUNK", 1 << 12)
-    monkeypatch.setattr(judge, "_LARGE", 1 << 12)
+    monkeypatch.setattr(distance, "_CHUNK", 1 << 14)
+    monkeypatch.setattr(judge, "_LARGE", 1 << 14)
 
 
 def about(operator: Operator) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def test_a_case_that_is_short_on_a_gpu_is_not_judged_by_another_process(monkeypa
 
 
 def verify(held: Held, operator: Operator, name: str = "v") -> Verification:
-    return held.verify(operator.implementations[name], Entry(implementation=name, mode="eager"))
+    return held.verify(operator.implementations[name], entry(name))
 
 
 @pytest.mark.parametrize(("baseline", "outputs"), [(elu, SIZE), (lambda x: x.sum(1), ROWS * 4)])
@@ -229,9 +228,9 @@ def test_batched_is_an_axis_of_whole_numbers(axis: str) -> None:
         declare(batched=axis, cases=grid(rows=[3], dtype=["float32"]), inputs=lambda make, rows, dtype: {})
 
 
-@pytest.mark.parametrize(("long_s", "made"), [(0.0, 3), (60.0, 15)])
+@pytest.mark.parametrize(("long_s", "times"), [(0.0, 3), (60.0, 15)])
 def test_inputs_that_take_long_are_made_once_for_each_seed(
-    monkeypatch: pytest.MonkeyPatch, long_s: float, made: int
+    monkeypatch: pytest.MonkeyPatch, long_s: float, times: int
 ) -> None:
     """And once more to see how large they are."""
     monkeypatch.setattr(sparing, "is_short", lambda *_: True)
@@ -246,4 +245,4 @@ def test_inputs_that_take_long_are_made_once_for_each_seed(
     operator = declare(inputs=inputs)
     held = hold(operator)
     assert [verify(held, operator, name).status for name in operator.implementations] == [Status.VERIFIED] * 2
-    assert (len(calls) == made) if not long_s else (len(calls) > made)
+    assert (len(calls) == times) if not long_s else (len(calls) > times)
