@@ -17,7 +17,7 @@ import sys
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -239,52 +239,43 @@ def _copied_on_gpu(tensor: torch.Tensor, extent: int) -> torch.Tensor:
     return copied
 
 
-class _Driver:
-    """Functions of CUDA's driver to copy memory and to share it between processes. They give 0, or the number of an error."""
+class _ByValue(ctypes.Structure):
+    """A handle as CUDA takes it."""
 
-    def __init__(self) -> None:
-        cuda = ctypes.CDLL("libcuda.so.1")
-        address, size, number = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_uint
-        self._handle, where = _char * 64, ctypes.POINTER(address)
+    _fields_ = (("bytes", _char * 64),)
 
-        class ByValue(ctypes.Structure):
-            _fields_ = (("bytes", self._handle),)
 
-        self._by_value = ByValue
+class _Driver(NamedTuple):
+    """Functions of CUDA's driver to copy memory and to share it between processes, which nobody can replace. They give 0, or the number of an error."""
 
-        def function(name: str, *arguments: Any) -> Any:
-            found = getattr(cuda, name)
-            found.argtypes = arguments
-            return found
-
-        self._range = function("cuMemGetAddressRange_v2", where, ctypes.POINTER(size), address)
-        self._share = function("cuIpcGetMemHandle", ctypes.c_void_p, address)
-        self._open = function("cuIpcOpenMemHandle_v2", where, ByValue, number)
-        self._close = function("cuIpcCloseMemHandle", address)
-        self._copy = function("cuMemcpyDtoDAsync_v2", address, address, size, ctypes.c_void_p)
-        self._to_host = function("cuMemcpyDtoH_v2", ctypes.c_void_p, address, size)
+    find: Any
+    share: Any
+    open: Any
+    close: Any
+    transfer: Any
+    to_host: Any
 
     def handle(self, address: int) -> tuple[str, int] | None:
         """Return a handle of the allocation that an address is in, in hexadecimal digits, and the address's offset; None where the driver gives none, as for virtual memory."""
-        first, handle = self._allocation(address)[0], self._handle()
-        if self._share(ctypes.addressof(handle), first):
+        first, handle = self._allocation(address)[0], _ByValue()
+        if self.share(ctypes.addressof(handle), first):
             return None
-        return handle.raw.hex(), address - first
+        return bytes(handle).hex(), address - first
 
     def copy(self, to: int, address: int, extent: int, stream: int) -> None:
-        self._check(self._copy(to, address, extent, stream), "copy")
+        self._check(self.transfer(to, address, extent, stream), "copy")
 
     def on_host(self, address: int, extent: int) -> np.ndarray[Any, Any]:
         _wait()
         found = np.empty(extent, "u1")
-        self._check(self._to_host(found.ctypes.data, address, extent), "copy")
+        self._check(self.to_host(found.ctypes.data, address, extent), "copy")
         return found
 
     def read(self, handle: str, offset: int, extent: int, to: torch.Tensor) -> None:
         """Copy bytes of another process's allocation into a tensor; a ValueError where the allocation has none there."""
         opened = ctypes.c_uint64()
-        by_value = self._by_value.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
-        self._check(self._open(ctypes.byref(opened), by_value, 1), "open")
+        by_value = _ByValue.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
+        self._check(self.open(ctypes.byref(opened), by_value, 1), "open")
         try:
             first, size = self._allocation(opened.value)
             if offset + extent > size - (opened.value - first):
@@ -292,12 +283,12 @@ class _Driver:
             self.copy(_address(to), opened.value + offset, extent, _stream().cuda_stream)
             _wait()
         finally:
-            self._close(opened.value)
+            self.close(opened.value)
 
     def _allocation(self, address: int) -> tuple[int, int]:
         """Return the first address of an allocation, and its size in bytes."""
         first, size = ctypes.c_uint64(), ctypes.c_size_t()
-        self._check(self._range(ctypes.byref(first), ctypes.byref(size), address), "find")
+        self._check(self.find(ctypes.byref(first), ctypes.byref(size), address), "find")
         return first.value, size.value
 
     def _check(self, error: int, what: str) -> None:
@@ -305,7 +296,25 @@ class _Driver:
             raise ValueError(f"memory that CUDA cannot {what} (error {error})")
 
 
-_driver = functools.cache(_Driver)
+@functools.cache
+def _driver() -> _Driver:
+    cuda = ctypes.CDLL("libcuda.so.1")
+    address, size = ctypes.c_uint64, ctypes.c_size_t
+    where = ctypes.POINTER(address)
+
+    def function(name: str, *arguments: Any) -> Any:
+        found = getattr(cuda, name)
+        found.argtypes = arguments
+        return found
+
+    return _Driver(
+        find=function("cuMemGetAddressRange_v2", where, ctypes.POINTER(size), address),
+        share=function("cuIpcGetMemHandle", ctypes.c_void_p, address),
+        open=function("cuIpcOpenMemHandle_v2", where, _ByValue, ctypes.c_uint),
+        close=function("cuIpcCloseMemHandle", address),
+        transfer=function("cuMemcpyDtoDAsync_v2", address, address, size, ctypes.c_void_p),
+        to_host=function("cuMemcpyDtoH_v2", ctypes.c_void_p, address, size),
+    )
 
 
 _WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
