@@ -116,7 +116,7 @@
     const fields = twoRuns.changed(before.environment, after.environment);
     document.getElementById('environment').replaceChildren(
       ...fields.map(([name, one, other]) =>
-        element('tr', {}, element('th', { scope: 'row' }, cut(name, 60)), element('td', {}, cut(one || 'none', 80)), element('td', {}, cut(other || 'none', 80))),
+        element('tr', {}, element('th', { scope: 'row' }, cut(name, 60)), element('td', { 'data-label': 'Before' }, cut(one || 'none', 80)), element('td', { 'data-label': 'After' }, cut(other || 'none', 80))),
       ),
     );
     document.getElementById('differs').hidden = !fields.length;
