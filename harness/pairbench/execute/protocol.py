@@ -248,7 +248,7 @@ class Taken(Message):
     asks: bool
     """Whether the worker waits for an answer, so that the parent can tell how much time has passed before and after."""
     host_ns: tuple[float, ...] = ()
-    """Empty on a CPU, as the next two are: there it is the latency of the call."""
+    """The host's latency of each call in ns; none on a CPU, where it is that of the call, as of the next two."""
     device_ns: tuple[float | None, ...] = ()
     stream_ns: tuple[float | None, ...] = ()
 
