@@ -2,7 +2,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,13 +32,14 @@ from pairbench.execute.protocol import (
     TimeCase,
     TimedCase,
     TimedEntry,
+    TooLarge,
     VerifyCase,
 )
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.case import Case
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry
-from tests.execute.made import BASELINE, VARIANT, timed_round
+from tests.execute.made import BASELINE, VARIANT, samples_of, timed_round
 
 ABOUT: dict[str, Any] = {
     "path": Path("ops.py"),
@@ -192,6 +193,35 @@ def timed_case(kept: tuple[int, ...] = ()) -> TimedCase:
 
 
 ROUND = timed_round(BASELINE, VARIANT)
+
+
+@pytest.mark.parametrize(("job", "said"), [(VERIFY, verified(VARIANT)), (TIME, ROUND)], ids=["verify", "time"])
+def test_a_case_for_which_the_judge_has_no_room_is_judged_by_its_worker(job: Any, said: Any) -> None:
+    worker = Process(lambda given: iter([given, said]))
+    assert results(worker, says(TooLarge()), job) == [replace(job, outside=False), said]
+
+
+@pytest.mark.parametrize(
+    ("sent", "told", "recorded"),
+    [
+        ((3.0, 4.0), (0.1, 0.1), (3.0, 4.0)),
+        ((3.0, None), None, None),  # where the host cannot be hidden in one of them
+        ((3.0, None), (0.1, 0.1), "other samples"),
+        ((), (0.1, 0.1), "other samples"),
+    ],
+)
+def test_latencies_of_a_gpu_are_those_that_came_while_they_were_taken(sent: Any, told: Any, recorded: Any) -> None:
+    clock = OutsideClock()
+    clock.take(taken(False, (9.0, 9.0), host_ns=(5.0, 6.0), device_ns=sent, stream_ns=(None, 7.0)), 0.0)
+    samples = samples_of(VARIANT, 1.0, 1.0, device_ns=told, device_timer=told and "spin")
+    told_round = timed_round(VARIANT, blocks=2, entries=(samples,))
+    if isinstance(recorded, str):
+        with pytest.raises(NoMessageError, match=recorded):
+            clock.as_taken(told_round, ())
+        return
+    (found,) = clock.as_taken(told_round, ()).entries
+    assert (found.call_ns, found.host_ns, found.device_ns) == ((9.0, 9.0), (5.0, 6.0), recorded)
+    assert found.stream_ns == (None, 7.0)
 
 
 def timing_judge(*said: Any, asked: list[Any] | None = None) -> Process:

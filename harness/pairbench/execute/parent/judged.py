@@ -89,8 +89,8 @@ class OutsideClock:
             call_ns, position, at_ns, host_ns, device_ns, stream_ns = (self._of(name, place, count) for name in names)
             if samples.entry.mode == "graph":  # whose call is the device's time
                 device_ns = call_ns
-            whole = device_ns if samples.device_ns is not None else ()
-            if len(call_ns) != len(samples.call_ns) or None in whole or len(whole) not in (0, len(call_ns)):
+            timed = samples.device_ns is not None
+            if len(call_ns) != len(samples.call_ns) or (timed and (None in device_ns or len(device_ns) < len(call_ns))):
                 raise NoMessageError("it tells of other samples at the end than while it took them")
             return dataclasses.replace(
                 samples,
@@ -98,7 +98,7 @@ class OutsideClock:
                 position=position,
                 at_ns=at_ns,
                 host_ns=host_ns or call_ns,
-                device_ns=whole or None,
+                device_ns=device_ns if timed else None,
                 stream_ns=stream_ns if any(stream_ns) else None,
             )
 
@@ -178,18 +178,16 @@ class _Verifying:
         self._seeds: dict[int, set[int]] = {}
 
     def results(self) -> Iterator[Any]:
-        job, ended = self._job, False
+        job, ended, too_large = self._job, False, False
         about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.HoldCase)}
-        hold = protocol.HoldCase(**about)
         with _to_the_end(self._judge):
-            found = self._judge.request(hold, self._worker.outputs)
-            for result in found:
-                if isinstance(result, protocol.TooLarge):
-                    yield from _within(self._worker, found, job)
-                    return
+            for result in self._judge.request(protocol.HoldCase(**about), self._worker.outputs):
+                too_large |= isinstance(result, protocol.TooLarge)
                 ended |= isinstance(result, protocol.Ended)
-                yield result
-        if not ended:
+                yield from () if too_large else (result,)
+        if too_large:
+            yield from self._worker.request(dataclasses.replace(job, outside=False))
+        elif not ended:
             with _to_the_end(self._worker):
                 yield from self._verify()
 
@@ -259,7 +257,7 @@ class _Timing:
         )
         found = [*self._judge.request(job, self._worker.outputs)]
         if any(isinstance(one, protocol.TooLarge) for one in found):
-            yield from _within(self._worker, iter(()), self._job)
+            yield from self._worker.request(dataclasses.replace(self._job, outside=False))
             return
         alone = next((one for one in found if isinstance(one, protocol.Alone)), None)
         if alone is None:
@@ -331,13 +329,6 @@ class _Timing:
                 return
             self._judge.reply(answer)
         self._worker.reply(protocol.Request(kind="end"))
-
-
-def _within(worker: WorkerProcess, rest: Iterator[Any], job: protocol.VerifyCase | protocol.TimeCase) -> Iterator[Any]:
-    """Yield what a job gives that the worker judges itself, once the judge has said the `rest`."""
-    for _ in rest:
-        pass
-    yield from worker.request(dataclasses.replace(job, outside=False))
 
 
 @contextlib.contextmanager
