@@ -96,7 +96,10 @@ def test_every_other_entry_is_measured(hostile: dict[str, Any]) -> None:
 def test_a_stray_is_let_through_where_the_baseline_is_off_and_said(hostile: dict[str, Any]) -> None:
     (row,) = rows(hostile, "strays", "nearer")
     assert row["status"] == "measured" and row["mismatched_fraction"] == 1 / 20_000
-    assert row["reason"] == "elements beyond the tolerance to the baseline that the float64 oracle finds right: 1"
+    # Where other processes are at work, its speedup may be withheld besides.
+    assert row["reason"].startswith(
+        "elements beyond the tolerance to the baseline that the float64 oracle finds right: 1"
+    )
 
 
 def test_a_bad_entry_makes_the_exit_code_1_and_no_traceback_reaches_the_user(hostile_run: Done) -> None:

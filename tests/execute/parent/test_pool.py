@@ -93,7 +93,10 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 0.1)
 
 
-def test_a_worker_serves_one_job_after_the_other_until_it_ends(either: WorkerContext, suite: Path) -> None:
+def test_a_worker_serves_one_job_after_the_other_until_it_ends(
+    either: WorkerContext, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 20.0)  # an abort may write what it held
     with WorkerProcess(replace(either, settings=Settings(timeout_s=60)), CPU) as worker:
         (described,) = worker.request(Describe(suite="ops.py", path=suite))
         assert [operator.name for operator in described.operators] == ["op"]
