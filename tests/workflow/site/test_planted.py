@@ -29,7 +29,7 @@ def test_nothing_else_happened(facts: SiteFacts) -> None:
     days = (planted.MORE, planted.ACCEPTED, planted.BESIDE, planted.BROKEN, planted.DRIVER, planted.LATE, planted.OPS)
     assert [event.after.run_id for event in facts.events] == [run_id_of(run_number(day)) for day in days]
     assert {event.after.run_id for event in facts.events if event.open} == {
-        run_id_of(run_number(day)) for day in (planted.MORE, planted.BESIDE, planted.DRIVER)
+        run_id_of(run_number(day)) for day in (planted.MORE, planted.BESIDE)
     }
 
 
@@ -60,8 +60,9 @@ def test_what_was_mended_or_accepted_is_not_open(facts: SiteFacts) -> None:
 
 
 def test_a_driver_is_named_and_blames_no_code(facts: SiteFacts) -> None:
-    event = of(facts, planted.DRIVER)
+    event = of(facts, planted.DRIVER, "environment")
     assert event.era == ("driver 580.1 -> 580.2",) and event.outcome is GateOutcome.IMPROVEMENT
+    assert event.life == "noted" and event.median == pytest.approx(0.98, abs=0.002)
     assert {one.attribution for one in event.moved} == {Attribution.ENVIRONMENT}
 
 
