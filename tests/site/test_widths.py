@@ -1,5 +1,6 @@
 """On a phone and on a desk: nothing makes a page wider than its window. The pictures are kept for people to look at."""
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -74,11 +75,14 @@ def test_a_phone_shows_cards(browse: Callable[..., Opener], eventful: Site) -> N
     settle(page)
     page.get_by_text(re.compile("^The environment differs")).click()
     assert page.evaluate(CLIPPED, ".scroll") == []
-    for table in page.locator("table.cards:visible").all():
+    tables = page.locator("table.cards:visible").all()
+    assert tables
+    for table in tables:
         cell = table.locator("td[data-label]:visible").first
         assert cell.evaluate("node => getComputedStyle(node, '::before').content").strip('"')
-        above, below = (row.bounding_box() for row in table.locator("> tbody > tr:visible:not(.more)").all()[:2])
-        assert above is not None and below is not None and above["y"] + above["height"] <= below["y"] + 1
+        boxes = [row.bounding_box() for row in table.locator("> tbody > tr:visible:not(.more)").all()[:2]]
+        for above, below in itertools.pairwise(boxes):
+            assert above is not None and below is not None and above["y"] + above["height"] <= below["y"] + 1
 
 
 def test_two_devices_fit_on_a_phone(browse: Callable[..., Opener], eventful: Site) -> None:
