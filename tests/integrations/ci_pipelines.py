@@ -54,7 +54,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A pipeline that has ended."""
+    """The result of a pipeline: its machine and checkout, its jobs (GitHub), or its exit code and log (GitLab)."""
 
     machine: Machine
     checkout: Path

@@ -37,7 +37,7 @@ def whole_batches(cases: list[str | None]) -> int:
 
 
 def begun(store: Path) -> tuple[int, IO[str]]:
-    """Have a fork write a run in batches; return its id, and what it says is surely in the store."""
+    """Write a run in batches in a forked process; return its process id, and a stream of lines, each written once a batch is stored."""
     reading, writing = os.pipe()
     child = os.fork()
     if child:

@@ -183,7 +183,7 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Everything known of one entry of one case at the end of a run: exactly one for each that was planned."""
+    """The result of one entry of one case at the end of a run; each planned entry has exactly one."""
 
     operator: OperatorDescription
     case: Case

@@ -212,7 +212,7 @@ class Spool:
         self.why: str | None = None
         """The first error of the store; None as long as it has not failed."""
         self.folder: Path | None = None
-        """The folder with the files that it did not take; None where there are none, or they could not be kept."""
+        """The folder with the files that the store did not take; None if there are none, or if no folder could keep them."""
         self._name = name
         self._notify: Callable[[str], None] | None = notify
         self._held = contextlib.ExitStack()

@@ -75,7 +75,7 @@ def on_signals(
 
 
 def default_suites(config: Config) -> tuple[Path, ...]:
-    """Return the suite files that are meant when no SELECT argument names a file."""
+    """Return the suite files that a command takes if no SELECT argument names one."""
     files = find_suites(default_places(config))
     if not files and config.suites is None:
         raise SuiteError(

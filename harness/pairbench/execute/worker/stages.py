@@ -129,9 +129,7 @@ def expected_of(
         if other.rejected:
             yield other
         else:
-            return tuple(
-                replace(one, caveat="; ".join(filter(None, [one.caveat, _VARIES_LITTLE]))) for one in references
-            )
+            return tuple(replace(one, varies_little=_VARIES_LITTLE) for one in references)
     return references
 
 
@@ -230,7 +228,7 @@ def _held_or_sparing(
         try:
             # No generator: what raises may be StopIteration.
             references = tuple([make_expected(operator, given) for given in (first.pop(), make(case, SEEDS[1]))])
-            if not any("out of memory" in (one.caveat or "") for one in references):
+            if not any("out of memory" in (one.oracle_missing or "") for one in references):
                 more = (build_inputs(operator, case, device, seed) for seed in _MORE_SEEDS)
                 return references, why_anything_passes(operator, case, references, more)
         except BaseException as error:

@@ -48,7 +48,7 @@ class FakeTimer(HostTimer):
 
 
 class FakeClock:
-    """Says of each call that it took the device so long."""
+    """Takes the device latency of each call from a function, instead of measuring it."""
 
     name: str | None = "fake"
 

@@ -304,7 +304,7 @@ class Replayed:
 
     def judge(self, *, thorough: bool = True) -> dict[str, str]:
         """Return why entries end."""
-        ends = recheck.judge_replays(self.ready, NOBODY, set(), thorough=thorough)
+        ends = recheck._judge_replays(self.ready, NOBODY, set(), thorough=thorough)
         return {end.entry.implementation: end.reason for end in ends if end.entry}
 
 

@@ -4,14 +4,17 @@ from typing import Any
 import pytest
 import torch
 
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import VerifyCase
+from pairbench.execute.worker.stages import run_stage
 from pairbench.execute.worker.verify import audit
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import ExpectedOutputs, make_expected
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.operator import Operator, Variant
-from pairbench.model.outcome import ImpostorResult
+from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.tolerance import EXACT, Tolerance
-from tests.execute.made import declare
+from tests.execute.made import CONFIG, declare, job_of
 
 CPU = torch.device("cpu")
 
@@ -113,6 +116,16 @@ def test_the_output_for_other_inputs_is_an_impostor(
     more = [{"x": torch.full((4,), value) + torch.arange(4.0)} for value in (6.0, 9.0)]
     found = audit_other_inputs(operator, operator.cases[0], references(operator), more)
     assert (found and not found.rejected) == passes
+
+
+def test_a_case_whose_outputs_hardly_vary_is_verified_and_its_records_say_so(heartbeat: Heartbeat) -> None:
+    mean = lambda x: 12 + x.mean() / 100  # noqa: E731
+    operator = declare(baseline=mean, variants={"same": mean, "wrong": lambda x: 13 + x.mean()}, tolerance=MEAN)
+    job = job_of(VerifyCase, operator, automatic_impostors=True, declared_impostors=())
+    found = [one for one in run_stage(job, operator, CONFIG, heartbeat) if isinstance(one, Verification)]
+    assert [one.status for one in found] == [Status.VERIFIED, Status.VERIFIED, Status.MISMATCHED]
+    said = "the baseline's outputs for other inputs would pass as well"
+    assert [said in str(one.reason) for one in found] == [True, True, False]
 
 
 def declared(impostor: Any) -> ImpostorResult:

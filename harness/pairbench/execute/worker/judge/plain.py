@@ -63,7 +63,7 @@ class Exported:
     pieces: list[Any]
     """Bytes of the leaves that go by the host's memory, in their order."""
     held: list[torch.Tensor]
-    """Tensors that own the memory of the pieces, and that to which the descriptions have handles."""
+    """Tensors that own the memory of the pieces, and the memory to which descriptions have handles."""
 
 
 def together(several: Iterable[Exported]) -> Exported:

@@ -3,7 +3,7 @@
 The worker that calls the variants sends it outputs as bytes (`judge/plain.py`); the parent carries questions and answers between the two, and takes verdicts from
 the judge alone. Expected outputs, tolerances, the choice of timed calls and the new values are here, where no variant can read or change them.
 
-In `ab`, and in cases that need much of a GPU's memory, judging is in the worker: `verify.case.ExpectedOutputs` and `timing.ready.Ready`
+In `try` and in `ab`, and in cases that need much of a GPU's memory, judging is in the worker: `verify.case.ExpectedOutputs` and `timing.ready.Ready`
 take the places of `judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere`.
 """
 
@@ -27,14 +27,13 @@ from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.judge.plain import as_judged, read
 from pairbench.execute.worker.judge.sent import sums
 from pairbench.execute.worker.stages import begin_case, expected_of
-from pairbench.execute.worker.timing.recheck import is_thorough, judge_calls, judge_replays
+from pairbench.execute.worker.timing.recheck import judge_case
 from pairbench.execute.worker.timing.timers import HostTimer
 from pairbench.execute.worker.trees import copy_inputs
 from pairbench.execute.worker.verify.case import ExpectedOutputs, strays_note
 from pairbench.execute.worker.verify.judge import OutputVerdict, worst
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
-from pairbench.model.plan import Entry
 
 _WARM_UP_S, _SECONDS = 0.003, 0.01
 """Seconds in which the baseline warms up, and in which it is timed alone, if `_FEWEST` calls fit into them."""
@@ -143,15 +142,15 @@ class Judge:
         references = self._case()
         if self._line.outputs is None or not 0 <= job.seed < len(references):
             raise SuiteFaultError(Status.FAILED, "its worker sent outputs of no inputs")
-        verdicts, caveat = self._verdicts.setdefault(job.index, []), references[0].caveat
+        verdicts, missing = self._verdicts.setdefault(job.index, []), references[0].oracle_missing
         with self._heartbeat.entry(job.index):
             outputs = read(job.described, self._line.outputs)
             verdicts.append(references[job.seed].judge(outputs, self._tolerance_for))
         wrong = next((item.mismatch for item in verdicts if item.mismatch), None)  # once wrong, an entry stays so
         yield protocol.Judged(
-            mismatch=wrong and wrong + (f" ({caveat})" if caveat else ""),
+            mismatch=wrong and wrong + (f" ({missing})" if missing else ""),
             correctness=worst(verdicts),
-            note=caveat or strays_note(verdicts),
+            note=references[0].note or strays_note(verdicts),
         )
 
     def _judge_timed(self, job: protocol.JudgeTimed) -> Iterator[protocol.Ended]:
@@ -159,12 +158,7 @@ class Judge:
             raise RuntimeError("no case is held")
         self._timed.take(job)
         with no_collection(collect=False):
-            thorough = is_thorough(self._timed)
-            ended = set[Entry]()
-            for end in judge_calls(self._timed, job.timed.measuring_s, self._heartbeat, thorough=thorough):
-                ended.update([end.entry] if end.entry else [])
-                yield end
-            yield from judge_replays(self._timed, self._heartbeat, ended, thorough=thorough)
+            yield from judge_case(self._timed, job.timed.measuring_s, self._heartbeat)
         release_memory()
 
     def _case(self) -> tuple[ExpectedOutputs, ...]:

@@ -22,6 +22,7 @@ from pairbench.execute.worker.timing.recheck import Replays
 from pairbench.execute.worker.trees import copy_inputs, leaves, parts
 from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import OutputVerdict
+from pairbench.execute.worker.verify.outputs import fingerprint
 from pairbench.model.tolerance import Tolerance
 
 
@@ -31,23 +32,13 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     for seed, given in enumerate(inputs):
         for path, leaf in leaves(readable(dict(parts(given)))):
             if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
-                form = f"{leaf.dtype} {list(leaf.shape)} {leaf.device} {_sum_on_gpu(leaf)}"
+                form = f"{leaf.device} {fingerprint(leaf.resolve_conj().resolve_neg())}"
             else:
                 exported = export({path: leaf}, copy=False)
                 totals = [zlib.crc32(memoryview(piece.reshape(-1).view("u1"))) for piece in exported.pieces]
                 form = f"{json.dumps([described for _, described in exported.leaves])} {totals}"
             found.append((f"{seed}:{path}", form))
     return tuple(found)
-
-
-_CHUNK = 1 << 24
-
-
-def _sum_on_gpu(tensor: torch.Tensor) -> list[int]:
-    """Return the sum of each chunk's bytes, weighted by their places, modulo 2 ** 64."""
-    chunks = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).split(_CHUNK)
-    weights = 2 * torch.arange(len(chunks[0]), device=tensor.device) + 1
-    return torch.stack([(chunk * weights[: len(chunk)]).sum() for chunk in chunks]).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
-    NewInputs,
     call_again_on,
     compares,
     has_become_quick,
@@ -179,22 +178,26 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise UnnamedError(why)
-    ended = set[Entry]()
-    thorough = is_thorough(ready)
-    for end in judge_calls(ready, measuring_s, heartbeat, thorough=thorough):
-        ended.update([end.entry] if end.entry else [])
-        yield end
-    yield from judge_replays(ready, heartbeat, ended, thorough=thorough)
+    yield from judge_case(ready, measuring_s, heartbeat)
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
-def is_thorough(case: Case) -> bool:
+def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator[Ended]:
+    """Yield the ends of entries whose timed calls or replays are wrong."""
+    ended, thorough = set[Entry](), _is_thorough(case)
+    for end in _judge_calls(case, measuring_s, heartbeat, thorough=thorough):
+        ended.update([end.entry] if end.entry else [])
+        yield end
+    yield from _judge_replays(case, heartbeat, ended, thorough=thorough)
+
+
+def _is_thorough(case: Case) -> bool:
     """Draw whether calls are made on new values in this round."""
     later = _SPARING if case.job.sparing else _LATER_LONG if any(map(is_long, case.timed)) else _LATER
     return not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
 
 
-def judge_calls(case: Case, measuring_s: float, heartbeat: Heartbeat, *, thorough: bool) -> Iterator[Ended]:
+def _judge_calls(case: Case, measuring_s: float, heartbeat: Heartbeat, *, thorough: bool) -> Iterator[Ended]:
     """Yield the ends of entries whose timed calls are wrong: by outputs kept of these, then by the very calls on new values.
 
     Expected outputs are computed now: while calls were timed, they were not in the process to be found. A judge outside computes them all itself.
@@ -341,16 +344,16 @@ def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
     return wrong and f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
 
 
-def judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry], *, thorough: bool) -> Iterator[Ended]:
+def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry], *, thorough: bool) -> Iterator[Ended]:
     """Yield the ends of entries whose captured calls, replayed on values that no capture has seen, give wrong outputs; entries that ended are left out.
 
     In the process that timed them, the baseline's replay is copied first, and the others are judged by that copy, as long as they agree; the baseline itself is judged where
     none did. A judge outside computes the expected outputs.
     """
     entries = [timed for timed in case.timed if case.captures(timed) and timed.entry not in ended]
-    inputs = _values_for_replays(case, thorough=thorough) if entries else None
-    if inputs is None:
+    if not entries or (not thorough and case.inputs_s > _QUICKLY_MADE_S):
         return
+    inputs = new_values(case)
     given, replays = None, None if isinstance(case, Elsewhere) else Replays(case, inputs)
     baseline = next((timed for timed in entries if timed.is_eager_baseline), None)
     if replays and baseline is not None:
@@ -373,11 +376,6 @@ def judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry], *, thorou
         verdict = attributed(case.job, timed.index, heartbeat, step)
         if verdict is not None:
             yield _ended(timed, verdict)
-
-
-def _values_for_replays(case: Case, *, thorough: bool) -> NewInputs | None:
-    """Return inputs that no capture has seen, other than those of the calls before: a graph may copy their results. None where making them takes too long for this round."""
-    return None if not thorough and case.inputs_s > _QUICKLY_MADE_S else new_values(case)
 
 
 def _wrong_capture(captures: Iterable[Any], right: Right, stays: Callable[[torch.Tensor], bool]) -> str | None:

@@ -51,8 +51,10 @@ class ExpectedOutputs:
     outputs: Any | None = None
     """The expected outputs; None where they are computed at each use, or where only the judge outside has them."""
     oracle: Any | None = None
-    caveat: str | None = None
-    """Why there is no oracle, or what else a verdict does not tell here; None where only the judge outside knows."""
+    oracle_missing: str | None = None
+    """Why there is no oracle; None where there is one, or where only the judge outside knows."""
+    varies_little: str | None = None
+    """A sentence where outputs for other inputs are right as well, so that a wrong output may pass."""
     expect: Callable[[], Any] | None = None
     """Computes the outputs where memory is short."""
     known: Known = field(default_factory=Known)
@@ -61,6 +63,11 @@ class ExpectedOutputs:
     @property
     def inputs(self) -> dict[str, Any]:
         return self.make()
+
+    @property
+    def note(self) -> str:
+        """What a verdict on right outputs does not tell."""
+        return "; ".join(filter(None, [self.oracle_missing, self.varies_little]))
 
     @property
     def sparing(self) -> bool:
@@ -80,7 +87,7 @@ def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
     make = lambda: inputs  # noqa: E731
-    return ExpectedOutputs(make=make, outputs=outputs, oracle=oracle, caveat=missing, known=Known(make))
+    return ExpectedOutputs(make=make, outputs=outputs, oracle=oracle, oracle_missing=missing, known=Known(make))
 
 
 def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
@@ -245,7 +252,7 @@ def _verify(
     compilation = compilations() if entry.mode == "compile" else None
     correctness = worst(verdicts)
     if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
-        unasked = f" ({references[0].caveat})" if references[0].caveat else ""
+        unasked = f" ({references[0].oracle_missing})" if references[0].oracle_missing else ""
         return _mismatched(entry, wrong + unasked + accumulated(call.shared), correctness)
     # Inputs that no call overwrites although that is declared; a backward may, which `fwd` has not.
     names = ", ".join(repr(name) for name in variant.consumes if name in call.consumed and name not in written)
@@ -255,7 +262,7 @@ def _verify(
     return Verification(
         entry=entry,
         status=Status.VERIFIED,
-        reason="; ".join(filter(None, [references[0].caveat or strays_note(verdicts), unwritten])) or None,
+        reason="; ".join(filter(None, [references[0].note or strays_note(verdicts), unwritten])) or None,
         correctness=correctness,
         first_call_ns=None if operator.draws else float(first_call_ns),
         uncapturable=uncapturable,

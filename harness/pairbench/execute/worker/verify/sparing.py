@@ -67,7 +67,7 @@ def sparing_references(
     def reference(seed: int, outputs: Any = None, oracle: Any = None) -> ExpectedOutputs:
         make_inputs = functools.partial(make, case, seed)
         expect = lambda: _outputs(operator, make_inputs())  # noqa: E731
-        return ExpectedOutputs(make=make_inputs, outputs=outputs, oracle=oracle, caveat=missing, expect=expect)
+        return ExpectedOutputs(make=make_inputs, outputs=outputs, oracle=oracle, oracle_missing=missing, expect=expect)
 
     return (reference(SEEDS[0], outputs, oracle), reference(SEEDS[1])), useless
 
