@@ -6,9 +6,7 @@ ISO 8601 in UTC. None means that there is no such value.
 
 import contextlib
 import datetime as dt
-import functools
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -334,12 +332,6 @@ class SiteFacts:
     """Who looks after an operator, by suite and operator; those without an owner are left out."""
     self_tests: tuple[str, ...] = ()
     breakdowns: tuple[BreakdownHead, ...] = ()
+    several_gpus: bool = False
+    """Whether runs are of several GPUs of one model, as every page has to know before `gpus` is complete."""
     gpus: tuple[GpuSpread, ...] = ()
-
-    @functools.cached_property
-    def several_gpus(self) -> bool:
-        """Whether runs are of several GPUs of one model, as every page has to know before `gpus` is complete."""
-        of_model: defaultdict[str, set[str]] = defaultdict(set)
-        for run in self.runs:
-            of_model[run.device_name].update(run.device_uuids)
-        return any(len(gpus) > 1 for gpus in of_model.values())

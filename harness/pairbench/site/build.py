@@ -4,6 +4,8 @@ In a folder only what changed is written, and what is gone from the site is remo
 which no page lacks its data.
 """
 
+import datetime as dt
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,11 +16,13 @@ from pathlib import Path, PurePosixPath
 from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, StoreError, StoreFailedError, UsageError
 from pairbench.model.breakdown import KeptBreakdown
-from pairbench.model.site import SiteFacts
+from pairbench.model.site import RunVerdicts, SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.site import paths
 from pairbench.site.event_pages import feed, regressions
-from pairbench.site.gather import SiteReading, shown_store
+from pairbench.site.events import RunKey
+from pairbench.site.gather import SiteReading, about_of, shown_store
+from pairbench.site.kept import SiteCache, digest
 from pairbench.site.operator import operator
 from pairbench.site.overview import breakdowns, compare, overview, run, runs
 from pairbench.site.paths import File, head_of
@@ -27,7 +31,7 @@ from pairbench.site.programs import badges, index_json
 from pairbench.site.templates import environment, render
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.files import sweep_temporary, write_whole
-from pairbench.store.location import StoreLocation, existing, put_file, read_file
+from pairbench.store.location import StoreLocation, existing, fingerprint, put_file, read_file
 from pairbench.workflow.git import repository_address
 from pairbench.workflow.setup import catalogue_folder, store_of
 
@@ -141,13 +145,18 @@ PLOTLY = "assets/plotly.packed.js"
 
 def assets(folder: Path) -> Iterator[File]:
     """Yield our files of a folder, and Plotly's script out of the installed package, the same for every site."""
-    from plotly.offline import get_plotlyjs
-
     for file in sorted(folder.iterdir()):
         if file.suffix in (".css", ".js", ".svg"):
             yield File(path=f"assets/{file.name}", content=file.read_bytes())
+    yield _plotly()
+
+
+@functools.cache  # a live site is built many times
+def _plotly() -> File:
+    from plotly.offline import get_plotlyjs
+
     # Packed: as it is, it is a third of a site.
-    yield File(path=PLOTLY, content=b'pairbench.packed("plotly", "%s");\n' % packed(get_plotlyjs().encode()))
+    return File(path=PLOTLY, content=b'pairbench.packed("plotly", "%s");\n' % packed(get_plotlyjs().encode()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,21 +169,23 @@ class SiteOptions:
     store_options: tuple[str, ...] = ()  # what the commands on the pages have to be told to find the store
 
 
+_WHOLE = "site"  # the name of the whole site as a part
+
+
 def build_site(config: Config, options: SiteOptions) -> Written:
     """Read a store and write its site: of an empty one a site that says what to do; of one that cannot be read, none."""
-    problems: tuple[str, ...] = ()
-    reading = None
+    store, cache = store_of(config), SiteCache(options.folder, options.figures)
+    address = options.repository or repository_address(config.root)
+    today = dt.datetime.now(dt.UTC).date()
+    inputs = digest(sorted(fingerprint(store)), sorted(store.moved.items()), config, options, address, today)
+
+    suites, known = cache.adds(_WHOLE) or ((), ())
+    if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
+        return replace(publish(options.folder, cache.unchanged()), problems=known)
     try:
-        address = options.repository or repository_address(config.root)
         reading = SiteReading(config, repository=address, last=options.last, options=options.store_options)
     except EmptyStoreError as error:
-        problems = (str(error),)
-    if reading is not None:
-        kept, facts = reading.breakdowns, reading.facts
-        if facts.problems and not facts.runs:
-            raise StoreFailedError("; ".join([f"store {facts.store!r}: no run of it can be read", *facts.problems]))
-    else:
-        kept, missed = read_breakdowns(store_of(config))
+        kept, missed = read_breakdowns(store)
         facts = SiteFacts(
             store=shown_store(config),
             repository=None,
@@ -184,33 +195,46 @@ def build_site(config: Config, options: SiteOptions) -> Written:
             problems=missed,
             breakdowns=tuple(map(head_of, kept)),
         )
-    written = publish(options.folder, _files(reading, facts, kept, options))
-    return replace(written, problems=(*problems, *facts.problems))
+        written = publish(options.folder, _files(facts, {}, kept, options.address))
+        return replace(written, problems=(str(error), *missed))
+    problems = reading.facts.problems
+    if problems and not reading.facts.runs:
+        raise StoreFailedError("; ".join([f"store {reading.facts.store!r}: no run of it can be read", *problems]))
+    inputs = digest(inputs, list(map(reading.about, reading.suites)))
+    files = cache.keep(_WHOLE, inputs, (reading.suites, problems), _parts(reading, cache, options))
+    written = publish(options.folder, files)
+    cache.save()
+    return replace(written, problems=problems)
+
+
+def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iterator[File]:
+    """Yield every file of the site; the sums over all operators are known, and so written, after them."""
+    templates = environment(catalogue_folder("dashboards") / "templates")
+    for one in reading.operators(cache.find):
+        files = operator(templates, one.site, one.facts, figures=options.figures)
+        yield from cache.keep(one.name, one.inputs, one.facts.adds, files)
+    for each in reading.runs(cache.find):
+        yield from cache.keep(each.name, each.inputs, (), run(templates, each.site, each.facts))
+    yield from cache.unchanged()
+    yield from _files(reading.facts, reading.verdicts, reading.breakdowns, options.address)
 
 
 def _files(
-    reading: SiteReading | None, facts: SiteFacts, kept: tuple[KeptBreakdown, ...], options: SiteOptions
+    facts: SiteFacts, verdicts: Mapping[RunKey, RunVerdicts], kept: tuple[KeptBreakdown, ...], address: str | None
 ) -> Iterator[File]:
-    """Yield every file of the site; what all operators add up to is known, and so written, after them."""
+    """Yield the files that are of no single operator or run."""
     folder = catalogue_folder("dashboards")
     templates = environment(folder / "templates")
     yield from assets(folder / "assets")
-    if reading is not None:
-        for one in reading.operators():
-            yield from operator(templates, facts, one, figures=options.figures)
-        facts = reading.facts
     yield overview(templates, facts)
     yield regressions(templates, facts)
     yield compare(templates, facts)
-    yield runs(templates, facts, reading.verdicts if reading is not None else {})
+    yield runs(templates, facts, verdicts)
     if facts.several_gpus:
         yield render(templates, "gpus.html.j2", paths.GPUS, facts)
-    if reading is not None:
-        for each in reading.runs():
-            yield from run(templates, facts, each)
     yield from breakdowns(templates, facts, kept)
     yield index_json(facts)
-    yield feed(facts, address=options.address)
+    yield feed(facts, address=address)
     yield from badges(facts)
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
+from pairbench.analyze.history.points import in_order
 from pairbench.analyze.history.steps import COLUMNS as COUNTED
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.config import Config
@@ -22,16 +23,30 @@ from pairbench.model.latency import RESULT_COLUMNS, sampled_as
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import COLUMNS, Record, Series
-from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
+from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
+from pairbench.site import paths
 from pairbench.site.events import RunKey, SeriesEvent
-from pairbench.site.paths import OperatorFacts, RunFacts, head_of
-from pairbench.site.store_events import EnvironmentShifts, new_operator, with_states
+from pairbench.site.kept import Find, Part, digest
+from pairbench.site.paths import OperatorAdds, OperatorFacts, RunFacts, head_of
+from pairbench.site.store_events import environment_events, new_operator, shifts_of, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.store.documents import read_breakdowns, read_triages
 from pairbench.store.location import Held
-from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
+from pairbench.store.reader import (
+    OPERATOR,
+    RUN,
+    LatencySamples,
+    WholeStore,
+    in_budget,
+    latency_samples,
+    read_records,
+    read_series,
+    table_digest,
+)
+from pairbench.store.reading import stored_files
+from pairbench.store.schema import from_table
 from pairbench.suite.reached import about
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import NEEDED, newest_calibrations
@@ -49,7 +64,7 @@ Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its
 def compared(
     judge: Judge, heads: Collection[RunHead], newest: Mapping[Series, str]
 ) -> defaultdict[Series, list[Change]]:
-    """Return the changes of each series in comparisons of the newest runs with their references, the oldest run first."""
+    """Return what comparisons of the newest runs with their references say of each series' newest run, and their regressions, the oldest run first."""
     confirms = {head.run_id: head.confirms for head in heads}
     wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
     chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
@@ -60,7 +75,8 @@ def compared(
     for run_id in sorted(chosen):
         with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
             for change in judge(run_id):
-                if change.current_runs:
+                of_newest = newest.get(change.series) in change.current_runs
+                if of_newest or (change.current_runs and change.outcome is GateOutcome.REGRESSION):
                     changes[change.series].append(change)
     return changes
 
@@ -159,7 +175,7 @@ class SiteReading:
         last: int | None = None,
         options: tuple[str, ...] = (),
     ) -> None:
-        self._config = config
+        self.about = functools.cache(functools.partial(about_of, config))
         self._store = replace(store_of(config), tables=Held(math.inf))
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._heads: dict[RunKey, RunHead] = {}
@@ -171,9 +187,12 @@ class SiteReading:
             newest |= dict.fromkeys(here, key[0])
             measured[key] = here
         self._measured = measured
+        self.suites = sorted({series.suite for series in newest})
         self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        for series in newest:
+        self._series: defaultdict[tuple[str, str, str], list[Series]] = defaultdict(list)
+        for series in sorted(newest):
             self._devices[series.suite, series.operator].add(series.device_name)
+            self._series[series.device_name, series.suite, series.operator].append(series)
         self._newest: dict[Series, Record] = {}  # the newest record of each series, with all its columns
         problems: tuple[str, ...] = ()
         for run_id in sorted(set(newest.values())):
@@ -193,6 +212,9 @@ class SiteReading:
         for reading in (comparer.acceptances, comparer.calibrations, breakdowns, self._triages):
             problems += reading.problems
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
+        gpus: defaultdict[str, set[str]] = defaultdict(set)
+        for head in runs:
+            gpus[head.device_name].update(head.device_uuids)
         self.facts = SiteFacts(
             store=shown_store(config),
             repository=repository,
@@ -204,74 +226,155 @@ class SiteReading:
             options=options,
             self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
+            several_gpus=any(len(of_model) > 1 for of_model in gpus.values()),
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 
-    def operators(self) -> Iterator[OperatorFacts]:
-        """Yield every operator on every device model, and put what is said of all of them together."""
-        rows: list[OverviewRow] = []
-        happened: list[SeriesEvent] = []
-        shifts, together = EnvironmentShifts(self._heads), list[Event]()
-        owners: dict[tuple[str, str], str] = {}
+    def operators(self, find: Find = lambda *_: None) -> Iterator[Part[OperatorFacts]]:
+        """Yield every operator on every device model that `find` does not find, and put what is said of all of them together."""
+        found: list[OperatorAdds] = []
 
         @functools.cache
         def samples(run_id: str) -> Mapping[Series, LatencySamples]:
             return latency_samples(self._store, run_id).value
 
-        ratios: list[tuple[str, dict[str, float]]] = []
-        for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
-            trends, own = self._trends(records), list[SeriesEvent]()
-            for trend in trends:
-                ratios.append((device_name, gpu_ratios(trend)))
-                shifts.add(trend)
-                own += site_events.series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
-            happened += own
-            together += new_operator(trends, self._heads, self._measured, self.facts.beside)
-            worst = site_events.lasting(own)
-            series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
-            own_rows = overview_rows(zip(series, trends, strict=True))
-            rows += own_rows
-            described = self._about(suite).get(operator)
-            if described is not None and described.owner:
-                owners[suite, operator] = described.owner
-            ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
-            yield OperatorFacts(
-                device_name=device_name,
-                suite=suite,
-                operator=operator,
-                about=described,
-                series=series,
-                trends=trends,
-                ceilings=next((one for one in ceilings if one), {}),
-                rows=own_rows,
-                events=site_events.events_of(own, self._heads),
-                elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
+        sampled = set(stored_files(self._store, "samples").run_ids)
+        for key, table in self._whole.tables(OPERATOR, _TREND):
+            device_name, suite, operator = key
+            described = self.about(suite).get(operator)
+            own = self._series[key]
+            run_ids = set(table.column("run_id").unique().to_pylist())
+            heads = [head for head in self.facts.runs if head.device_name == device_name and head.run_id in run_ids]
+            breakdowns = self.facts.breakdowns
+            mine = [one for one in breakdowns if (one.device_name, one.suite, one.operator) == key]
+            site = replace(
+                self.facts, runs=tuple(heads), beside={}, problems=(), breakdowns=tuple(mine) or breakdowns[:1]
             )
-        events = self._explained(
-            site_events.joined([*site_events.events_of(happened, self._heads), *together, *shifts.events()])
-        )
-        events = with_states(events, self._triages.value, dt.datetime.now(dt.UTC).date())
-        self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
+            elsewhere = tuple(sorted(self._devices[suite, operator] - {device_name}))
+            of_each = (self._newest, self._changes, self._accepted, self._floors)
+            values = [[each.get(series) for each in of_each] for series in own]
+            kept = sorted(sampled.intersection(self._newest[series].run_id for series in own if series in self._newest))
+            name, inputs = (
+                paths.operator_page(*key),
+                digest(table_digest(table), described, values, kept, site, elsewhere),
+            )
+            adds = find(name, inputs)
+            if adds is None and (records := in_budget(from_table(table, Record))):
+                facts = self._operator(key, records, described, elsewhere, heads, samples)
+                adds = facts.adds
+                yield Part(name, inputs, site, facts)
+            if adds is not None:
+                found.append(adds)
+        self.facts = self._with_all(found)
 
-    def runs(self) -> Iterator[RunFacts]:
-        for key, records in self._whole.by_run(_RUN):
-            known = [(record, series) for record in records if (series := Series.of(record))]
-            reasons = (record.throttle_reasons for record, _ in known)
-            yield RunFacts(
-                head=self._heads[key],
-                verdicts=self.verdicts.get(key),
-                environment=environment_of(records[-1]),
-                series=tuple(
-                    series_facts(
-                        one, series, SeriesStatus(state=_STATES.get(one.status, "failed")), columns=_RUN_NUMBERS
-                    )
-                    for one, series in known
-                ),
-                broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
-                remeasured_blocks=remeasured_blocks(records),
-                throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
-                stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
+    def _operator(
+        self,
+        key: tuple[str, str, str],
+        records: Sequence[Record],
+        described: About | None,
+        elsewhere: tuple[str, ...],
+        heads: Sequence[RunHead],
+        samples: Callable[[str], Mapping[Series, LatencySamples]],
+    ) -> OperatorFacts:
+        device_name, suite, operator = key
+        trends, own = self._trends(records), list[SeriesEvent]()
+        for trend in trends:
+            own += site_events.series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
+        worst = site_events.lasting(own)
+        series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
+        ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
+        adds = OperatorAdds(
+            rows=overview_rows(zip(series, trends, strict=True)),
+            happened=tuple(own),
+            shifts=tuple(shift for trend in trends for shift in shifts_of(trend)),
+            ratios=tuple(map(gpu_ratios, trends)),
+            first_run=min(trend.points[0].record.run_id for trend in trends),
+            series=tuple(trend.series for trend in trends),
+            owner=described.owner if described is not None else "",
+        )
+        return OperatorFacts(
+            device_name=device_name,
+            suite=suite,
+            operator=operator,
+            about=described,
+            series=series,
+            trends=trends,
+            ceilings=next((one for one in ceilings if one), {}),
+            events=site_events.events_of(own, {(head.run_id, device_name): head for head in heads}),
+            elsewhere=elsewhere,
+            adds=adds,
+        )
+
+    def _with_all(self, several: Sequence[OperatorAdds]) -> SiteFacts:
+        """Return the facts with the rows and events of all operators."""
+        single = site_events.events_of((one for adds in several for one in adds.happened), self._heads)
+        shifted = environment_events((one for adds in several for one in adds.shifts), self._heads)
+        added = [
+            event
+            for adds in several
+            for event in new_operator(adds.first_run, adds.series, self._heads, self._measured, self.facts.beside)
+        ]
+        events = self._explained(site_events.joined([*single, *added, *shifted]))
+        ratios = ((adds.series[0].device_name, ratio) for adds in several for ratio in adds.ratios)
+        owners = {(adds.series[0].suite, adds.rows[0].operator): adds.owner for adds in several if adds.owner}
+        return replace(
+            self.facts,
+            rows=tuple(row for adds in several for row in adds.rows),
+            events=with_states(events, self._triages.value, dt.datetime.now(dt.UTC).date()),
+            owners=owners,
+            gpus=spreads(ratios),
+        )
+
+    def runs(self, find: Find = lambda *_: None) -> Iterator[Part[RunFacts]]:
+        """Yield every run that `find` does not find; their pages show events, so these come after the operators."""
+        began: defaultdict[RunKey, list[Event]] = defaultdict(list)
+        for event in self.facts.events:
+            for run_id in {event.after.run_id, event.ended} - {None}:
+                began[run_id or "", event.device_name].append(event)
+        pages: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
+        for row in self.facts.rows:
+            pages[row.device_name].add((row.device_name, row.suite, row.operator))
+        for key, table in self._whole.tables(RUN, _RUN):
+            head, verdicts, beside = self._heads[key], self.verdicts.get(key), self.facts.beside.get(key)
+            site = replace(
+                self.facts,
+                runs=(),
+                rows=(),
+                owners={},
+                gpus=(),
+                problems=(),
+                events=tuple(began[key]),
+                beside={key: beside} if beside else {},
+                breakdowns=self.facts.breakdowns[:1],
             )
+            there = tuple(sorted(pages[head.device_name]))
+            name, inputs = paths.run_page(*key), digest(table_digest(table), head, verdicts, site, there)
+            if find(name, inputs) is None:
+                yield Part(name, inputs, site, self._run(head, verdicts, from_table(table, Record), there))
+
+    def _run(
+        self,
+        head: RunHead,
+        verdicts: RunVerdicts | None,
+        records: Sequence[Record],
+        there: tuple[tuple[str, str, str], ...],
+    ) -> RunFacts:
+        known = [(record, series) for record in records if (series := Series.of(record))]
+        reasons = (record.throttle_reasons for record, _ in known)
+        return RunFacts(
+            head=head,
+            verdicts=verdicts,
+            environment=environment_of(records[-1]),
+            series=tuple(
+                series_facts(one, series, SeriesStatus(state=_STATES.get(one.status, "failed")), columns=_RUN_NUMBERS)
+                for one, series in known
+            ),
+            broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
+            remeasured_blocks=remeasured_blocks(records),
+            throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
+            stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
+            there=there,
+        )
 
     def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
         cases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -280,9 +383,9 @@ class SiteReading:
                 cases[record.case, record.mode].append(record)
         trends: list[Trend] = []
         for _, beside in sorted(cases.items()):
-            known = {series for record in beside if (series := Series.of(record))}
+            known, of_case = {series for record in beside if (series := Series.of(record))}, in_order(beside)
             trends += [
-                make_trend(beside, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
+                make_trend(of_case, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
                 for series in sorted(known, key=lambda series: (series.implementation != BASELINE, series))
             ]
         return tuple(trends)
@@ -313,17 +416,19 @@ class SiteReading:
         records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
         return tuple(site_events.with_kernels(event, records) for event in events)
 
-    def _about(self, suite: str) -> Mapping[str, About]:
-        # A name out of a store chooses no file outside the folders of suites.
-        name = PurePosixPath(suite)
-        if name.is_absolute() or ".." in name.parts:
-            return {}
-        places = (
-            self._config.root / suite,
-            catalogue_folder("suites").parent / suite,
-            *(place / name.name for place in default_places(self._config)),
-        )
-        return next((of_suite for place in places if (of_suite := about(place, suite))), {})
+
+def about_of(config: Config, suite: str) -> Mapping[str, About]:
+    """Return the description of each operator of a suite, as far as the suite's file is here."""
+    # A name out of a store chooses no file outside the folders of suites.
+    name = PurePosixPath(suite)
+    if name.is_absolute() or ".." in name.parts:
+        return {}
+    places = (
+        config.root / suite,
+        catalogue_folder("suites").parent / suite,
+        *(place / name.name for place in default_places(config)),
+    )
+    return next((of_suite for place in places if (of_suite := about(place, suite))), {})
 
 
 def shown_store(config: Config) -> str:

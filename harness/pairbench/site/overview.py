@@ -26,7 +26,7 @@ from pairbench.site.marks import event_spark, spark, strip
 from pairbench.site.paths import File, RunFacts
 from pairbench.site.payload import beside_result, grouped, run_payload, script, series_anchor
 from pairbench.site.summary import device_summaries, family_of, is_self_test, operator_summaries
-from pairbench.site.templates import operators_of, render
+from pairbench.site.templates import render
 
 _EVENTS = 60  # number of open events that the page holds, the worst first; it shows those in the reader's window
 _COLUMNS = 3  # number of device models whose column is seen at first; those of others where a reader chooses them
@@ -229,6 +229,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         "run.html.j2",
         paths.run_page(*key),
         facts,
+        there=one.there,
         run=one,
         groups=grouped(one.environment),
         troubled=troubled[:_REASONS],
@@ -246,7 +247,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
-    payload = run_payload(one, operators_of(facts), facts.beside.get(key))
+    payload = run_payload(one, one.there, facts.beside.get(key))
     return page, File(path=paths.run_data(*key), content=script(data_name(*key), payload))
 
 

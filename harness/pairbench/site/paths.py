@@ -6,12 +6,28 @@ of the whole name keeps names apart that then look the same.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.breakdown import KeptBreakdown
+from pairbench.model.record import Series
 from pairbench.model.site import About, BreakdownHead, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts
+from pairbench.site.events import SeriesEvent
+from pairbench.site.store_events import Shift
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorAdds:
+    """What an operator on a device model adds to the pages of all of them."""
+
+    rows: tuple[OverviewRow, ...]  # rows of the overview that show the operator
+    happened: tuple[SeriesEvent, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+    ratios: tuple[Mapping[str, float], ...] = ()  # latencies of each GPU to those of the median GPU, by series
+    first_run: str = ""
+    series: tuple[Series, ...] = ()
+    owner: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +39,8 @@ class OperatorFacts:
     series: tuple[SeriesFacts, ...]  # series ordered by case, then baseline and variants by name, then mode
     trends: tuple[Trend, ...]  # in the order of the series; all have points in runs that `SiteFacts.runs` lists
     ceilings: Mapping[str, float]  # of the newest run that has them: copy_gbps, float32_tflops and so on
-    rows: tuple[OverviewRow, ...]  # rows of the overview that show the operator
     events: tuple[Event, ...]  # events in which a series of the operator moved, the newest first
+    adds: OperatorAdds
     elsewhere: tuple[str, ...] = ()  # other device models on which it was measured
 
 
@@ -38,6 +54,9 @@ class RunFacts:
     throttle_reasons: Mapping[str, int]  # number of series that met each throttle reason
     verdicts: RunVerdicts | None = None  # what judging it beside an earlier run says; None where it was not judged
     stop_reasons: Mapping[str, int]
+    there: Collection[
+        tuple[str, str, str]
+    ] = ()  # device model, suite and operator of all that have a page, on its device model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,88 +25,83 @@ _SPREADS = 3.0
 """The spreads of a series, as the median difference of its neighbouring runs, that the median of all has to be beyond."""
 
 
-class _Shift(NamedTuple):
+class Shift(NamedTuple):
+    """What a series did where the environment changed: `log` is the shift in log units, and `spread` the series' own before it."""
+
+    run_id: str  # the first run after
+    era: tuple[str, ...]
     moved: Moved
     log: float
     spread: float
     found: bool  # whether a changepoint says so
 
 
-class EnvironmentShifts:
-    """The series that were measured before and after changes of environment, by device model and the first run after."""
+def shifts_of(trend: Trend) -> Iterator[Shift]:
+    points, (line, _) = trend.points, lines_of(trend.points)
+    places = {*(era.index for era in trend.eras), *(move.index for move in trend.moves), *trend.definitions}
+    ends = sorted({0, len(points), *places})
+    for era in trend.eras:
+        if era.index in trend.definitions:
+            continue
+        at = ends.index(era.index)
+        begin, end = max(ends[at - 1], era.index - 2 * _OPEN), min(ends[at + 1], era.index + _OPEN)
+        before = [value for value in line[begin : era.index].tolist() if not math.isnan(value)]
+        after = [value for value in line[era.index : end].tolist() if not math.isnan(value)]
+        if len(before) < _LEAST or not after:
+            continue
+        shift = median(after) - median(before)
+        found = [one for one in trend.moves if one.index == era.index and one.attribution is Attribution.ENVIRONMENT]
+        moved = Moved(
+            series=trend.series,
+            outcome=GateOutcome.UNDECIDED if shift > 0 else GateOutcome.IMPROVEMENT,
+            change=math.exp(shift),
+            before_ns=math.exp(median(before)),
+            after_ns=math.exp(median(after)),
+            control=None,
+            attribution=Attribution.ENVIRONMENT,
+            reason=found[0].reason if found else "",
+        )
+        spread = median(abs(now - then) for then, now in itertools.pairwise(before))
+        run_id = points[era.index].record.run_id
+        yield Shift(run_id, tuple(map(str, era.changes)), moved, shift, spread, bool(found))
 
-    def __init__(self, heads: Heads) -> None:
-        self._by_device = runs_by_device(heads)
-        self.shifts: dict[RunKey, list[_Shift]] = {}
-        self.eras: dict[RunKey, tuple[str, ...]] = {}
-        for device_name, runs in self._by_device.items():
-            for at in range(1, len(runs)):  # those whose environment none of the runs before them had
-                if runs[at].environment_hash not in {head.environment_hash for head in runs[max(0, at - _OPEN) : at]}:
-                    self.shifts[runs[at].run_id, device_name] = []
 
-    def add(self, trend: Trend) -> None:
-        points, (line, _) = trend.points, lines_of(trend.points)
-        places = {*(era.index for era in trend.eras), *(move.index for move in trend.moves), *trend.definitions}
-        ends = sorted({0, len(points), *places})
-        for era in trend.eras:
-            key = points[era.index].record.run_id, trend.series.device_name
-            shifts = self.shifts.get(key)
-            if shifts is None or era.index in trend.definitions:
-                continue
-            self.eras.setdefault(key, tuple(map(str, era.changes)))
-            at = ends.index(era.index)
-            begin, end = max(ends[at - 1], era.index - 2 * _OPEN), min(ends[at + 1], era.index + _OPEN)
-            before = [value for value in line[begin : era.index].tolist() if not math.isnan(value)]
-            after = [value for value in line[era.index : end].tolist() if not math.isnan(value)]
-            if len(before) < _LEAST or not after:
-                continue
-            shift = median(after) - median(before)
-            change = math.exp(shift)
-            found = [
-                one for one in trend.moves if one.index == era.index and one.attribution is Attribution.ENVIRONMENT
-            ]
-            moved = Moved(
-                series=trend.series,
-                outcome=GateOutcome.UNDECIDED if shift > 0 else GateOutcome.IMPROVEMENT,
-                change=change,
-                before_ns=math.exp(median(before)),
-                after_ns=math.exp(median(after)),
-                control=None,
-                attribution=Attribution.ENVIRONMENT,
-                reason=found[0].reason if found else "",
-            )
-            spread = median(abs(now - then) for then, now in itertools.pairwise(before))
-            shifts.append(_Shift(moved, math.log(change), spread, bool(found)))
+def environment_events(shifts: Iterable[Shift], heads: Heads, policy: Policy = DEFAULT) -> Iterator[Event]:
+    """Yield one event for each change of environment that moved series: where a changepoint was found, or most moved alike.
 
-    def events(self, policy: Policy = DEFAULT) -> Iterator[Event]:
-        """Yield one event for each change that moved series: where a changepoint was found, or most moved alike."""
-        least = math.log1p(policy.minimum_effect) / 2
-        for (run_id, device_name), shifts in self.shifts.items():
-            if not shifts:
-                continue
-            middle = median(shift.log for shift in shifts)
-            beyond = max(least, _SPREADS * median(shift.spread for shift in shifts))
-            if not any(shift.found for shift in shifts) and abs(middle) < beyond:
-                continue
-            listed = [shift for shift in shifts if shift.found or abs(shift.log) >= least]
-            listed.sort(key=lambda shift: -abs(shift.log))
-            runs = self._by_device[device_name]
-            place = [one.run_id for one in runs].index(run_id)
-            life = _life(place, runs)
-            yield Event(
-                key=id_of(("environment", device_name, run_id)),
-                kind="environment",
-                direction="slower" if middle > 0 else "faster",
-                device_name=device_name,
-                before=runs[place - 1],
-                after=runs[place],
-                moved=tuple(replace(shift.moved, life=life) for shift in listed),
-                era=self.eras[run_id, device_name],
-                outcome=GateOutcome.UNDECIDED if middle > 0 else GateOutcome.IMPROVEMENT,
-                life=life,
-                of=len(shifts),
-                median=math.exp(middle),
-            )
+    It is one where none of the device model's runs before had that environment.
+    """
+    least = math.log1p(policy.minimum_effect) / 2
+    by_device = runs_by_device(heads)
+    by_run: defaultdict[RunKey, list[Shift]] = defaultdict(list)
+    for shift in shifts:
+        by_run[shift.run_id, shift.moved.series.device_name].append(shift)
+    for (run_id, device_name), together in sorted(by_run.items()):
+        runs = by_device[device_name]
+        place = [one.run_id for one in runs].index(run_id)
+        earlier = {head.environment_hash for head in runs[max(0, place - _OPEN) : place]}
+        middle = median(shift.log for shift in together)
+        beyond = max(least, _SPREADS * median(shift.spread for shift in together))
+        alike = any(shift.found for shift in together) or abs(middle) >= beyond
+        if not place or runs[place].environment_hash in earlier or not alike:
+            continue
+        listed = [shift for shift in together if shift.found or abs(shift.log) >= least]
+        listed.sort(key=lambda shift: -abs(shift.log))
+        life = _life(place, runs)
+        yield Event(
+            key=id_of(("environment", device_name, run_id)),
+            kind="environment",
+            direction="slower" if middle > 0 else "faster",
+            device_name=device_name,
+            before=runs[place - 1],
+            after=runs[place],
+            moved=tuple(replace(shift.moved, life=life) for shift in listed),
+            era=together[0].era,
+            outcome=GateOutcome.UNDECIDED if middle > 0 else GateOutcome.IMPROVEMENT,
+            life=life,
+            of=len(together),
+            median=math.exp(middle),
+        )
 
 
 def _life(place: int, runs: Sequence[RunHead]) -> str:
@@ -114,14 +109,17 @@ def _life(place: int, runs: Sequence[RunHead]) -> str:
 
 
 def new_operator(
-    trends: Sequence[Trend], heads: Heads, measured: Mapping[RunKey, Collection[Series]], beside: Mapping[RunKey, str]
+    first: str,
+    series: Sequence[Series],
+    heads: Heads,
+    measured: Mapping[RunKey, Collection[Series]],
+    beside: Mapping[RunKey, str],
 ) -> Iterator[Event]:
-    """Yield the event of an operator of a device model that was not in the store from the start.
+    """Yield the event of an operator of a device model that was not in the store from the start, by its first run.
 
     It is new in a run that measured at least half of the series of the run before it, too: not in one of that operator alone.
     """
-    series = [trend.series for trend in trends]
-    key = min((trend.points[0].record.run_id, trend.series.device_name) for trend in trends)
+    key = first, series[0].device_name
     if key not in beside or key not in heads:
         return
     before = beside[key], key[1]

@@ -313,7 +313,7 @@ def gpu_ratios(trend: Trend) -> dict[str, float]:
     return {gpu: level / middle for gpu, level in levels.items()}
 
 
-def spreads(ratios: Iterable[tuple[str, dict[str, float]]]) -> tuple[GpuSpread, ...]:
+def spreads(ratios: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[GpuSpread, ...]:
     """Return a row for each GPU, the models by name and the slowest of each first."""
     of_gpu: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for device_name, several in ratios:

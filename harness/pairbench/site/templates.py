@@ -5,6 +5,7 @@ settings may hold any text, so a link is made only from what is plainly an addre
 """
 
 import datetime as dt
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -180,6 +181,7 @@ def _unindented(templates: Path, name: str) -> str | None:
     return re.sub(r"(?m)^[ \t]+", "", source)
 
 
+@functools.cache  # compiling the templates takes half a second
 def environment(templates: Path) -> Environment:
     """Return the environment that renders the templates of a folder; unknown names fail, and all text is escaped."""
     made = Environment(
@@ -207,9 +209,7 @@ def operators_of(facts: SiteFacts) -> set[tuple[str, str, str]]:
 
 
 def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
-    there = operators_of(facts)
-    text = env.get_template(template).render(
-        facts=facts, page=path, root=paths.relative(path, ""), there=there, **values
-    )
+    shared = {"facts": facts, "page": path, "root": paths.relative(path, ""), "there": operators_of(facts)}
+    text = env.get_template(template).render(**{**shared, **values})
     # Half of a surrogate pair can't be written; what holds one is still shown.
     return File(path=path, content=text.encode("utf-8", "replace"))

@@ -281,7 +281,7 @@ def put_file(place: StoreLocation, name: str, content: bytes) -> None:
             stream.write(content)
 
 
-def fingerprint(place: StoreLocation) -> object:
+def fingerprint(place: StoreLocation) -> frozenset[tuple[str, int, int]]:
     """Return a value that differs once anything was written to a store; parts of runs are replaced under their own names."""
     with _failing(place):
         infos = place.filesystem.get_file_info(fs.FileSelector(place.root, allow_not_found=True, recursive=True))

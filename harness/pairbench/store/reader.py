@@ -4,6 +4,7 @@ A file that cannot be read, or that pairbench did not write, costs only itself: 
 """
 
 import functools
+import hashlib
 import itertools
 import operator
 from collections import Counter, defaultdict
@@ -260,22 +261,43 @@ class WholeStore:
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
         """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster."""
-        # Records that a run had no time for are left out; they are known by the column `reason`, if that is among the columns.
-        for key, records in self._groups(OPERATOR, columns):
-            kept = tuple(record for record in records if record.reason != OUT_OF_BUDGET)
-            if kept:
+        for key, table in self.tables(OPERATOR, columns):
+            if kept := in_budget(from_table(table, Record)):
                 yield key, kept
 
     def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
-        yield from self._groups(RUN, columns)
+        for key, table in self.tables(RUN, columns):
+            yield key, from_table(table, Record)
 
-    def _groups(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, tuple[Record, ...]]]:
-        """Yield the combinations of values of some columns of text, each with its records; rows where one is null are left out."""
+    def tables(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, pa.Table]]:
+        """Yield the combinations of values of some columns of text, each with its rows; rows where one is null are left out."""
         frame = self._table.select(names).to_pandas()
         taken = [name for name in self._names if name in columns or name in names]
         for key, rows in sorted(frame.groupby(list(names), observed=True, sort=False).indices.items()):
             in_order = rows if self._age is None else rows[np.argsort(self._age[rows], kind="stable")]
-            yield key, from_table(self._table.select(taken).take(pa.array(in_order)), Record)
+            yield key, self._table.select(taken).take(pa.array(in_order))
+
+
+def table_digest(table: pa.Table) -> str:
+    """Return a digest of a table's content, which is the same in whatever store its rows lie."""
+    whole = hashlib.sha256()
+    coded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+    for name in coded:  # without the texts in its dictionary that only other rows of the store have
+        column = table.column(name).combine_chunks()
+        used, indices = np.unique(column.indices.fill_null(-1), return_inverse=True)
+        texts = [None if index < 0 else column.dictionary[index].as_py() for index in used.tolist()]
+        whole.update(repr((name, len(indices), texts)).encode())
+        whole.update(indices.astype(np.int32).tobytes())
+    sink, rest = pa.BufferOutputStream(), table.drop_columns(coded).combine_chunks()
+    with pa.ipc.new_stream(sink, rest.schema) as stream:
+        stream.write_table(rest)
+    whole.update(sink.getvalue())
+    return whole.hexdigest()
+
+
+def in_budget(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return records without those that a run had no time for; they are known by the column `reason`, if that was read."""
+    return tuple(record for record in records if record.reason != OUT_OF_BUDGET)
 
 
 Columns = dict[str, list[Any]]

@@ -1,18 +1,23 @@
 import datetime as dt
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbench.analyze.history.points import history
+from pairbench.analyze.history import points
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.record import Record
 from tests.builders import CASES, FIRST, ended, make_run, only, run_id_of, with_device
 
 CASE = CASES[0]
+
+
+def history(records: Iterable[Record], implementation: str, *, timer: str | None = None) -> points.History:
+    return points.history(points.in_order(records), implementation, timer=timer)
 
 
 def runs(number: int) -> list[Record]:
@@ -127,12 +132,12 @@ def test_on_a_gpu_it_is_the_history_of_the_device() -> None:
 
 def test_runs_by_another_clock_of_the_device_or_without_one_are_left_out() -> None:
     spun = [replace(record, device_timer="spin") for record in on_a_gpu(4)[-2:]]
-    for records, points, words in (
+    for records, left, words in (
         ([*on_a_gpu(3), *spun], 1, "3 runs without a device latency by spin"),
         ([*runs(2), *on_a_gpu(4)[-4:]], 2, "2 runs without a device latency by graph_replay"),
     ):
         found = history(records, "fused")
-        assert len(found.points) == points
+        assert len(found.points) == left
         assert found.notes == (f"{words} left out: another clock is another series",)
 
 
@@ -147,10 +152,10 @@ def of_commit(number: int, *, committed: int, started: int) -> list[Record]:
 def test_runs_that_fill_in_a_history_are_at_the_place_of_their_commit() -> None:
     nightly = [of_commit(number, committed=100 * number, started=100 * number + 5) for number in range(4)]
     later = [of_commit(9, committed=hours, started=1000 + place) for place, hours in enumerate((250, 50, 150))]
-    points = history([record for run in (*later, *nightly) for record in run], "fused").points
+    seen = history((record for run in (*later, *nightly) for record in run), "fused").points
     hours = [
         round((dt.datetime.fromisoformat(point.record.commit_at or "") - FIRST).total_seconds() / 3600)
-        for point in points
+        for point in seen
     ]
     assert hours == [0, 50, 100, 150, 200, 250, 300]
 
@@ -166,5 +171,5 @@ def test_runs_that_fill_in_a_history_are_at_the_place_of_their_commit() -> None:
 )
 def test_runs_that_fill_in_nothing_stay_in_the_order_of_clocks(runs: list[tuple[int, int, int]]) -> None:
     order = [of_commit(number, committed=committed, started=started) for number, committed, started in runs]
-    points = history([record for run in order for record in run], "fused").points
-    assert [point.record.run_id for point in points] == [run_id_of(started) for _, _, started in runs]
+    seen = history((record for run in order for record in run), "fused").points
+    assert [point.record.run_id for point in seen] == [run_id_of(started) for _, _, started in runs]

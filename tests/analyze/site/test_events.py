@@ -24,7 +24,7 @@ from pairbench.site.events import (
     series_events,
     with_kernels,
 )
-from pairbench.site.store_events import EnvironmentShifts
+from pairbench.site.store_events import environment_events, shifts_of
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, only, run_id_of
 
 Runs = list[tuple[Record, ...]]
@@ -72,10 +72,8 @@ def test_a_gain_is_an_improvement_and_another_driver_is_told_of_all_series() -> 
     newer = [tuple(replace(record, driver="580.2", environment_hash="e" * 16) for record in run) for run in runs[12:]]
     runs = [*runs[:12], *newer]
     assert events_of(moves(runs), heads_of(runs)) == (), "it is told of all series together"
-    shifts = EnvironmentShifts(heads_of(runs))
-    for trend in trends_of(runs):
-        shifts.add(trend)
-    (event,) = shifts.events()
+    shifts = [shift for trend in trends_of(runs) for shift in shifts_of(trend)]
+    (event,) = environment_events(shifts, heads_of(runs))
     assert event.era == ("driver 580.1 -> 580.2",) and (event.direction, event.of) == ("faster", 4)
     assert {one.series.implementation for one in event.moved} == {"fused"}
 

@@ -8,6 +8,7 @@ from pairbench.errors import StoreError
 from pairbench.model.comparison import Acceptance
 from pairbench.model.record import Record, Series
 from pairbench.site.gather import SiteReading
+from pairbench.site.paths import OperatorFacts
 from pairbench.store.documents import write_acceptance
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
@@ -18,6 +19,10 @@ def read(store: Path, **options: int) -> SiteReading:
     return SiteReading(Config(root=store, store=str(store)), **options)  # type: ignore[arg-type]
 
 
+def operators(reading: SiteReading) -> list[OperatorFacts]:
+    return [part.facts for part in reading.operators()]
+
+
 def runs(number: int, *, slower_from: int = 1000, cases: tuple[str, ...] = CASES) -> list[tuple[Record, ...]]:
     return [make_run(day, cases=cases, slower={"fused": 1.3} if day >= slower_from else {}) for day in range(number)]
 
@@ -25,7 +30,7 @@ def runs(number: int, *, slower_from: int = 1000, cases: tuple[str, ...] = CASES
 def test_every_operator_with_its_series_and_trends(tmp_path: Path) -> None:
     write_runs(tmp_path, *runs(14, slower_from=8, cases=(*CASES, OTHER)))
     reading = read(tmp_path)
-    norm, softmax = reading.operators()
+    norm, softmax = operators(reading)
     assert (norm.device_name, norm.suite, norm.operator) == (DEVICE, SUITE, "rms_norm")
     assert softmax.operator == "softmax" and len(softmax.series) == 2
     assert [(one.series.case, one.series.implementation) for one in norm.series] == [
@@ -48,8 +53,8 @@ def test_runs_with_what_was_recorded_of_them(tmp_path: Path) -> None:
     skipped = replace(ended(second[0], "skipped"), implementation="zoned", remeasured_blocks=None)
     write_runs(tmp_path, first, (*throttled, broken, skipped))
     reading = read(tmp_path)
-    assert [run.head.run_id for run in reading.runs()] == [run_id_of(0), run_id_of(1)]
-    *_, newest = reading.runs()
+    assert [run.facts.head.run_id for run in reading.runs()] == [run_id_of(0), run_id_of(1)]
+    newest = list(reading.runs())[-1].facts
     assert newest.throttle_reasons == {"sw_power_cap": 4, "hw_slowdown": 4}
     assert newest.remeasured_blocks == 8 and newest.stop_reasons == {"precise": 4}
     assert newest.broken == ((SUITE, "line 3: no such name"),)
@@ -61,7 +66,7 @@ def test_runs_with_what_was_recorded_of_them(tmp_path: Path) -> None:
 def test_the_newest_run_is_compared_with_its_reference(tmp_path: Path) -> None:
     write_runs(tmp_path, *runs(3), make_run(3, slower={f"{CASES[0]}-fused": 1.5}))
     reading = read(tmp_path)
-    (operator,) = reading.operators()
+    (operator,) = operators(reading)
     gate_status = {(one.series.case, one.series.implementation): one.gate_status for one in operator.series}
     assert gate_status[CASES[0], "fused"].state == "regression"
     assert gate_status[CASES[1], "fused"].state == "unchanged"
@@ -85,7 +90,7 @@ def test_a_run_is_judged_series_by_series_against_the_runs_that_have_them(tmp_pa
 
 def test_series_of_an_older_run_keep_what_that_run_says_of_them(tmp_path: Path) -> None:
     write_runs(tmp_path, *runs(2), make_run(2, slower={f"{CASES[0]}-fused": 1.5}), make_run(3, cases=(CASES[1],)))
-    (operator,) = read(tmp_path).operators()
+    (operator,) = operators(read(tmp_path))
     gate_status = {(one.series.case, one.series.implementation): one for one in operator.series}
     assert gate_status[CASES[0], "fused"].gate_status.state == "regression"
     assert gate_status[CASES[0], "fused"].run_id == run_id_of(2)
@@ -114,7 +119,7 @@ def test_an_accepted_level_is_in_its_event(tmp_path: Path) -> None:
 def test_a_single_run_and_only_failures(tmp_path: Path) -> None:
     write_runs(tmp_path / "one", make_run(0))
     reading = read(tmp_path / "one")
-    (operator,) = reading.operators()
+    (operator,) = operators(reading)
     assert {one.gate_status.state for one in operator.series} == {"new"} and reading.facts.events == ()
     write_runs(tmp_path / "bad", [ended(record, "failed", "boom") for record in make_run(0)])
     reading = read(tmp_path / "bad")

@@ -78,11 +78,18 @@ def median(record: Record, latency: Latency | None = None) -> Interval | None:
     return p50_of(record, latency) if record.status == Status.MEASURED else None
 
 
-def history(records: Iterable[Record], implementation: str, *, timer: str | None = None) -> History:
-    """Return the history of one implementation, from all records of a case in one mode on one device model, in any order."""
+class InOrder(NamedTuple):
+    """Records of a case in one mode on one device model, each once, oldest first, and the number of runs that were there twice."""
+
+    records: Sequence[Record]
+    again: int
+
+
+def history(of_case: InOrder, implementation: str, *, timer: str | None = None) -> History:
+    """Return the history of one implementation, from all records of a case in one mode on one device model."""
     # It has the values of one timer, by default that of the newest run, and all runs without a value.
     notes: list[str] = []
-    ordered, again = _in_order(records)
+    ordered, again = of_case
     if again:
         notes.append(f"{_runs(again)} found twice in the store and counted once")
     own = [record for record in ordered if record.implementation == implementation]
@@ -95,7 +102,7 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
     ]
     own = [record for record in own if record.timer in (None, timer)]
     clock = next((_clock(record) for record in reversed(own) if median(record)), (CALL, None))
-    others = [record for record in own if median(record) and _clock(record) != clock]
+    others = [record for record in own if _clock(record) != clock and median(record)]
     if others:
         words = f"a device latency by {clock[1]}" if clock[0] is DEVICE else "the latency of a call alone"
         notes.append(f"{_runs(len(others))} without {words} left out: another clock is another series")
@@ -132,7 +139,7 @@ def _clock(record: Record) -> tuple[Latency, str | None]:
     return latency, record.device_timer if latency is DEVICE else None
 
 
-def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
+def in_order(records: Iterable[Record]) -> InOrder:
     by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
@@ -142,7 +149,7 @@ def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
         # Of a run that was stored twice, the record with a value.
         if key not in by_run or median(by_run[key]) is None:
             by_run[key] = record
-    return _filled_in(sorted(by_run.values(), key=_when)), len(again)
+    return InOrder(_filled_in(sorted(by_run.values(), key=_when)), len(again))
 
 
 def _filled_in(ordered: list[Record]) -> list[Record]:

@@ -20,11 +20,13 @@ from pairbench.analyze.compare.exact import bad as is_bad
 from pairbench.analyze.compare.rounds import latency_of_runs
 from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, clean, explain, finite
 from pairbench.analyze.history.points import (
+    InOrder,
     Move,
     SeriesPoint,
     breaks_of,
     cause_of,
     history,
+    in_order,
     lines_of,
     median_level,
     moves_of,
@@ -283,7 +285,7 @@ class Trend:
 
 
 def make_trend(
-    records: Iterable[Record],
+    records: Iterable[Record] | InOrder,
     series: Series,
     *,
     timer: str | None = None,
@@ -293,7 +295,8 @@ def make_trend(
 ) -> Trend:
     """Return the trend of a series, from all records of its case in its mode on its device model, in any order."""
     # It has the values of one timer, by default that of the newest run, of all runs or of the `last` newest.
-    past = history(records, series.implementation, timer=timer)
+    of_case = records if isinstance(records, InOrder) else in_order(records)
+    past = history(of_case, series.implementation, timer=timer)
     points = past.points[-last:] if last else past.points
     limit = floor.p50 if floor is not None and floor.latency == past.latency.name else None
     parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]

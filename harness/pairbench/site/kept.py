@@ -1,0 +1,127 @@
+"""The cache of a site: what each part of it was made from, so that only parts whose inputs changed are made again.
+
+A part is the files of one operator or run, or the whole site. The cache lies in the site's folder and is safe to delete: it has a
+digest of each part's inputs, the digests of its files, which are read again from the folder, and what it adds to other pages. A cache
+or a file that is damaged, missing or made by other code counts as changed.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import io
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pairbench.model.site import SiteFacts
+from pairbench.site.paths import File
+from pairbench.store.files import write_whole
+from pairbench.workflow.setup import catalogue_folder
+
+CACHE = ".pairbench-site.cache"
+_LIBRARIES = ("plotly", "jinja2", "numpy", "scipy", "matplotlib")
+_CLASSES = ("pairbench.model.", "pairbench.site.", "pairbench.stats", "collections")
+
+Find = Callable[[str, str], Any]
+"""Returns what a part adds to other pages, by the part's name and the digest of its inputs; None where it has to be made."""
+Facts = TypeVar("Facts")
+
+
+class Part(NamedTuple, Generic[Facts]):
+    """A part that has to be made."""
+
+    name: str
+    inputs: str
+    site: SiteFacts
+    """What its page shows of the rest of the site, and no more: all of it is in the digest of its inputs."""
+    facts: Facts
+
+
+class _Kept(NamedTuple):
+    inputs: str
+    files: dict[str, str]
+    """The digest of each file's content, by its path."""
+    adds: Any
+
+
+class _Values(pickle.Unpickler):
+    """Reads nothing but values: a class of pairbench's is made by its fields, and no function is called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name) if module.startswith(_CLASSES) else None
+        if not isinstance(found, type):
+            raise pickle.UnpicklingError(f"{module}.{name} is no value of a site")
+        return found
+
+
+class SiteCache:
+    def __init__(self, folder: Path, *made_with: object) -> None:
+        """Read the cache of a folder, which is empty unless it was made by the same code and with the same options."""
+        self._folder = folder
+        self._made_with = digest(code_digest(), *made_with)
+        self._before: dict[str, _Kept] = {}
+        self._now: dict[str, _Kept] = {}
+        self._unchanged: list[File] = []
+        try:
+            earlier, parts = _Values(io.BytesIO((folder / CACHE).read_bytes())).load()
+            self._before = parts if earlier == self._made_with else {}
+        except Exception:  # noqa: BLE001, S110 (an unpickler raises whatever bytes make it raise)
+            pass
+
+    def adds(self, name: str) -> Any:
+        """Return what a part added when it was made last, whatever it was made from; None where it is not in the cache."""
+        return self._before[name].adds if name in self._before else None
+
+    def find(self, name: str, inputs: str) -> Any:
+        part = self._before.get(name)
+        if part is None or part.inputs != inputs:
+            return None
+        found = []
+        for path, known in part.files.items():
+            try:
+                file = File(path=path, content=(self._folder / path).read_bytes())
+            except OSError:
+                return None
+            if _sha(file.content) != known:
+                return None
+            found.append(file)
+        self._unchanged += found
+        self._now[name] = part
+        return part.adds
+
+    def keep(self, name: str, inputs: str, adds: Any, files: Iterable[File]) -> Iterator[File]:
+        """Yield the files of a part that was made, and keep it for the next build."""
+        digests = {}
+        for file in files:
+            digests[file.path] = _sha(file.content)
+            yield file
+        self._now[name] = _Kept(inputs, digests, adds)
+
+    def unchanged(self) -> Iterator[File]:
+        """Yield the files of the parts that were found since the last call."""
+        while self._unchanged:
+            yield self._unchanged.pop()
+
+    def save(self) -> None:
+        if self._now != self._before:
+            write_whole(self._folder / CACHE, pickle.dumps((self._made_with, self._now)), durable=False)
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest(*inputs: object) -> str:
+    """Return a digest of values by their texts, which have to hold all that is in them."""
+    return _sha(repr(inputs).encode(errors="surrogatepass"))
+
+
+@functools.cache
+def code_digest() -> str:
+    """Return a digest of all that makes a site but its store: pairbench's files and the libraries that draw."""
+    folders = (Path(__file__).parents[1], catalogue_folder("dashboards"))
+    files = sorted(path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc")
+    stats = [(str(path), status.st_size, status.st_mtime_ns) for path in files if (status := path.stat())]
+    return digest(stats, sys.version, [importlib.metadata.version(name) for name in _LIBRARIES])
