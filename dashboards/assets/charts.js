@@ -210,18 +210,16 @@
         return;
       }
       const { caption, heads, rows } = made();
-      const cells = (row) => row.map((cell, at) => element(at ? 'td' : 'th', at ? {} : { scope: 'row' }, cell));
-      const box = element(
-        'div',
-        { class: 'scroll tall', tabindex: 0, role: 'region', 'aria-label': caption },
-        element(
-          'table',
-          {},
-          element('caption', {}, caption),
-          element('thead', {}, element('tr', {}, ...heads.map((head) => element('th', { scope: 'col' }, head)))),
-          element('tbody', {}, ...rows.map((row) => element('tr', {}, ...cells(row)))),
-        ),
+      const cells = (row) => row.map((cell, at) => element(at ? 'td' : 'th', at ? { class: 'any' } : { scope: 'row' }, cell));
+      const drawn = element(
+        'table',
+        { class: 'cards' },
+        element('caption', {}, caption),
+        element('thead', {}, element('tr', {}, ...heads.map((head) => element('th', { scope: 'col' }, head)))),
+        element('tbody', {}, ...rows.map((row) => element('tr', {}, ...cells(row)))),
       );
+      window.pairbench.labelled(drawn);
+      const box = element('div', { class: 'scroll tall', tabindex: 0, role: 'region', 'aria-label': caption }, drawn);
       details.replaceChildren(details.querySelector('summary'), box);
     }
     details.ontoggle = fill;

@@ -54,6 +54,7 @@
       }
     }
   }
+  window.pairbench.labelled = labelled;
   function labelAll() {
     document.querySelectorAll('table.cards').forEach(labelled);
   }

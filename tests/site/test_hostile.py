@@ -30,7 +30,7 @@ INJECTED = """() => {
   return found.filter((node) => !node.closest('.js-plotly-plot')).map((node) => node.outerHTML.slice(0, 200));
 }"""
 PLAIN = re.compile(
-    r"(index|regressions|compare|runs|gpus|breakdowns)\.html|index\.json|feed\.xml|\.pairbench-site\.json"
+    r"(index|regressions|compare|runs|gpus|breakdowns)\.html|index\.json|feed\.xml|\.pairbench-site\.(json|cache)"
     r"|(operators|runs|breakdowns)/[a-z0-9_-]{1,80}\.(html|js)|badges/[a-z0-9_-]{1,80}\.svg|assets/[a-z0-9_.-]{1,80}\.(js|css|svg)"
 )
 

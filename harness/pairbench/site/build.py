@@ -8,6 +8,7 @@ import datetime as dt
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -212,11 +213,19 @@ def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iter
     templates = environment(catalogue_folder("dashboards") / "templates")
     for one in reading.operators(cache.find):
         files = operator(templates, one.site, one.facts, figures=options.figures)
-        yield from cache.keep(one.name, one.inputs, one.facts.adds, files)
+        yield from cache.keep(one.name, one.inputs, one.facts.adds, map(_short, files))
     for each in reading.runs(cache.find):
-        yield from cache.keep(each.name, each.inputs, (), run(templates, each.site, each.facts))
+        yield from cache.keep(each.name, each.inputs, (), map(_short, run(templates, each.site, each.facts)))
     yield from cache.unchanged()
-    yield from _files(reading.facts, reading.verdicts, reading.breakdowns, options.address)
+    yield from map(_short, _files(reading.facts, reading.verdicts, reading.breakdowns, options.address))
+
+
+_OPTIONAL = re.compile(rb"\n?</(?:td|th|tr|li|dt|dd|option)>\n?")
+
+
+def _short(file: File) -> File:
+    """Return a page without the end tags that HTML does not need, which are a twelfth of it."""
+    return replace(file, content=_OPTIONAL.sub(b"", file.content)) if file.path.endswith(".html") else file
 
 
 def _files(
