@@ -6,11 +6,12 @@ Their results have a frame, print as on the command line, and are shown in noteb
 import contextlib
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,16 @@ _LISTS = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stre
 
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """Return records as a frame with the store's columns, in its order."""
+    """Return records as a frame with the store's columns, and one for each axis of the cases but those that have the name of another column."""
     import pandas as pd
 
-    return pd.DataFrame([vars(record) for record in records], columns=list(columns(Record)))
-
-
-def with_axes(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return a frame with a column for each axis of its cases; an axis that has the name of another column is left out."""
-    axes = [json.loads(text) if isinstance(text, str) else {} for text in frame["axes"]]
-    names = dict.fromkeys(name for case in axes for name in case if name not in frame.columns)
-    for case in axes:
-        case.update({name: tuple(value) for name, value in case.items() if isinstance(value, list)})
-    return frame.assign(**{name: [case.get(name) for case in axes] for name in names})
+    frame = pd.DataFrame([vars(record) for record in records], columns=list(columns(Record)))
+    cases = [json.loads(record.axes or "{}") for record in records]
+    names = dict.fromkeys(name for case in cases for name in case if name not in frame.columns)
+    values = {name: [case.get(name) for case in cases] for name in names}
+    return frame.assign(
+        **{name: [tuple(one) if isinstance(one, list) else one for one in of_axis] for name, of_axis in values.items()}
+    )
 
 
 def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
@@ -95,7 +93,7 @@ class Result:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The records as a frame: the columns of `results/README.md`, then a column for each axis of the cases."""
-        return with_axes(frame_of(self.records))
+        return frame_of(self.records)
 
     @property
     def samples(self) -> "pd.DataFrame":
@@ -106,18 +104,17 @@ class Result:
         """Return the fastest implementation of each case in each mode, the baseline included, with its median in us and its speedup."""
         import pandas as pd
 
-        fastest: dict[tuple[str, ...], Record] = {}
+        medians: defaultdict[tuple[str, ...], list[tuple[float, Record]]] = defaultdict(list)
         for record in self.records:
-            key = (record.device_name, record.suite, str(record.case), str(record.mode))
-            now, before = p50_of(record), fastest.get(key)
-            known = p50_of(before) if before is not None else None
-            if record.status == Status.MEASURED and now and (known is None or now.estimate < known.estimate):
-                fastest[key] = record
+            p50 = p50_of(record)
+            if record.status == Status.MEASURED and p50:
+                key = (record.device_name, record.suite, str(record.case), str(record.mode))
+                medians[key].append((p50.estimate, record))
         rows = []
-        for record in fastest.values():
-            p50, speedup = p50_of(record), speedup_of(record) or (None, None, None)
-            row = {name: getattr(record, name) for name in _BEST} | {"p50_us": p50.estimate / 1e3 if p50 else None}
-            rows.append(row | dict(zip(_SPEEDUP, speedup, strict=True)))
+        for of_case in medians.values():
+            fastest, record = min(of_case, key=itemgetter(0))
+            row = {name: getattr(record, name) for name in _BEST} | {"p50_us": fastest / 1e3}
+            rows.append(row | dict(zip(_SPEEDUP, speedup_of(record) or (None, None, None), strict=True)))
         return pd.DataFrame(rows, columns=[*_BEST, "p50_us", *_SPEEDUP])
 
     def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
@@ -248,7 +245,7 @@ class Tries(Shown):
     @property
     def frame(self) -> "pd.DataFrame":
         """The records as a frame, with a column for each axis."""
-        return with_axes(frame_of([one.record for one in self.attempt.tried]))
+        return frame_of([one.record for one in self.attempt.tried])
 
     def __str__(self) -> str:
         from pairbench.features.attempt.words import case_lines, closing_lines
@@ -347,8 +344,8 @@ def measure(
     refuse_in_worker("measure")
     options = _options(mode=mode, rounds=rounds, timeout=timeout, **settings)
     options |= {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
-    with _kept(store) as kept, open_functions(functions, args, store=kept, **options) as (opened, where):
-        return _run(opened, device or where, None, store=store)
+    with _kept(store) as kept, open_functions(functions, args, store=kept, **options) as opened:
+        return _run(opened, device or opened.device, None, store=store)
 
 
 def verify(
