@@ -1,6 +1,5 @@
 """The verbs that are groups: `pairbench store`, push, compact, check and prune, and `pairbench fleet`, many hosts that measure into one store."""
 
-from functools import partial
 from pathlib import Path
 
 import typer
@@ -225,18 +224,12 @@ def run(
     Example: pairbench fleet run suites/linear --commit main --scheduler tls://head:8786 --certificates certificates --store s3://bucket/results
     """
     from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
+    from pairbench.features.fleet.dask import checked_address
 
-    units = partial(
-        units_of,
-        given.config,
-        select or [],
-        commit or (),
-        devices or (),
-        tier=given.tier,
-        mode=given.mode,
-        rounds=given.rounds,
-    )
-    done = run_fleet(given.config, units, scheduler, given.certificates, patience, insecure=given.insecure)
+    address = checked_address(scheduler, given.certificates, insecure=given.insecure)
+    how = (given.tier, given.mode, given.rounds)
+    units = units_of(given.config, select or [], commit or (), devices or (), *how)
+    done = run_fleet(given.config, units, address, given.certificates, patience)
     put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
     return done.exit_code
 

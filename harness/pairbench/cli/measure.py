@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 # A second's worth of importing, done while workers load torch.
 _MEANWHILE = ("pairbench.workflow.record", "pyarrow.parquet", "scipy.special")
 
-# Columns of verifications that the JSON document has and a table leaves out.
-_DETAILS = {
-    *("suite", "operator", "mean_abs_error", "rel_l2_error", "rtol", "atol", "mismatched_fraction"),
-    *("first_call_ns", "uncapturable", "reuses_output", "repeat_error"),
-}
-
 
 @verb("device store output")
 def doctor(given: Given) -> None:
@@ -83,7 +77,7 @@ def verify(given: Given, impostors: bool = False) -> int | None:
     """
     from pairbench.report.render import to_json
     from pairbench.report.rows import MEANINGS
-    from pairbench.workflow.devices import verify_devices
+    from pairbench.workflow.devices import SHOWN, verify_devices
 
     with open_request(given.config, given.select, given.device, given.implementation) as request:
         verified = verify_devices(request, impostors=impostors)
@@ -93,9 +87,8 @@ def verify(given: Given, impostors: bool = False) -> int | None:
         document = {"verifications": rows, "broken_suites": broken}
         put(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
     else:
-        shown = [{name: value for name, value in row.items() if name not in _DETAILS} for row in rows]
-        put_rows("verifications", shown, given.output)
-        if any(row["oracle_ratio"] is not None for row in shown):
+        put_rows("verifications", [{name: row[name] for name in SHOWN} for row in rows], given.output)
+        if any(row["oracle_ratio"] is not None for row in rows):
             put(f"oracle_ratio: {MEANINGS['oracle ratio']}")
         if impostors:
             put_rows("impostors", verified.impostor_summary(), given.output)

@@ -222,9 +222,9 @@ class Verifications(Shown):
 
     def __str__(self) -> str:
         from pairbench.report.render import render_rows
+        from pairbench.workflow.devices import SHOWN
 
-        shown = ("case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
-        table = render_rows("verifications", [{name: row[name] for name in shown} for row in self.rows], "table")
+        table = render_rows("verifications", [{name: row[name] for name in SHOWN} for row in self.rows], "table")
         passed = [row for row in self.impostors if not row["rejected"]]
         more = [render_rows("impostors that passed", passed, "table")] if passed else []
         return "\n".join([table.rstrip(), *more, *self.lines])
@@ -300,8 +300,8 @@ def run(
         >>> result.plot(x="n", y="speedup")
     """
     refuse_in_worker("run")
-    options = _options(tier=tier, mode=mode, rounds=rounds, timeout=timeout, budget=budget, **settings)
-    with _kept(store) as kept, open_targets(what, cases=cases, catalogue=catalogue, store=kept, **options) as opened:
+    settings |= {"tier": tier, "mode": mode, "rounds": rounds, "timeout": timeout, "budget": budget}
+    with _kept(store) as kept, open_targets(what, cases=cases, catalogue=catalogue, store=kept, **settings) as opened:
         return _run(opened, device, implementations, store=store)
 
 
@@ -342,9 +342,9 @@ def measure(
         >>> pairbench.measure({"plain": lambda x: x * torch.sigmoid(x), "mine": torch.nn.functional.silu}, torch.randn(4096))
     """
     refuse_in_worker("measure")
-    options = _options(mode=mode, rounds=rounds, timeout=timeout, **settings)
-    options |= {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
-    with _kept(store) as kept, open_functions(functions, args, store=kept, **options) as opened:
+    settings |= {"mode": mode, "rounds": rounds, "timeout": timeout}
+    declared: dict[str, Any] = {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
+    with _kept(store) as kept, open_functions(functions, args, store=kept, **declared, **settings) as opened:
         return _run(opened, device or opened.device, None, store=store)
 
 
@@ -376,9 +376,9 @@ def verify(
     refuse_in_worker("verify")
     from pairbench.workflow.devices import verify_devices
 
-    options = _options(tier=tier, mode=mode, timeout=timeout, **settings)
+    settings |= {"tier": tier, "mode": mode, "timeout": timeout}
     with (
-        open_targets(what, cases=cases, catalogue=catalogue, **options) as opened,
+        open_targets(what, cases=cases, catalogue=catalogue, **settings) as opened,
         open_request(opened.config, opened.select, device, words_of(implementations)) as request,
     ):
         survey = request.chosen.survey
@@ -423,12 +423,12 @@ def try_(
         >>> print(pairbench.try_(my_operator, implementations="triton"))
     """
     refuse_in_worker("try_")
-    options = _options(tier=tier, mode=mode, timeout=timeout, store=store, **settings)
+    settings |= {"tier": tier, "mode": mode, "timeout": timeout, "store": store}
     from pairbench.features.attempt.attempts import Attempts
     from pairbench.workflow.progress import StatusListener
 
     with (
-        open_targets(what, cases=cases, catalogue=catalogue, **options) as opened,
+        open_targets(what, cases=cases, catalogue=catalogue, **settings) as opened,
         open_context(opened.config, ask(opened.config, opened.select).files, quick=True) as context,
         contextlib.closing(StatusListener()) as status,
         contextlib.closing(
@@ -472,11 +472,6 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | Pa
 def _kept(store: str | Path | None) -> contextlib.AbstractContextManager[str | Path]:
     """Return the store of a run: the given one, or a folder that is removed at the end of the call."""
     return held_folder() if store is None else contextlib.nullcontext(store)
-
-
-def _options(**options: Any) -> dict[str, Any]:
-    words = {name: list(words_of(options[name])) for name in ("tier", "mode") if options.get(name) is not None}
-    return options | words
 
 
 def words_of(words: Words) -> tuple[str, ...]:

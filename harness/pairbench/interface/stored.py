@@ -196,8 +196,7 @@ def compare(
     with collector_at_rest():
         comparer = Comparer.open(config, policy=policy_of(min_effect, name="min_effect"))
         found = comparer.compare(reference, current, wanted=wanted)
-    notes = (*found.comparison.problems, *found.newer, *([found.note] if found.note else []))
-    return Verdicts(comparison=found.comparison, notes=notes)
+    return Verdicts(comparison=found.comparison, notes=found.remarks)
 
 
 def ab(

@@ -20,6 +20,7 @@ from pairbench.errors import SelectionError, StoreError
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Comparison, Policy, Side
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Selection, Wanted
+from pairbench.report.labels import listed
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading
@@ -205,6 +206,11 @@ class ComparedRuns:
     comparison: Comparison
     note: str | None = None
     newer: tuple[str, ...] = ()  # a sentence for each run that is newer than the judged one and could not be judged
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what could not be read or judged, and on why there was nothing to compare with."""
+        return (*self.comparison.problems, *self.newer, *([self.note] if self.note else []))
 
     def exit_code(self, *, strict: bool = False) -> int:
         """Return the contract's exit code; 4 where nothing else is wrong and the newest run could not be judged."""
@@ -421,11 +427,8 @@ def confirm_run(request: "Request", run_id: str, *, reference: str = AUTO, quiet
     devices = tuple(device for device in request.devices if device.name in names)
     if not devices:
         return Confirmed(judged=judged)
-    named = ", ".join(series.name for series in worse[:_NAMED_SUSPECTS])
-    more = f" and {len(worse) - _NAMED_SUSPECTS} more" if len(worse) > _NAMED_SUSPECTS else ""
-    request.progress.notify(
-        f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}"
-    )
+    named = listed([series.name for series in worse], _NAMED_SUSPECTS)
+    request.progress.notify(f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}")
     settings = request.context.settings
     modes = tuple(mode for mode in settings.modes if mode in {series.mode for series in worse})
     cases = dict.fromkeys((series.suite, series.case) for series in worse)

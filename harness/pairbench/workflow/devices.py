@@ -25,6 +25,7 @@ from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, left_to, make_plan, typical
+from pairbench.report.labels import listed
 from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context, open_request, pick_devices
@@ -43,6 +44,10 @@ class Reporter:
 
     def stepped(self, device: Device) -> None:
         self.progress.stepped(device)
+
+
+# The columns of `Verified.rows` that a table has room for.
+SHOWN = ("device", "case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
 
 
 @dataclass(kw_only=True)
@@ -277,7 +282,6 @@ def _known(environment: Environment) -> list[Finding]:
     return [Finding(name=name, state="ok", detail=detail) for name, detail in known.items()]
 
 
-_SHOWN = 8
 _Answer = TypeVar("_Answer")
 
 
@@ -342,8 +346,7 @@ def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> 
         return fitting[0]
     what = "several cases" if fitting else "no case"
     keys = [item.case.key for item in fitting or plan.cases]
-    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    raise SelectionError(f"--case {wanted!r} fits {what}; expected one of {', '.join(keys[:_SHOWN])}{more}")
+    raise SelectionError(f"--case {wanted!r} fits {what}; expected one of {listed(keys)}")
 
 
 def fits(case: Case, wanted: str) -> bool:

@@ -93,8 +93,6 @@ class Repository:
 
     def commit(self, name: str) -> str | None:
         """Return the commit of a branch, a tag or an expression like HEAD~1 in this checkout."""
-        if name.startswith("-"):
-            return None
         return find_commit(self.folder, name) or find_commit(self.folder, f"origin/{name}")
 
 
