@@ -11,6 +11,7 @@ from pairbench.cli.options import Given, option, remark, verb
 from pairbench.cli.say import put, put_rows, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
+from pairbench.plan import taken
 from pairbench.workflow.progress import StatusListener
 from pairbench.workflow.setup import ask, choose, open_context, open_request
 
@@ -41,8 +42,6 @@ def list_(given: Given) -> int | None:
 
     Example: pairbench list suites/depthwise.py
     """
-    from pairbench.plan import taken
-
     with open_context(given.config, describes=True) as context:
         chosen = choose(given.config, context, given.select)
     rows = []

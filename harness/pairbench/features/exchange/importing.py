@@ -257,8 +257,8 @@ def import_runs(
 ) -> list[dict[str, Any]]:
     """Import runs, and return a row for each file: its outcome, and what was left out. The arguments are those of `pairbench import`."""
 
-    def on_device(read: Callable[..., ForeignRun], *arguments: Any) -> ForeignRun:
-        run = read(*arguments, at_commit=when == COMMITTED)
+    def on_device(read: Callable[..., ForeignRun]) -> ForeignRun:
+        run = read(at_commit=when == COMMITTED)
         if device_name is None:
             return run
         # Restored records keep their own device.
@@ -266,24 +266,22 @@ def import_runs(
         return replace(run, environment=replace(run.environment, device=device))
 
     pairing = Pairing.parse(implementation) if implementation else None
-    if tool == ASV:
-        sources = [
-            (name, partial(on_device, *read)) for path in dict.fromkeys(paths) for name, *read in _asv_files(path)
-        ]
-    else:
-        sources = [(path, partial(on_device, read_benchmark_json, path)) for path in dict.fromkeys(paths)]
+    sources = [(name, partial(on_device, read)) for path in dict.fromkeys(paths) for name, read in _sources(tool, path)]
     _look(sources, pairing, order=tool == ASV and when is None)
     intake = Intake(store)
     return [_imported(source, pairing, intake) for source in sources]
 
 
-def _asv_files(path: str) -> Iterator[tuple[Any, ...]]:
+def _sources(tool: str, path: str) -> Iterator[tuple[str, Callable[..., ForeignRun]]]:
+    if tool != ASV:
+        yield path, partial(read_benchmark_json, path)
+        return
     try:
         files, benchmarks = find_results(path)
     except ImportFailedError as error:
         yield path, partial(_fail, error)
     else:
-        yield from ((str(file), read_asv_file, file, benchmarks) for file in files)
+        yield from ((str(file), partial(read_asv_file, file, benchmarks)) for file in files)
 
 
 def _fail(error: Exception, **_: object) -> ForeignRun:
