@@ -118,16 +118,12 @@ def try_(given: Given, all_cases: bool = False, watch: bool = False) -> int | No
         contextlib.closing(_TryPage(given.output, watched=watch)) as page,
     ):
         # Only now, for it takes half a second, and the server that loads torch is under way.
-        from pairbench.features.attempt.attempts import Attempts, try_on_changes
+        from pairbench.features.attempt.attempts import Attempts
 
         with contextlib.closing(Attempts(given.config, context, page, *selected, every_case=all_cases)) as attempts:
             if watch:
-                for attempt in try_on_changes(attempts, context.interrupted, begin=page.begin, failed=page.failed):
-                    page.finish(attempt)
-                return 0
-            attempt = attempts.once()
-            page.finish(attempt)
-            return attempt.exit_code
+                attempts.watch()
+            return attempts.once().exit_code
 
 
 class _TryPage(StatusListener):
@@ -136,14 +132,6 @@ class _TryPage(StatusListener):
     def __init__(self, output: str, *, watched: bool) -> None:
         super().__init__()
         self._output, self._watched, self._finished = output, watched, 0
-
-    def begin(self, changed: tuple[Path, ...]) -> None:
-        names = ", ".join(sorted({file.name for file in changed}))
-        first = "pairbench: trying once, and again after every change; Ctrl-C ends it"
-        self.notify(f"{time.strftime('%H:%M:%S')} {names} changed" if names else first)
-
-    def failed(self, error: PairbenchError) -> None:
-        self.notify(f"pairbench: {error}")
 
     def case(self, tried: "tuple[Tried, ...]") -> None:
         from pairbench.features.attempt.words import case_lines

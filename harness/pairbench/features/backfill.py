@@ -21,11 +21,11 @@ from pairbench.store.reader import read_frame, read_records
 from pairbench.workflow.git import (
     Worktrees,
     git,
-    keep_reason,
     list_commits,
     open_worktrees,
     read_commit,
     run_git,
+    skipped,
     touched_files,
 )
 from pairbench.workflow.progress import PlainProgress, open_progress
@@ -224,8 +224,7 @@ class _Walk:
         except (SuiteError, UsageError) as error:
             if index not in self.unmeasurable:
                 self.unmeasurable.add(index)
-                log = keep_reason(self.arguments.repository, commit, str(error))
-                self.done.skipped.append(Skipped(commit=commit, reason=str(error), log=log))
+                self.done.skipped.append(skipped(self.arguments.repository, commit, str(error)))
                 self.progress.notify(f"pairbench: {commit.sha[:10]} is skipped: {error}")
             return None
         finally:

@@ -164,6 +164,9 @@ class StatusListener(PlainProgress):
     def case(self, tried: Any) -> None:
         """Leave finished cases to the caller."""
 
+    def finish(self, attempt: Any) -> None:
+        """Leave the end to the caller."""
+
 
 def open_progress() -> contextlib.closing[PlainProgress]:
     interactive = sys.modules.get("IPython")

@@ -37,7 +37,7 @@ from pairbench.report.comparison import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations
 from pairbench.workflow.devices import HostWatch, probe_device
-from pairbench.workflow.git import commits_between, keep_reason, open_worktrees, touched_files
+from pairbench.workflow.git import commits_between, open_worktrees, skipped, touched_files
 from pairbench.workflow.lookup import newest_calibrations
 from pairbench.workflow.progress import open_progress
 from pairbench.workflow.setup import open_context, store_of
@@ -336,8 +336,7 @@ class _Search:
 
     def _skip(self, number: int, reason: str) -> None:
         commit = self.history[number]
-        log = keep_reason(self.loaded.arguments.repository, commit, reason)
-        self.skipped[number] = Skipped(commit=commit, reason=reason, log=log)
+        self.skipped[number] = skipped(self.loaded.arguments.repository, commit, reason)
         self.progress.notify(f"pairbench: {self._named(number)} is skipped: {reason}")
 
     def _end(self, number: int) -> LoadedCommit:
