@@ -274,9 +274,9 @@ def measure(loaded: Turns) -> SideBySide:
     plans = _plans(loaded.sides, device)
     device = equipped(device, known[-1], [case for plan in plans for case in plan.cases])
     interrupted = loaded.context.interrupted
-    with device_lock(device, loaded.progress.notify, interrupted.is_set) as held:
-        done = _Measurement(loaded, plans, device).run() if held else None
-    if done is None or interrupted.is_set():
+    with device_lock(device, loaded.progress.notify, interrupted.is_set):
+        done = _Measurement(loaded, plans, device).run()
+    if interrupted.is_set():
         raise InterruptedRunError
     return done
 

@@ -162,16 +162,14 @@ def on_devices(
     def locked(device: Device) -> None:
         free = device.kind == "cpu" and not timed
         lock = device_lock(device, progress.notify, context.interrupted.is_set)
-        with contextlib.nullcontext(True) if free else lock as held:
-            if not held:
-                return
-            try:
+        try:
+            with contextlib.nullcontext() if free else lock:
                 work(device)
-            except InterruptedRunError:
-                return
-            except BaseException:
-                context.interrupted.set()  # the other devices need not go on for a run that has failed
-                raise
+        except InterruptedRunError:
+            return
+        except BaseException:
+            context.interrupted.set()  # the other devices need not go on for a run that has failed
+            raise
 
     with ThreadPoolExecutor(max(1, len(devices))) as threads:
         for done in [threads.submit(locked, device) for device in devices]:

@@ -250,9 +250,7 @@ class Attempts:
             look.renew(using)
         tried: list[tuple[Tried, ...]] = []
         lock = device_lock(using, self.listener.notify, self.context.interrupted.is_set)
-        with lock if cases else contextlib.nullcontext(True) as held:
-            if not held:
-                raise InterruptedRunError
+        with lock if cases else contextlib.nullcontext():
             for planned in cases:
                 if tried:
                     look.renew(using)

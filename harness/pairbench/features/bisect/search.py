@@ -388,9 +388,7 @@ class _Search:
 
     def _locked(self, work: Callable[[], float]) -> float:
         device, interrupted = self.loaded.wanted.device, self.loaded.context.interrupted
-        with device_lock(device, self.progress.notify, interrupted.is_set) as held:
-            if not held:
-                raise InterruptedRunError
+        with device_lock(device, self.progress.notify, interrupted.is_set):
             return work()
 
     def _notify_last(self, parent: int, culprit: int) -> None:

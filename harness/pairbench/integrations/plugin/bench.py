@@ -135,8 +135,7 @@ class Bench:
     @functools.cached_property
     def _cases(self) -> CaseByCase:
         device = self._device
-        held = self._held.enter_context(device_lock(device, self.notify, lambda: False, shared=self.shared))
-        assert held
+        self._held.enter_context(device_lock(device, self.notify, lambda: False, shared=self.shared))
         self.loader.close()
         if self.times:
             # Probed while no worker of ours is on the device: it also finds the processes of others.
