@@ -33,9 +33,9 @@ from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context
 
 @dataclass(kw_only=True)
 class Reporter:
-    """Passes progress on, and hands the outcomes of one device to their recorder, if any."""
+    """Passes progress on, to nobody unless told, and hands the outcomes of one device to their recorder, if any."""
 
-    progress: PlainProgress
+    progress: PlainProgress = field(default_factory=lambda: PlainProgress(lambda _: None))
     finished: Callable[[list[Outcome]], None] = lambda _: None
     so_far: Callable[[list[Outcome]], None] = lambda _: None
 
