@@ -185,23 +185,16 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
 
     def work(device: Device) -> None:
         plan = plans[device]
-        outcomes: list[Outcome] = []
         progress.expect(device, len(plan.cases))
-        session = DeviceSession(context, device, plan, Reporter(progress=progress, finished=outcomes.extend))
+        session = DeviceSession(context, device, plan, Reporter(progress=progress))
         try:
             session.verify(impostors=impostors)
-            session.finish()
         except InterruptedRunError:
             session.interrupt(0)
-            raise
-        finally:
-            # In the order of the plan: what ended first was reported first.
-            order = {case.case.key: index for index, case in enumerate(plan.cases)}
-            entries = [case.entries for case in plan.cases]
-            outcomes.sort(key=lambda item: (order[item.case.key], entries[order[item.case.key]].index(item.entry)))
-            with lock:
-                verified.outcomes += [(device, outcome) for outcome in outcomes]
-                verified.impostors += [(device, planned, result) for planned, result in session.audits()]
+        outcomes = [(device, state.outcome(entry)) for state in session.states for entry in state.planned.entries]
+        with lock:
+            verified.outcomes += outcomes
+            verified.impostors += [(device, planned, result) for planned, result in session.audits()]
 
     on_devices(context, tuple(device for device, plan in plans.items() if plan.cases), progress, work, timed=False)
     return verified
