@@ -191,10 +191,10 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
             session.verify(impostors=impostors)
         except InterruptedRunError:
             session.interrupt(0)
-        outcomes = [(device, state.outcome(entry)) for state in session.states for entry in state.planned.entries]
         with lock:
-            verified.outcomes += outcomes
-            verified.impostors += [(device, planned, result) for planned, result in session.audits()]
+            for state in session.states:
+                verified.outcomes += [(device, state.outcome(entry)) for entry in state.planned.entries]
+                verified.impostors += [(device, state.planned, result) for result in state.impostors]
 
     on_devices(context, tuple(device for device, plan in plans.items() if plan.cases), progress, work, timed=False)
     return verified

@@ -58,13 +58,8 @@ class Bench:
             control = Entry(implementation="baseline", mode=item.entry.mode)
             entries.setdefault(self._key(item), {}).update({control: None, item.entry: None})
         for key, chosen in entries.items():
-            case = planned[key]
-            untimed, skipped = (
-                {entry: why for entry, why in reasons.items() if entry in chosen}
-                for reasons in (case.untimed, case.skipped)
-            )
-            kept = tuple(entry for entry in case.entries if entry in chosen)
-            self._states[key] = CaseState(planned=replace(case, entries=kept, untimed=untimed, skipped=skipped))
+            kept = tuple(entry for entry in planned[key].entries if entry in chosen)
+            self._states[key] = CaseState(planned=replace(planned[key], entries=kept))
 
     def _key(self, item: PairEntry) -> _Key:
         # Among several processes, each has some items of a case, and does not know which.
