@@ -304,8 +304,7 @@ class _Measurement:
             for name, side in zip(SIDES, loaded.sides, strict=True)
         ]
         self.watch = HostWatch(device, loaded.progress.notify)
-        environment, load = probe_device(loaded.context, device, self.watch)
-        self.environment = load.put_in(environment)
+        self.environment = probe_device(loaded.context, device, self.watch)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
         self.alternation = Interleaving(contexts, device, plans, Reporter(progress=loaded.progress), loaded.scratch)
 

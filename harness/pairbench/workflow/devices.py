@@ -237,8 +237,8 @@ class HostWatch:
 
 def probe_device(
     context: WorkerContext, device: Device, watch: HostWatch, kept: KeptCeilings | None = None
-) -> tuple[Environment, HostLoad]:
-    """Return a device's environment and its host's load; ceilings come from the user's cache where they are known."""
+) -> Environment:
+    """Return a device's environment with its host's load; ceilings come from the user's cache where they are known."""
     kept = kept or KeptCeilings()
     with Workers(context, device) as workers:
         bare = probe_in(workers, device, ceilings=False)
@@ -247,7 +247,7 @@ def probe_device(
     load = watch.begin(environment)
     if known is None:
         kept.keep(environment, load)
-    return environment, load
+    return load.put_in(environment)
 
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:

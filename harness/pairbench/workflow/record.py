@@ -340,13 +340,13 @@ def record_run(
     def work(device: Device) -> None:
         # A store that cannot be written is known before anything is measured.
         writer, watch = files.writer(device), HostWatch(device, progress.notify)
-        environment, load = probe_device(context, device, watch)
+        environment = probe_device(context, device, watch)
         plan, requested = plans[device], requested_of(chosen, device, context.settings)
         if skip_existing:
             plan = without_existing(config, environment, plan, progress.notify, filled)
         if len(plan.cases) < len(plans[device].cases):
             requested = replace(requested, select=tuple(map(_case, plan.cases)))
-        environment = load.put_in(requested.put_in(environment))
+        environment = requested.put_in(environment)
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.begin(plan)
         budgeted = _budgeted(config, began, contexts[device].settings, recorder)

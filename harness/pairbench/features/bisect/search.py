@@ -239,7 +239,7 @@ class _Search:
 
     def count(self, metric: str) -> Bisection:
         device = self.loaded.wanted.device
-        environment, _ = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
+        environment = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
         counts: dict[int, float] = {}
 
         def counted(number: int) -> float:

@@ -93,8 +93,7 @@ class Bench:
     def environment(self) -> Environment:
         if not self.times:
             return self._asked().put_in(probe_environment(self.context, self._device))
-        environment, load = probe_device(self.context, self._device, self._watch)
-        return load.put_in(self._asked().put_in(environment))
+        return self._asked().put_in(probe_device(self.context, self._device, self._watch))
 
     @functools.cached_property
     def _watch(self) -> HostWatch:
