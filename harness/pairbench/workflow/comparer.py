@@ -125,11 +125,9 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         for run_id in need.runs(most):
             serves[run_id].add(series)
     used = [head for head in looked if head.run_id in serves]
-    if not used:
-        note = _nothing(selector.index, before, asked, devices)
-        return ReferenceRuns(side=side(asked, used), heads=(), records=(), note=note)
-    records, problems = _load(selector.index, used, serves)
-    return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
+    records, problems = _load(selector.index, used, serves) if used else ((), ())
+    note = None if used else _nothing(selector.index, before, asked, devices)
+    return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems, note=note)
 
 
 def _wanted_series(current: Iterable[Record]) -> dict[Series, _Wanted]:
@@ -140,10 +138,9 @@ def _wanted_series(current: Iterable[Record]) -> dict[Series, _Wanted]:
     return wanted
 
 
-def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
+def covered(reference: Collection[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
     """Return the reference's records without series that the current runs were never asked for."""
     # A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
-    reference = list(reference)
     scope = Scope.of_records(current, moved)
     here, before = ({series for record in side if (series := Series.of(record))} for side in (current, reference))
     fresh = {(series.suite, series.case, series.implementation) for series in here - before}

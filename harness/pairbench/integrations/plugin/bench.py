@@ -146,7 +146,7 @@ class Bench:
         return Recorder(run=self.run, environment=self.environment, records=self.records, writer=writer)
 
     def _chosen(self) -> Chosen:
-        return self._changed or Chosen(survey=self.loader.survey(), selections=())
+        return self._changed or self.loader.chosen()
 
     def _asked(self) -> Requested:
         if not self._whole:

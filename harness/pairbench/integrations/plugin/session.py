@@ -131,8 +131,8 @@ class PluginSession:
             items[:] = [item for item in items if item not in out]
 
     def _request(self) -> Request:
-        chosen, progress = Chosen(survey=self.loader.survey(), selections=()), PlainProgress(_notify(self.config))
-        return Request(self.options.config, self.context, chosen, (self.loader.device,), progress)
+        loader, progress = self.loader, PlainProgress(_notify(self.config))
+        return Request(self.options.config, self.context, loader.chosen(), (loader.device,), progress)
 
     def _is_changed(self, item: PairItem) -> bool:
         narrowed = self.changed.narrowed if self.changed else None
