@@ -10,8 +10,8 @@ import itertools
 import json
 import math
 import re
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -58,15 +58,9 @@ class Pairing:
             )
         return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
 
-    def check(self, results: Iterable[Result]) -> None:
-        values: set[str] = set()
-        axes: set[str] = set()
-        result = None
-        for result in results:  # once through: a history is long
-            axes.update(axis for axis, _ in result.axes)
-            values.update(format_value(value) for axis, value in result.axes if axis == self.axis)
-        if result is None:
-            return  # nothing could be read, and that is what has to be said
+    def check(self, axes: Mapping[str, set[str]]) -> None:
+        """Refuse an axis and a baseline that do not fit the values that each axis has."""
+        values = axes.get(self.axis, set())
         if not values:
             raise UsageError(
                 f"--implementation {self.axis!r}: no benchmark has such a parameter, expected one of "
@@ -293,18 +287,17 @@ def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -
     if pairing is None and not order:
         return
     series: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
-
-    def results() -> Iterator[Result]:
-        for _, read in sources:
-            with contextlib.suppress(ImportFailedError):  # it is read again, and then named
-                run = read()
-                series[run.environment.hostname, run.environment.hash].append(run.origin)
-                yield from run.results
-
-    if pairing:
-        pairing.check(results())
-    else:
-        deque(results(), maxlen=0)
+    axes: defaultdict[str, set[str]] = defaultdict(set)
+    has_results = False
+    for _, read in sources:  # one by one, for a history is long
+        with contextlib.suppress(ImportFailedError):  # it is read again, and then named
+            run = read()
+            series[run.environment.hostname, run.environment.hash].append(run.origin)
+            has_results = has_results or bool(run.results)
+            for axis, value in (pair for result in run.results for pair in result.axes):
+                axes[axis].add(format_value(value))
+    if pairing and has_results:  # else nothing could be read, and that is what has to be said
+        pairing.check(axes)
     if order and (count := sum(map(inversions, series.values()))):
         raise UsageError(
             f"{count} of {sum(map(len, series.values()))} runs were measured before one of an earlier commit, so nothing was "
