@@ -197,8 +197,6 @@ class Shown:
 
         return html_text(str(self))
 
-    __repr__ = object.__repr__
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verifications(Shown):
