@@ -223,11 +223,6 @@ class Attempts:
         if self._look is not None:
             self._look.close()
 
-    def park(self) -> None:
-        """Start a process for the next try, in which nothing of the project is loaded."""
-        if self._look is not None:
-            self._look.renew(one_device(self.device, self._devices))
-
     def once(self) -> Attempt:
         """Try everything that is selected, up to the first case in which an implementation is wrong."""
         self.asked = ask(self.config, self.select)
@@ -273,7 +268,8 @@ class Attempts:
                 self.once()
             except PairbenchError as error:
                 self.listener.notify(f"pairbench: {error}")
-            self.park()
+            if self._look is not None:  # a process for the next try, in which nothing of the project is loaded
+                self._look.renew(one_device(self.device, self._devices))
             while not (changed := files.changed()):
                 if self.context.interrupted.wait(_EVERY_S):
                     raise InterruptedRunError
