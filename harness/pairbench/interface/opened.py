@@ -12,7 +12,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,8 @@ Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 
 def with_cases(operator: Operator, cases: Cases | None) -> Operator:
     """Return an operator with other cases; itself if none are given."""
-    if cases is None:
-        return operator
-    given: dict[str, Any] = {**vars(operator), "cases": cases, "claims": ()}
-    del given["direction"], given["tf32"]  # a worker's
-    return Operator(given.pop("name"), **given)
+    changes: dict[str, Any] = {"cases": cases, "claims": ()}
+    return operator if cases is None else replace(operator, **changes)
 
 
 def add_operator(source: SourceText, operator: Operator) -> None:
@@ -44,20 +41,16 @@ def add_operator(source: SourceText, operator: Operator) -> None:
     tiers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for case in operator.cases:
         tiers[case.tier].append(dict(case.axes))
-    declared = vars(operator)
-    sent = [name for name in ("inputs", "oracle", "cost", "reset") if declared[name]]
-    sent += ["tolerance"] * (operator.tolerance != Tolerance())
-    sent += ["gradient_tolerance"] * (operator.gradient_tolerance is not None) + ["claims"] * bool(operator.claims)
-    plain = ("constants", "state", "gradients", "batched", "accepts_constant", "source", "owner")
-    arguments = {
+    written = {
         "baseline": _variant(source, operator.baseline, f"the baseline of {what}"),
         "variants": _variants(source, operator.variants, f"of {what}", "variant"),
-        "impostors": operator.impostors and _variants(source, operator.impostors, f"of {what}", "impostor"),
-        "cases": repr(dict(tiers)),
-        **{name: source.expression(declared[name], f"{name}= of {what}") for name in sent},
-        **{name: repr(declared[name]) for name in plain if declared[name]},
+        "impostors": _variants(source, operator.impostors, f"of {what}", "impostor"),
     }
-    lines = "".join(f"    {name}={value},\n" for name, value in arguments.items() if value)
+    others = {one.name: getattr(operator, one.name) for one in fields(operator) if one.init and one.name != "name"}
+    for name, value in (others | {"cases": dict(tiers)}).items():
+        if name not in written and value and (name, value) != ("tolerance", Tolerance()):
+            written[name] = source.expression(value, f"{name}= of {what}")
+    lines = "".join(f"    {name}={value},\n" for name, value in written.items())
     call = f"{source.imported('pairbench')}.Operator(\n    {operator.name!r},\n{lines})"
     source.add(f"{source.free_name('_operator')} = {call}")
 
@@ -69,10 +62,10 @@ def _variants(source: SourceText, variants: Mapping[str, Variant], of: str, what
 
 def _variant(source: SourceText, variant: Variant, what: str) -> str:
     function = source.expression(variant.function, what)
-    set_here = {name: value for name, value in vars(variant).items() if value and name != "function"}
     given = "".join(
-        f", {name}={source.expression(value, f'{name}= of {what}') if callable(value) else repr(value)}"
-        for name, value in set_here.items()
+        f", {name}={source.expression(value, f'{name}= of {what}')}"
+        for name, value in vars(variant).items()
+        if value and name != "function"
     )
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
 
