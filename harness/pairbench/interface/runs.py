@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
     from pairbench.features.attempt.attempts import Attempt
 
-# The columns of samples that hold a list.
-_LISTS = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
-
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
     """Return records as a frame with the store's columns, and one for each axis of the cases but those that have the name of another column."""
@@ -51,6 +48,8 @@ def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
     """Return a row for each sample: its series, its round and its latencies in ns."""
     import pandas as pd
 
+    from pairbench.store.schema import PER_SAMPLE
+
     names = list(columns(Samples))
     rows = pd.DataFrame([vars(one) for one in samples], columns=names)
     for name in ("host_ns", "device_ns", "stream_ns"):  # None where no sample of the round has that latency
@@ -58,7 +57,7 @@ def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
             list(values) if values is not None else [None] * len(calls)
             for values, calls in zip(rows[name], rows["call_ns"], strict=True)
         ]
-    return rows.explode(list(_LISTS), ignore_index=True).infer_objects() if len(rows) else rows
+    return rows.explode(list(PER_SAMPLE), ignore_index=True).infer_objects() if len(rows) else rows
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

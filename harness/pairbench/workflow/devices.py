@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from pairbench.config import Config
@@ -22,7 +22,7 @@ from pairbench.execute.parent.scout import diagnose_device, probe_environment, p
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
-from pairbench.model.outcome import ImpostorResult, Outcome
+from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, left_to, make_plan, typical
 from pairbench.report.labels import listed
@@ -114,7 +114,6 @@ class Verified:
 def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
     verification = outcome.verification
     correctness = verification.correctness if verification else None
-    errors = ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction", "rtol", "atol")
     facts = ("first_call_ns", "uncapturable", "reuses_output", "repeat_error")
     return {
         "device": device.selector,
@@ -124,7 +123,7 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
         "implementation": outcome.entry.implementation,
         "mode": outcome.entry.mode,
         "status": outcome.status.value,
-        **{name: correctness and getattr(correctness, name) for name in (*errors, "margin")},
+        **{one.name: correctness and getattr(correctness, one.name) for one in fields(Correctness)},
         **{name: verification and getattr(verification, name) for name in facts},
         "reason": outcome.reason,
     }

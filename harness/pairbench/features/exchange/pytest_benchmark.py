@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from pairbench.workflow.selectors import Picked
 
 KEY = "pairbench"  # name of pairbench's own fields in `machine_info`, and in the document
-RUN_COLUMNS = (
-    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
-    *("commit_subject", "commit_author", "commit_number", "pull_request"),
-)
+RUN_COLUMNS = tuple(item.name for item in fields(foreign.Origin))
 ENVIRONMENT_COLUMNS = (
     *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
     *("hostname", "cpu", "environment_hash", "environment"),
