@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _checked_choices(name: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
-    values = value if isinstance(value, list | tuple) else [value]
+    values = value if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else [value]
     chosen = [word for item in values for word in (item.split(",") if isinstance(item, str) else [item])]
     if not chosen:
         raise ConfigError(f"setting {name!r} is empty, expected some of {', '.join(choices)}, or all")

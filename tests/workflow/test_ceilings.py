@@ -43,6 +43,6 @@ def test_what_a_busy_host_gives_is_not_kept(
     context: Any = None
     watch: Any = Watch()
     for _ in range(2):
-        environment, load = probe_device(context, GPU, watch, KeptCeilings(tmp_path))
-        assert environment.rest["observed"]["ceilings"] == FOUND and load.before == busy_cores
+        observed = probe_device(context, GPU, watch, KeptCeilings(tmp_path)).rest["observed"]
+        assert observed["ceilings"] == FOUND and observed["load"]["before"] == busy_cores
     assert probed == probes

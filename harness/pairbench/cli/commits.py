@@ -137,7 +137,7 @@ def backfill(
     # With a commit named as the other side, no SELECT is taken for one.
     arguments = read_arguments(given.config, range_, ["HEAD", *given.select], given.implementation)
     done = backfill(given.config, arguments, given.device, nth=every, tags=tags, steps=steps)
-    put(render_backfilled(done.filled, done.skipped, given.output), nl=False)
+    put(render_backfilled(done.filled.values(), done.skipped.values(), given.output), nl=False)
     if done.interrupted:
         left = done.commits - len(done.filled) - len(done.skipped)
         remark(f"interrupted with {left} commits to go; the same command goes on from here")

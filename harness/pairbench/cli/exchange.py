@@ -3,9 +3,7 @@
 from collections import Counter, defaultdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
-
-from typer import Argument, Option
+from typing import Any
 
 from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows, write
@@ -117,24 +115,19 @@ def import_(
     return int(bool(reasons))
 
 
-def recipe(
-    name: Annotated[str | None, Argument(metavar="[NAME]", help="The recipe to print. Default: list them.")] = None,
-    file: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="FILE", help="Write it there instead; the list says where it belongs."),
-    ] = None,
-    force: Annotated[bool, Option("--force", help="Replace FILE where it exists.")] = False,
-    output: Annotated[str, Option("--format", "-f", help="table, markdown or json.")] = "table",
-) -> None:
+@verb(
+    "name file force output",
+    name=argument("The recipe to print. Default: list them.", metavar="[NAME]"),
+    file=option("Write it there instead; the list says where it belongs.", "--output", "-o", metavar="FILE"),
+    force=option("Replace FILE where it exists.", "--force"),
+)
+def recipe(given: Given, name: str | None = None, file: Path | None = None, force: bool = False) -> None:
     """Print a ready-made configuration for CI or a cluster, or list them. What a project must change is at the top of the file.
 
     Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
     """
     from pairbench.integrations import recipes
-    from pairbench.workflow.setup import FORMATS
 
-    if output not in FORMATS:
-        raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     if name is not None:
         text = recipes.recipe(name).text
         if file is None:
@@ -150,4 +143,4 @@ def recipe(
         names = ", ".join(one.name for one in known)
         raise UsageError(f"--output {str(file)!r} needs the name of a recipe, one of {names}")
     rows = [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in known]
-    put_rows("recipes", rows, output)
+    put_rows("recipes", rows, given.output)

@@ -1,11 +1,8 @@
 """The verbs that are groups: `pairbench store`, push, compact, check and prune, and `pairbench fleet`, many hosts that measure into one store."""
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
 from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows
@@ -139,14 +136,6 @@ def _megabytes(size: int) -> str:
 
 fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Certificates = Annotated[Path | None, Option(metavar="FOLDER", help="Certificates of `pairbench fleet certificates`.")]
-Insecure = Annotated[
-    bool,
-    Option(
-        "--insecure", help="Go without TLS beyond this machine: whoever reaches a port then runs code on every host."
-    ),
-]
-
 
 @fleet_verbs.callback()
 def _fleet() -> None:
@@ -157,20 +146,18 @@ def _fleet() -> None:
 
 
 @fleet_verbs.command()
-def scheduler(
-    address: Annotated[
-        str, Argument(metavar="[ADDRESS]", help="Where to listen, like tls://0.0.0.0:8786.")
-    ] = "tcp://127.0.0.1:8786",
-    certificates: Certificates = None,
-    insecure: Insecure = False,
-) -> None:
+@verb(
+    "address certificates insecure",
+    address=argument("Where to listen, like tls://0.0.0.0:8786.", metavar="[ADDRESS]"),
+)
+def scheduler(given: Given, address: str = "tcp://127.0.0.1:8786") -> None:
     """Hand units from commands to hosts, until Ctrl-C. It holds nothing that is not in the store, and may be started again at any time.
 
     Example: pairbench fleet scheduler tls://0.0.0.0:8786 --certificates certificates
     """
     from pairbench.features.fleet.dask import run_scheduler
 
-    run_scheduler(address, certificates, insecure=insecure, notify=lambda at: remark(f"scheduler at {at}"))
+    run_scheduler(address, given.certificates, insecure=given.insecure, notify=lambda at: remark(f"scheduler at {at}"))
 
 
 @fleet_verbs.command()
@@ -187,8 +174,6 @@ def worker(
     given: Given,
     address: str,
     devices: str = "all",
-    certificates: Certificates = None,
-    insecure: Insecure = False,
     python: str | None = None,
     ignore_load: bool = False,
 ) -> None:
@@ -201,7 +186,10 @@ def worker(
     from pairbench.features.fleet.worker import run_worker
 
     run_worker(
-        given.config, address, devices, certificates, remark, insecure=insecure, python=python, ignores_load=ignore_load
+        *(given.config, address, devices, given.certificates, remark),
+        insecure=given.insecure,
+        python=python,
+        ignores_load=ignore_load,
     )
 
 
@@ -228,8 +216,6 @@ def run(
     commit: list[str] | None = None,
     devices: list[str] | None = None,
     patience: float = 600.0,
-    certificates: Certificates = None,
-    insecure: Insecure = False,
 ) -> int | None:
     """Have units measured by the hosts of a fleet, and store the results. Units that the store has are left out, so the same command goes on after Ctrl-C.
 
@@ -238,18 +224,12 @@ def run(
     Example: pairbench fleet run suites/linear --commit main --scheduler tls://head:8786 --certificates certificates --store s3://bucket/results
     """
     from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
+    from pairbench.features.fleet.dask import checked_address
 
-    units = partial(
-        units_of,
-        given.config,
-        select or [],
-        commit or (),
-        devices or (),
-        tier=given.tier,
-        mode=given.mode,
-        rounds=given.rounds,
-    )
-    done = run_fleet(given.config, units, scheduler, certificates, patience, insecure=insecure)
+    address = checked_address(scheduler, given.certificates, insecure=given.insecure)
+    how = (given.tier, given.mode, given.rounds)
+    units = units_of(given.config, select or [], commit or (), devices or (), *how)
+    done = run_fleet(given.config, units, address, given.certificates, patience)
     put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
     return done.exit_code
 

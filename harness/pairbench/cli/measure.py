@@ -11,6 +11,7 @@ from pairbench.cli.options import Given, option, remark, verb
 from pairbench.cli.say import put, put_rows, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
+from pairbench.plan import taken
 from pairbench.workflow.progress import StatusListener
 from pairbench.workflow.setup import ask, choose, open_context, open_request
 
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 
 # A second's worth of importing, done while workers load torch.
 _MEANWHILE = ("pairbench.workflow.record", "pyarrow.parquet", "scipy.special")
-
-# Columns of verifications that the JSON document has and a table leaves out.
-_DETAILS = {
-    *("suite", "operator", "mean_abs_error", "rel_l2_error", "rtol", "atol", "mismatched_fraction"),
-    *("first_call_ns", "uncapturable", "reuses_output", "repeat_error"),
-}
 
 
 @verb("device store output")
@@ -47,8 +42,6 @@ def list_(given: Given) -> int | None:
 
     Example: pairbench list suites/depthwise.py
     """
-    from pairbench.plan import taken
-
     with open_context(given.config, describes=True) as context:
         chosen = choose(given.config, context, given.select)
     rows = []
@@ -83,7 +76,7 @@ def verify(given: Given, impostors: bool = False) -> int | None:
     """
     from pairbench.report.render import to_json
     from pairbench.report.rows import MEANINGS
-    from pairbench.workflow.devices import verify_devices
+    from pairbench.workflow.devices import SHOWN, verify_devices
 
     with open_request(given.config, given.select, given.device, given.implementation) as request:
         verified = verify_devices(request, impostors=impostors)
@@ -93,9 +86,8 @@ def verify(given: Given, impostors: bool = False) -> int | None:
         document = {"verifications": rows, "broken_suites": broken}
         put(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
     else:
-        shown = [{name: value for name, value in row.items() if name not in _DETAILS} for row in rows]
-        put_rows("verifications", shown, given.output)
-        if any(row["oracle_ratio"] is not None for row in shown):
+        put_rows("verifications", [{name: row[name] for name in SHOWN} for row in rows], given.output)
+        if any(row["oracle_ratio"] is not None for row in rows):
             put(f"oracle_ratio: {MEANINGS['oracle ratio']}")
         if impostors:
             put_rows("impostors", verified.impostor_summary(), given.output)
@@ -126,16 +118,12 @@ def try_(given: Given, all_cases: bool = False, watch: bool = False) -> int | No
         contextlib.closing(_TryPage(given.output, watched=watch)) as page,
     ):
         # Only now, for it takes half a second, and the server that loads torch is under way.
-        from pairbench.features.attempt.attempts import Attempts, try_on_changes
+        from pairbench.features.attempt.attempts import Attempts
 
         with contextlib.closing(Attempts(given.config, context, page, *selected, every_case=all_cases)) as attempts:
             if watch:
-                for attempt in try_on_changes(attempts, context.interrupted, begin=page.begin, failed=page.failed):
-                    page.finish(attempt)
-                return 0
-            attempt = attempts.once()
-            page.finish(attempt)
-            return attempt.exit_code
+                attempts.watch()
+            return attempts.once().exit_code
 
 
 class _TryPage(StatusListener):
@@ -144,14 +132,6 @@ class _TryPage(StatusListener):
     def __init__(self, output: str, *, watched: bool) -> None:
         super().__init__()
         self._output, self._watched, self._finished = output, watched, 0
-
-    def begin(self, changed: tuple[Path, ...]) -> None:
-        names = ", ".join(sorted({file.name for file in changed}))
-        first = "pairbench: trying once, and again after every change; Ctrl-C ends it"
-        self.notify(f"{time.strftime('%H:%M:%S')} {names} changed" if names else first)
-
-    def failed(self, error: PairbenchError) -> None:
-        self.notify(f"pairbench: {error}")
 
     def case(self, tried: "tuple[Tried, ...]") -> None:
         from pairbench.features.attempt.words import case_lines

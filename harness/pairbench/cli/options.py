@@ -4,6 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
@@ -92,10 +93,20 @@ SHARED: dict[str, Any] = {  # the type and the declaration of each shared option
     "min_effect": _option(
         float | None, "Smallest change of a latency that counts, in percent. Default: 2.", metavar="PERCENT"
     ),
+    "certificates": _option(Path | None, "Certificates of `pairbench fleet certificates`.", metavar="FOLDER"),
+    "insecure": _option(
+        bool, "Go without TLS beyond this machine: whoever reaches a port then runs code on every host.", "--insecure"
+    ),
     "output": _option(str, "table, markdown or json.", "--format", "-f"),
 }
 
-_DEFAULTS = {"operator": inspect.Parameter.empty, "catalogue": False, "device": "auto", "output": "table"}
+_DEFAULTS = {
+    "operator": inspect.Parameter.empty,
+    "catalogue": False,
+    "device": "auto",
+    "insecure": False,
+    "output": "table",
+}
 # Options that are settings, by the names that they have in `[tool.pairbench]`, too.
 _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "store", "budget")
 
@@ -113,6 +124,8 @@ class Given:
     rounds: int | None = None
     min_effect: float | None = None
     store: str | None = None  # the store as the command line names it; None where it names none
+    certificates: Path | None = None
+    insecure: bool = False
     output: str = "table"
     wanted: Wanted = ANY  # the stored series to take; any by default
 

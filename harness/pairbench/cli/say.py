@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 def report_problems(compared: "ComparedRuns") -> None:
     """Print on stderr what could not be read or compared, and on GitHub what a reviewer needs to see."""
-    for problem in (*compared.comparison.problems, *compared.newer, *([compared.note] if compared.note else [])):
+    for problem in compared.remarks:
         say(f"pairbench: {problem}")
     annotate_github(compared.comparison)
 

@@ -274,9 +274,9 @@ def measure(loaded: Turns) -> SideBySide:
     plans = _plans(loaded.sides, device)
     device = equipped(device, known[-1], [case for plan in plans for case in plan.cases])
     interrupted = loaded.context.interrupted
-    with device_lock(device, loaded.progress.notify, interrupted.is_set) as held:
-        done = _Measurement(loaded, plans, device).run() if held else None
-    if done is None or interrupted.is_set():
+    with device_lock(device, loaded.progress.notify, interrupted.is_set):
+        done = _Measurement(loaded, plans, device).run()
+    if interrupted.is_set():
         raise InterruptedRunError
     return done
 
@@ -304,8 +304,7 @@ class _Measurement:
             for name, side in zip(SIDES, loaded.sides, strict=True)
         ]
         self.watch = HostWatch(device, loaded.progress.notify)
-        environment, load = probe_device(loaded.context, device, self.watch)
-        self.environment = load.put_in(environment)
+        self.environment = probe_device(loaded.context, device, self.watch)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
         self.alternation = Interleaving(contexts, device, plans, Reporter(progress=loaded.progress), loaded.scratch)
 
@@ -370,16 +369,15 @@ class _Measurement:
     def _parts(self, index: int) -> Parts:
         """Return the outcomes of a side; a case that was measured again is there twice, the second time in a run that confirms the first."""
         run, plan = self.runs[index], self.plans[index]
-        states = {id(state): state for state in self.alternation.sessions[index].states}
-        rounds = self.loaded.context.settings.rounds
-        measured_again = {id(shared.states[index]) for shared in self.again}
+        states, rounds = self.alternation.sessions[index].states, self.loaded.context.settings.rounds
+        measured_again = {shared.states[index] for shared in self.again}
         second = replace(run, run_id=f"{run.run_id}-again", confirms=run.run_id)
         parts: Parts = []
-        for name, state in states.items():
+        for state in states:
             parts.append((run, _outcomes(state, range(rounds))))
-            if name in measured_again:
+            if state in measured_again:
                 parts.append((second, _outcomes(state, range(rounds, 2 * rounds))))
-        known = {(state.planned.operator.suite, state.planned.case.key) for state in states.values()}
+        known = {(state.planned.operator.suite, state.planned.case.key) for state in states}
         # Of the reference: what is gone, or asks another question now.
         others = [case for case in plan.cases if (case.operator.suite, case.case.key) not in known]
         return [*parts, *((run, _outcomes(CaseState(planned=case), range(0))) for case in others)]

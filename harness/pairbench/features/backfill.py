@@ -21,11 +21,11 @@ from pairbench.store.reader import read_frame, read_records
 from pairbench.workflow.git import (
     Worktrees,
     git,
-    keep_reason,
     list_commits,
     open_worktrees,
     read_commit,
     run_git,
+    skipped,
     touched_files,
 )
 from pairbench.workflow.progress import PlainProgress, open_progress
@@ -56,7 +56,7 @@ def next_step(
     return None
 
 
-def render_backfilled(filled: Sequence[Filled], skipped: Sequence[Skipped], output: str) -> str:
+def render_backfilled(filled: Collection[Filled], skipped: Collection[Skipped], output: str) -> str:
     if output == "json":
         return to_json({"filled": [plain(one) for one in filled], "skipped": [plain(one) for one in skipped]})
     found = [(one.commit, one.records, one.run_id or "was there") for one in filled]
@@ -82,8 +82,8 @@ _MOVED = (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.FAILED)
 @dataclass(kw_only=True)
 class Backfilled:
     commits: int
-    filled: list[Filled] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
+    filled: dict[int, Filled] = field(default_factory=dict)  # by the index of the commit, as those that were skipped
+    skipped: dict[int, Skipped] = field(default_factory=dict)
     interrupted: bool = False
     not_in_store: str | None = None  # the store's error that ended the backfill
 
@@ -140,8 +140,6 @@ class _Walk:
     context: WorkerContext
     worktrees: Worktrees
     progress: PlainProgress
-    measured: set[int] = field(default_factory=set)
-    unmeasurable: set[int] = field(default_factory=set)
     records: dict[int, tuple[Record, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,8 +149,7 @@ class _Walk:
         commit, all_ = self.commits[index], len(self.commits)
         self.progress.notify(f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {index + 1} of {all_}")
         if filled := self._loaded(index, self._record):
-            self.measured.add(index)
-            self.done.filled.append(filled)
+            self.done.filled[index] = filled
 
     def _record(self, side: LoadedSide, index: int) -> Filled | None:
         identity = read_commit(side.checkout.root, variables={})
@@ -173,17 +170,17 @@ class _Walk:
     def steps(self, most: int) -> Iterator[int]:
         changed = self._changed()
         for _ in range(most):
-            pairs = itertools.pairwise(sorted(self.measured))
+            pairs = itertools.pairwise(sorted(self.done.filled))
             differing = [
                 (before, after)
                 for before, after in pairs
                 if any(change.outcome in _MOVED for change in compare(self._stored(before), self._stored(after)))
             ]
-            index = next_step(changed, self.measured, self.unmeasurable, differing)
+            index = next_step(changed, self.done.filled, self.done.skipped, differing)
             if index is None:
                 return
             yield index
-            if index not in self.measured and index not in self.unmeasurable:
+            if index not in self.done.filled and index not in self.done.skipped:
                 return  # interrupted
 
     def _stored(self, index: int) -> tuple[Record, ...]:
@@ -222,10 +219,8 @@ class _Walk:
                 raise nothing
             return use(side, index)
         except (SuiteError, UsageError) as error:
-            if index not in self.unmeasurable:
-                self.unmeasurable.add(index)
-                log = keep_reason(self.arguments.repository, commit, str(error))
-                self.done.skipped.append(Skipped(commit=commit, reason=str(error), log=log))
+            if index not in self.done.skipped:
+                self.done.skipped[index] = skipped(self.arguments.repository, commit, str(error))
                 self.progress.notify(f"pairbench: {commit.sha[:10]} is skipped: {error}")
             return None
         finally:

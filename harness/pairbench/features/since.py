@@ -4,12 +4,12 @@ Git says which files differ, import statements say which suites use them, and on
 """
 
 import hashlib
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pairbench.config import Config
 from pairbench.errors import UsageError
 from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
 from pairbench.execute.parent.scout import Survey, describe
@@ -19,7 +19,7 @@ from pairbench.suite.load import declares_operators
 from pairbench.suite.reached import SOURCES, reached_files, sources_beside
 from pairbench.workflow.git import git, open_checkouts, repository_of, resolve, run_git
 from pairbench.workflow.requested import Narrowed, OperatorKey
-from pairbench.workflow.setup import Chosen, Request, catalogue_folder, default_places, moved_names, shown
+from pairbench.workflow.setup import Request, catalogue_folder, default_places, moved_names, shown
 
 
 class TouchedSuite(NamedTuple):
@@ -154,26 +154,20 @@ _CONTROL_PART, _MOST_CONTROLS = 0.05, 3
 _CONTROL_TIERS = ("real", "smoke", "headline")  # the best first: long enough to repeat well, and not minutes long
 
 
-def changed_since(request: Request, ref: str) -> Request:
-    settings = request.context.settings
-    tiers = {tier for device in request.devices for tier in tiers_for(device, settings, edge=False)}
-    places = () if request.chosen.selections else default_places(request.config)
-    chosen = narrow_to_changed(request.config, request.context, request.chosen, tiers, ref, places=places)
-    return replace(request, chosen=chosen)
-
-
-def narrow_to_changed(
-    config: Config,
-    context: WorkerContext,
-    chosen: Chosen,
-    tiers: Collection[str],
-    ref: str,
-    *,
-    places: tuple[Path, ...],
-) -> Chosen:
+def changed_since(
+    request: Request, ref: str, *, tiers: Collection[str] | None = None, places: tuple[Path, ...] | None = None
+) -> Request:
     """Leave out the operators that equal those of a commit, but for a few that serve as a control."""
+    # `tiers` are those that are timed, by default the devices' usual ones. A suite in `places`, by default those that SELECT or else the
+    # settings name, counts as gone where it no longer exists.
     # An operator differs where its definition, an implementation, or code of the suites that it reaches does. Files are compared first:
-    # a suite without differing files is not loaded in the commit. A suite in `places` that no longer exists counts as gone.
+    # a suite without differing files is not loaded in the commit.
+    config, chosen = request.config, request.chosen
+    if tiers is None:
+        of_devices = (tiers_for(device, request.context.settings, edge=False) for device in request.devices)
+        tiers = set(itertools.chain.from_iterable(of_devices))
+    if places is None:
+        places = () if chosen.selections else default_places(config)
     check_selections(chosen.selections, chosen.survey.operators, chosen.survey.broken)
     selected = chosen.operators()
     if not chosen.survey.broken:
@@ -188,7 +182,7 @@ def narrow_to_changed(
     olds = {file: Path(f"{str(file).removesuffix(one)}{moved[one]}") for one, file in suites if one in moved}
     files = FilesSince.of(suites, ref, config.root)
     touched = tuple(files.touched(suites, olds))
-    differences, vanished = compare_operators(context, chosen.survey, files, touched)
+    differences, vanished = compare_operators(request.context, chosen.survey, files, touched)
     able = [operator for operator in selected if _has_any(operator, chosen.implementations)]
     measured = [operator for operator in able if _key(operator) in differences]
     untouched = [operator for operator in able if _key(operator) not in differences]
@@ -218,7 +212,8 @@ def narrow_to_changed(
         gone=(*gone, *((shown(path, config), None) for path in files.gone(places, olds))),
     )
     survey, kept_of = replace(chosen.survey, operators=kept, broken=broken), tuple(selections)
-    return replace(chosen, survey=survey, selections=kept_of, implementations=tuple(patterns), narrowed=narrowed)
+    chosen = replace(chosen, survey=survey, selections=kept_of, implementations=tuple(patterns), narrowed=narrowed)
+    return replace(request, chosen=chosen)
 
 
 def control_sample(untouched: Sequence[OperatorDescription], tiers: Collection[str]) -> tuple[OperatorDescription, ...]:

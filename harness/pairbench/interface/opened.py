@@ -12,15 +12,14 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import DeclarationError, UsageError
 from pairbench.execute.orphans import VARIABLE
-from pairbench.interface.definitions import function_of
-from pairbench.interface.source import INTO_A_FILE, SourceText, literal_of
+from pairbench.interface.source import INTO_A_FILE, SourceText, function_of, literal_of
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder
@@ -32,11 +31,8 @@ Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 
 def with_cases(operator: Operator, cases: Cases | None) -> Operator:
     """Return an operator with other cases; itself if none are given."""
-    if cases is None:
-        return operator
-    given: dict[str, Any] = {**vars(operator), "cases": cases, "claims": ()}
-    del given["direction"], given["tf32"]  # a worker's
-    return Operator(given.pop("name"), **given)
+    changes: dict[str, Any] = {"cases": cases, "claims": ()}
+    return operator if cases is None else replace(operator, **changes)
 
 
 def add_operator(source: SourceText, operator: Operator) -> None:
@@ -45,20 +41,16 @@ def add_operator(source: SourceText, operator: Operator) -> None:
     tiers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for case in operator.cases:
         tiers[case.tier].append(dict(case.axes))
-    declared = vars(operator)
-    sent = [name for name in ("inputs", "oracle", "cost", "reset") if declared[name]]
-    sent += ["tolerance"] * (operator.tolerance != Tolerance())
-    sent += ["gradient_tolerance"] * (operator.gradient_tolerance is not None) + ["claims"] * bool(operator.claims)
-    plain = ("constants", "state", "gradients", "batched", "accepts_constant", "source", "owner")
-    arguments = {
+    written = {
         "baseline": _variant(source, operator.baseline, f"the baseline of {what}"),
         "variants": _variants(source, operator.variants, f"of {what}", "variant"),
-        "impostors": operator.impostors and _variants(source, operator.impostors, f"of {what}", "impostor"),
-        "cases": repr(dict(tiers)),
-        **{name: source.expression(declared[name], f"{name}= of {what}") for name in sent},
-        **{name: repr(declared[name]) for name in plain if declared[name]},
+        "impostors": _variants(source, operator.impostors, f"of {what}", "impostor"),
     }
-    lines = "".join(f"    {name}={value},\n" for name, value in arguments.items() if value)
+    others = {one.name: getattr(operator, one.name) for one in fields(operator) if one.init and one.name != "name"}
+    for name, value in (others | {"cases": dict(tiers)}).items():
+        if name not in written and value and (name, value) != ("tolerance", Tolerance()):
+            written[name] = source.expression(value, f"{name}= of {what}")
+    lines = "".join(f"    {name}={value},\n" for name, value in written.items())
     call = f"{source.imported('pairbench')}.Operator(\n    {operator.name!r},\n{lines})"
     source.add(f"{source.free_name('_operator')} = {call}")
 
@@ -70,10 +62,10 @@ def _variants(source: SourceText, variants: Mapping[str, Variant], of: str, what
 
 def _variant(source: SourceText, variant: Variant, what: str) -> str:
     function = source.expression(variant.function, what)
-    set_here = {name: value for name, value in vars(variant).items() if value and name != "function"}
     given = "".join(
-        f", {name}={source.expression(value, f'{name}= of {what}') if callable(value) else repr(value)}"
-        for name, value in set_here.items()
+        f", {name}={source.expression(value, f'{name}= of {what}')}"
+        for name, value in vars(variant).items()
+        if value and name != "function"
     )
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
 
@@ -91,6 +83,7 @@ class Opened:
     config: Config
     select: list[str]
     text: str = ""  # of the suite that was written for operators without a file, if any
+    device: str = "auto"  # of the arguments that were given
 
 
 def refuse_in_worker(what: str) -> None:
@@ -165,23 +158,10 @@ Arguments = Any
 """A tensor, a list of arguments, a dict of them by name, or a function `inputs(make, ...)`."""
 _VALUES = "values.pt"
 _SUITE = '''
-_values = {torch}.load({path}.Path(__file__).with_name({file!r}), map_location="cpu", weights_only=True)
 
-
-def _placed(value, device):
-    """Return a copy of a value on a device; a tensor that has room between its elements keeps it."""
-    if isinstance(value, {torch}.Tensor):
-        if value.is_contiguous() or any(step == 0 for step in value.stride()):
-            return value.to(device, copy=True)
-        return {torch}.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device).copy_(value)
-    if isinstance(value, dict):
-        return {{key: _placed(item, device) for key, item in value.items()}}
-    return type(value)(_placed(item, device) for item in value) if isinstance(value, (list, tuple)) else value
-
-
-def _inputs(make, **axes):
-    """Return the arguments that were given: the same in every call."""
-    return {{name: _placed(value, make.device) for name, value in _values.items()}}
+def {inputs}(make, **axes):
+    """Return copies of the arguments that were given, as they lie in memory: the same in every call."""
+    return {torch}.load({path}.Path(__file__).with_name({file!r}), map_location=make.device, weights_only=True)
 '''
 
 
@@ -195,7 +175,7 @@ def open_functions(
     tolerance: Tolerance | Mapping[str, Tolerance] | None,
     gradients: Sequence[str] = (),
     **options: Any,
-) -> Iterator[tuple[Opened, str]]:
+) -> Iterator[Opened]:
     """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments."""
     # The suite that is written for it is held until the end; `options` are settings by their names on the command line.
     if not isinstance(functions, Mapping) or len(functions) < 2:
@@ -214,31 +194,26 @@ def open_functions(
             which = "cases= has to say with which axes: cases=grid(n=[1024])"
             raise UsageError(f"args is a function inputs(make, ...), so {which}")
         with open_targets(declare(inputs=args, cases=cases), cases=None, **options) as opened:
-            yield opened, "auto"
+            yield opened
         return
     if cases is not None:
         raise UsageError("cases= goes with a function inputs(make, ...) as args, and values are given")
     values = _by_name(functions, args)
-    axes = _axes(values)
-    # Checks names, functions and tolerance as in a file; the suite has other inputs.
-    declared = declare(inputs=lambda make, **_axes: {}, cases=[axes])  # noqa: ARG005
     source = SourceText()
-    calls = _calls(source, functions, list(values))
-    names = {"torch": source.imported("torch"), "path": source.imported("pathlib")}
-    given = "" if tolerance is None else f"    tolerance={source.expression(declared.tolerance, 'tolerance=')},\n"
-    given += f"    gradients={declared.gradients!r},\n" if declared.gradients else ""
-    source.add(_SUITE.format(file=_VALUES, **names))
-    named = ", ".join(f"{key!r}: {calls[key]}" for key in others)
-    source.add(
-        f"{source.free_name('_operator')} = {source.imported('pairbench')}.Operator(\n    {called!r},\n    baseline={calls[first]},\n"
-        f"    variants={{{named}}},\n    inputs=_inputs,\n    cases=[{axes!r}],\n{given})"
-    )
-    devices = {f"cuda:{one.device.index or 0}" if one.is_cuda else one.device.type for one in _tensors(values)}
+    operator = declare(inputs=lambda make, **_axes: {}, cases=[_axes(values)])  # noqa: ARG005
+    _write(source, functions, list(values))
+    source.written[id(operator.inputs)] = inputs = source.free_name("_inputs")
+    needed = {"torch": source.imported("torch"), "path": source.imported("pathlib")}
+    source.add(_SUITE.format(inputs=inputs, file=_VALUES, **needed))
+    add_operator(source, operator)
+    tensors = [one for _, one in _leaves("", values) if _is_tensor(one)]
+    devices = {f"cuda:{one.device.index or 0}" if one.is_cuda else one.device.type for one in tensors}
     if len(devices) > 1:
         raise UsageError(f"args are on {' and '.join(sorted(devices))}, expected one device; name it: device='cuda:0'")
     with written_suite(source.text(), configure(**options)) as (config, file):
         _save(values, file.with_name(_VALUES))
-        yield Opened(config=config, select=[f"{file}::{called}"], text=source.text()), next(iter(devices), "auto")
+        device = next(iter(devices), "auto")
+        yield Opened(config=config, select=[f"{file}::{called}"], text=source.text(), device=device)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -258,19 +233,22 @@ def _by_name(functions: Mapping[str, Callable[..., Any]], args: Any) -> dict[str
     for key, value in values.items():
         if not (isinstance(key, str) and key.isidentifier()):
             raise UsageError(f"args has the name {key!r}, expected the name of a parameter")
-        _check(f"argument {key!r}", value)
+        for where, leaf in _leaves(f"argument {key!r}", value):
+            if not _is_tensor(leaf) and literal_of(leaf) is None:
+                raise UsageError(
+                    f"{where} is a {type(leaf).__qualname__}, expected tensors, numbers, words, and lists, tuples or dicts of these; "
+                    "make anything else in a function: args=inputs, with def inputs(make, n): return {...}"
+                )
     return values
 
 
-def _check(what: str, value: Any) -> None:
-    if isinstance(value, dict | list | tuple):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _check(f"{what}[{key!r}]", item)
-    elif not _is_tensor(value) and literal_of(value) is None:
-        raise UsageError(
-            f"{what} is a {type(value).__qualname__}, expected tensors, numbers, words, and lists, tuples or dicts of these; "
-            "make anything else in a function: args=inputs, with def inputs(make, n): return {...}"
-        )
+def _leaves(where: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what lists, tuples and dicts hold in the end, and where."""
+    if not isinstance(value, dict | list | tuple):
+        yield where, value
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(f"{where}[{key!r}]", item)
 
 
 def _parameters(function: Any, count: int) -> list[str] | None:
@@ -283,20 +261,18 @@ def _parameters(function: Any, count: int) -> list[str] | None:
     return named[:count] if len(named) >= count else None
 
 
-def _calls(source: SourceText, functions: Mapping[str, Callable[..., Any]], names: list[str]) -> dict[str, str]:
-    """Return an expression for each function; where their parameters have other names, of a wrapper with the names of the arguments."""
+def _write(source: SourceText, functions: Mapping[str, Callable[..., Any]], names: list[str]) -> None:
+    """Write functions; where their parameters have other names, as wrappers that have the names of the arguments."""
     texts = {key: source.expression(one, f"function {key!r}") for key, one in functions.items()}
-    if all(_parameters(one, len(names)) == names for one in functions.values()):
-        return texts
-    listed = ", ".join(names)
+    same, listed = all(_parameters(one, len(names)) == names for one in functions.values()), ", ".join(names)
     for key, text in texts.items():
-        if not re.fullmatch(r"\w+", key):
-            raise DeclarationError(f"function {key!r}: expected a name of letters, digits and _")
-        target = source.free_name(f"_{key}_function")
-        called = source.free_name(f"_{key}")
-        source.add(f"{target} = {text}\n\n\ndef {called}({listed}):\n    return {target}({listed})\n")
-        texts[key] = called
-    return texts
+        called = text
+        if not same:
+            if not re.fullmatch(r"\w+", key):
+                raise DeclarationError(f"function {key!r}: expected a name of letters, digits and _")
+            target, called = source.free_name(f"_{key}_function"), source.free_name(f"_{key}")
+            source.add(f"{target} = {text}\n\n\ndef {called}({listed}):\n    return {target}({listed})\n")
+        source.written[id(functions[key])] = called
 
 
 def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,14 +289,6 @@ def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
     if floating and "dtype" not in values:
         axes["dtype"] = floating[0]
     return axes
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if _is_tensor(value):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
 
 
 def _save(values: Mapping[str, Any], file: Path) -> None:

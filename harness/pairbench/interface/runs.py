@@ -6,11 +6,12 @@ Their results have a frame, print as on the command line, and are shown in noteb
 import contextlib
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,29 +30,25 @@ if TYPE_CHECKING:
 
     from pairbench.features.attempt.attempts import Attempt
 
-# The columns of samples that hold a list.
-_LISTS = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
-
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """Return records as a frame with the store's columns, in its order."""
+    """Return records as a frame with the store's columns, and one for each axis of the cases but those that have the name of another column."""
     import pandas as pd
 
-    return pd.DataFrame([vars(record) for record in records], columns=list(columns(Record)))
-
-
-def with_axes(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return a frame with a column for each axis of its cases; an axis that has the name of another column is left out."""
-    axes = [json.loads(text) if isinstance(text, str) else {} for text in frame["axes"]]
-    names = dict.fromkeys(name for case in axes for name in case if name not in frame.columns)
-    for case in axes:
-        case.update({name: tuple(value) for name, value in case.items() if isinstance(value, list)})
-    return frame.assign(**{name: [case.get(name) for case in axes] for name in names})
+    frame = pd.DataFrame([vars(record) for record in records], columns=list(columns(Record)))
+    cases = [json.loads(record.axes or "{}") for record in records]
+    names = dict.fromkeys(name for case in cases for name in case if name not in frame.columns)
+    values = {name: [case.get(name) for case in cases] for name in names}
+    return frame.assign(
+        **{name: [tuple(one) if isinstance(one, list) else one for one in of_axis] for name, of_axis in values.items()}
+    )
 
 
 def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
     """Return a row for each sample: its series, its round and its latencies in ns."""
     import pandas as pd
+
+    from pairbench.store.schema import PER_SAMPLE
 
     names = list(columns(Samples))
     rows = pd.DataFrame([vars(one) for one in samples], columns=names)
@@ -60,7 +57,7 @@ def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
             list(values) if values is not None else [None] * len(calls)
             for values, calls in zip(rows[name], rows["call_ns"], strict=True)
         ]
-    return rows.explode(list(_LISTS), ignore_index=True).infer_objects() if len(rows) else rows
+    return rows.explode(list(PER_SAMPLE), ignore_index=True).infer_objects() if len(rows) else rows
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -95,7 +92,7 @@ class Result:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The records as a frame: the columns of `results/README.md`, then a column for each axis of the cases."""
-        return with_axes(frame_of(self.records))
+        return frame_of(self.records)
 
     @property
     def samples(self) -> "pd.DataFrame":
@@ -106,18 +103,17 @@ class Result:
         """Return the fastest implementation of each case in each mode, the baseline included, with its median in us and its speedup."""
         import pandas as pd
 
-        fastest: dict[tuple[str, ...], Record] = {}
+        medians: defaultdict[tuple[str, ...], list[tuple[float, Record]]] = defaultdict(list)
         for record in self.records:
-            key = (record.device_name, record.suite, str(record.case), str(record.mode))
-            now, before = p50_of(record), fastest.get(key)
-            known = p50_of(before) if before is not None else None
-            if record.status == Status.MEASURED and now and (known is None or now.estimate < known.estimate):
-                fastest[key] = record
+            p50 = p50_of(record)
+            if record.status == Status.MEASURED and p50:
+                key = (record.device_name, record.suite, str(record.case), str(record.mode))
+                medians[key].append((p50.estimate, record))
         rows = []
-        for record in fastest.values():
-            p50, speedup = p50_of(record), speedup_of(record) or (None, None, None)
-            row = {name: getattr(record, name) for name in _BEST} | {"p50_us": p50.estimate / 1e3 if p50 else None}
-            rows.append(row | dict(zip(_SPEEDUP, speedup, strict=True)))
+        for of_case in medians.values():
+            fastest, record = min(of_case, key=itemgetter(0))
+            row = {name: getattr(record, name) for name in _BEST} | {"p50_us": fastest / 1e3}
+            rows.append(row | dict(zip(_SPEEDUP, speedup_of(record) or (None, None, None), strict=True)))
         return pd.DataFrame(rows, columns=[*_BEST, "p50_us", *_SPEEDUP])
 
     def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
@@ -200,8 +196,6 @@ class Shown:
 
         return html_text(str(self))
 
-    __repr__ = object.__repr__
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verifications(Shown):
@@ -225,9 +219,9 @@ class Verifications(Shown):
 
     def __str__(self) -> str:
         from pairbench.report.render import render_rows
+        from pairbench.workflow.devices import SHOWN
 
-        shown = ("case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
-        table = render_rows("verifications", [{name: row[name] for name in shown} for row in self.rows], "table")
+        table = render_rows("verifications", [{name: row[name] for name in SHOWN} for row in self.rows], "table")
         passed = [row for row in self.impostors if not row["rejected"]]
         more = [render_rows("impostors that passed", passed, "table")] if passed else []
         return "\n".join([table.rstrip(), *more, *self.lines])
@@ -248,7 +242,7 @@ class Tries(Shown):
     @property
     def frame(self) -> "pd.DataFrame":
         """The records as a frame, with a column for each axis."""
-        return with_axes(frame_of([one.record for one in self.attempt.tried]))
+        return frame_of([one.record for one in self.attempt.tried])
 
     def __str__(self) -> str:
         from pairbench.features.attempt.words import case_lines, closing_lines
@@ -303,8 +297,8 @@ def run(
         >>> result.plot(x="n", y="speedup")
     """
     refuse_in_worker("run")
-    options = _options(tier=tier, mode=mode, rounds=rounds, timeout=timeout, budget=budget, **settings)
-    with _kept(store) as kept, open_targets(what, cases=cases, catalogue=catalogue, store=kept, **options) as opened:
+    settings |= {"tier": tier, "mode": mode, "rounds": rounds, "timeout": timeout, "budget": budget}
+    with _kept(store) as kept, open_targets(what, cases=cases, catalogue=catalogue, store=kept, **settings) as opened:
         return _run(opened, device, implementations, store=store)
 
 
@@ -345,10 +339,10 @@ def measure(
         >>> pairbench.measure({"plain": lambda x: x * torch.sigmoid(x), "mine": torch.nn.functional.silu}, torch.randn(4096))
     """
     refuse_in_worker("measure")
-    options = _options(mode=mode, rounds=rounds, timeout=timeout, **settings)
-    options |= {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
-    with _kept(store) as kept, open_functions(functions, args, store=kept, **options) as (opened, where):
-        return _run(opened, device or where, None, store=store)
+    settings |= {"mode": mode, "rounds": rounds, "timeout": timeout}
+    declared: dict[str, Any] = {"cases": cases, "name": name, "tolerance": tolerance, "gradients": gradients}
+    with _kept(store) as kept, open_functions(functions, args, store=kept, **declared, **settings) as opened:
+        return _run(opened, device or opened.device, None, store=store)
 
 
 def verify(
@@ -379,9 +373,9 @@ def verify(
     refuse_in_worker("verify")
     from pairbench.workflow.devices import verify_devices
 
-    options = _options(tier=tier, mode=mode, timeout=timeout, **settings)
+    settings |= {"tier": tier, "mode": mode, "timeout": timeout}
     with (
-        open_targets(what, cases=cases, catalogue=catalogue, **options) as opened,
+        open_targets(what, cases=cases, catalogue=catalogue, **settings) as opened,
         open_request(opened.config, opened.select, device, words_of(implementations)) as request,
     ):
         survey = request.chosen.survey
@@ -426,12 +420,12 @@ def try_(
         >>> print(pairbench.try_(my_operator, implementations="triton"))
     """
     refuse_in_worker("try_")
-    options = _options(tier=tier, mode=mode, timeout=timeout, store=store, **settings)
+    settings |= {"tier": tier, "mode": mode, "timeout": timeout, "store": store}
     from pairbench.features.attempt.attempts import Attempts
     from pairbench.workflow.progress import StatusListener
 
     with (
-        open_targets(what, cases=cases, catalogue=catalogue, **options) as opened,
+        open_targets(what, cases=cases, catalogue=catalogue, **settings) as opened,
         open_context(opened.config, ask(opened.config, opened.select).files, quick=True) as context,
         contextlib.closing(StatusListener()) as status,
         contextlib.closing(
@@ -475,11 +469,6 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | Pa
 def _kept(store: str | Path | None) -> contextlib.AbstractContextManager[str | Path]:
     """Return the store of a run: the given one, or a folder that is removed at the end of the call."""
     return held_folder() if store is None else contextlib.nullcontext(store)
-
-
-def _options(**options: Any) -> dict[str, Any]:
-    words = {name: list(words_of(options[name])) for name in ("tier", "mode") if options.get(name) is not None}
-    return options | words
 
 
 def words_of(words: Words) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import functools
+import linecache
 import math
 import symtable
 import sys
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import UsageError
-from pairbench.interface.definitions import definition_of, find_function, function_of, statement_of
 
 _LETTERS = 60  # the most characters of a value that a message shows
 INTO_A_FILE = "put it into a file and import it from there: `from my_ops import name`"
@@ -29,6 +29,7 @@ class SourceText:
     """The text of a module that is being written, which has an expression for each value that was added."""
 
     def __init__(self) -> None:
+        self.written: dict[int, str] = {}  # expressions of functions that stand in the text, by the functions' ids
         self._parts: list[str] = []
         self._names: dict[str, object] = {}  # what each name of the text stands for
         self._home: dict[str, Any] | None = None  # the names of the notebook or script that functions are taken from
@@ -71,8 +72,8 @@ class SourceText:
     def expression(self, value: Any, what: str) -> str:
         """Return an expression for a value, and add the definitions and imports that it needs."""
         # `what` names the value in messages, as `variant 'mine'` does.
-        if (literal := self._literal(value)) is not None:
-            return literal
+        if (known := self.written.get(id(value)) or self._literal(value)) is not None:
+            return known
         if isinstance(value, types.ModuleType):
             return self.imported(value.__name__)
         if (name := self._name_at_home(value)) is not None:
@@ -150,18 +151,10 @@ class SourceText:
         if isinstance(value, types.ModuleType):
             self._find_again(own)
             self._parts.append(f"import {own}{'' if own == name else f' as {name}'}")
-            return
-        annotated = name in home.get("__annotations__", {})  # Triton asks for `tl.constexpr`
-        found = None if annotated else self._literal(value)
-        if found is None and own == name and _is_from(value, home) and (text := definition_of(value)) is not None:
+        elif own == name and _is_from(value, home) and (text := definition_of(value)) is not None:
             self._define(text, function_of(value), what)
-            return
-        if found is None and own != name and _is_from(value, home) and home.get(own) is value:
-            found = self._global(own, what)
-        if found is None:
-            found = self._callable(value, what)
-        if found is not None:
-            self._parts.append(f"{name} = {found}")
+        elif (expression := self._assigned(name, value, what)) is not None:
+            self._parts.append(f"{name} = {expression}")
         elif not _holds_tensors(value) and (statement := statement_of(name, home)) is not None:
             inner = function_of(value)
             if inner is not None and inner.__name__ == name and (text := definition_of(inner)) is not None:
@@ -169,6 +162,15 @@ class SourceText:
             self._define(statement, None, what)
         else:
             raise _cannot_be_sent(what, value)
+
+    def _assigned(self, name: str, value: Any, what: str) -> str | None:
+        """Return an expression of what a name was assigned, a plain value, a function or a class; None where only its statement is known."""
+        home, own = self._names_at_home, getattr(value, "__name__", "")
+        annotated = name in home.get("__annotations__", {})  # Triton asks for `tl.constexpr`
+        if not annotated and (literal := self._literal(value)) is not None:
+            return literal
+        is_alias = own != name and _is_from(value, home) and home.get(own) is value
+        return self._global(own, what) if is_alias else self._callable(value, what)
 
     def _define(self, text: str, function: types.FunctionType | None, what: str) -> None:
         """Add a definition or another statement, after what its global names stand for."""
@@ -321,3 +323,104 @@ def _offers(module: types.ModuleType, name: str, value: Any) -> bool:
     for part in name.split("."):
         found = vars(found).get(part) if isinstance(found, types.ModuleType) else getattr(found, part, None)
     return found is value
+
+
+def function_of(value: Any) -> types.FunctionType | None:
+    """Return the function below decorators such as functools.wraps and triton.jit; None where there is none."""
+    while inner := getattr(value, "__wrapped__", None) or getattr(value, "fn", None):
+        value = inner
+    return value if isinstance(value, types.FunctionType) else None
+
+
+def definition_of(value: Any) -> str | None:
+    """Return the text that defines a function or class at the top level of its module, decorators included; None where there is none."""
+    if isinstance(value, type):
+        for method in filter(None, map(function_of, vars(value).values())):
+            source, line = _source(method.__code__.co_filename, method.__globals__), method.__code__.co_firstlineno
+            for node in _parsed(source).body:
+                is_named = isinstance(node, ast.ClassDef) and node.name == value.__name__
+                if is_named and node.lineno <= line <= (node.end_lineno or 0):
+                    return _text_of(node, source)
+        return None
+    function = function_of(value)
+    if function is None:
+        return None
+    definition, text = find_function(function)
+    # A function that a call has wrapped, as torch.compile(f) does, is not the one that the definition of `f` gives.
+    whole = value is function or bool(getattr(definition, "decorator_list", []))
+    return text if isinstance(definition, ast.stmt) and definition.col_offset == 0 and whole else None
+
+
+def find_function(function: types.FunctionType) -> tuple[ast.AST | None, str]:
+    """Return the node that defines a function or lambda, and its text from the margin; None where there is no source."""
+    code = function.__code__
+    source = _source(code.co_filename, function.__globals__)
+    found: ast.AST | None = None
+    for node in ast.walk(_parsed(source)):
+        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
+            here = node.lineno == code.co_firstlineno and _holds(node.body, code)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
+            here = _first(node) == code.co_firstlineno
+        else:
+            continue
+        found = node if here else found  # inner functions come later
+    return found, _text_of(found, source) if found is not None else ""
+
+
+def _holds(body: ast.expr, code: types.CodeType) -> bool:
+    """Return whether an expression is the body of a lambda: several may begin on one line."""
+    end = (body.end_lineno or 0, body.end_col_offset or 0)
+    places = [
+        ((line, column), (last, stop))
+        for line, last, column, stop in code.co_positions()
+        if line and last and column is not None and stop is not None and (column, stop) != (0, 0)
+    ]
+    return bool(places) and all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
+
+
+def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _text_of(node: ast.AST, source: str) -> str:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):  # with decorators
+        return textwrap.dedent("\n".join(source.splitlines()[_first(node) - 1 : node.end_lineno]))
+    segment = ast.get_source_segment(source, node) or ""
+    return f"({segment})" if isinstance(node, ast.Lambda) else segment
+
+
+def _source(file: str, namespace: dict[str, Any] | None = None) -> str:
+    return "".join(linecache.getlines(file, namespace))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def statement_of(name: str, home: dict[str, Any]) -> str | None:
+    """Return the last statement of a notebook, shell or script that assigns a name; None where there is none."""
+    statements = ((node, source) for source in _texts(home) for node in reversed(_parsed(source).body))
+    return next((_text_of(node, source) for node, source in statements if name in _bound(node)), None)
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+
+
+def _texts(home: dict[str, Any]) -> Iterator[str]:
+    """Yield the code of this process, the newest first: IPython's cells, lines of Python 3.13's shell, the script."""
+    cells = home.get("In")
+    if isinstance(cells, list):
+        yield from (cell for cell in reversed(cells) if isinstance(cell, str))
+    typed = [name for name in linecache.cache if name.startswith("<python-input-")]
+    for name in sorted(typed, key=lambda one: int("".join(filter(str.isdigit, one)) or 0), reverse=True):
+        yield _source(name)
+    if isinstance(file := home.get("__file__"), str):
+        yield _source(file, home)

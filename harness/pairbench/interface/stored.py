@@ -11,6 +11,7 @@ from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.opened import refuse_in_worker
 from pairbench.interface.runs import Shown, samples_frame, words_of
 from pairbench.model.comparison import policy_of
+from pairbench.plan import Wanted
 from pairbench.workflow.setup import configure, store_of, stored_select
 
 if TYPE_CHECKING:
@@ -188,7 +189,6 @@ def compare(
     Example:
         >>> assert pairbench.compare("latest~1").ok
     """
-    from pairbench.plan import Wanted
     from pairbench.workflow.comparer import Comparer
 
     config = configure(store=store)
@@ -196,8 +196,7 @@ def compare(
     with collector_at_rest():
         comparer = Comparer.open(config, policy=policy_of(min_effect, name="min_effect"))
         found = comparer.compare(reference, current, wanted=wanted)
-    notes = (*found.comparison.problems, *found.newer, *([found.note] if found.note else []))
-    return Verdicts(comparison=found.comparison, notes=notes)
+    return Verdicts(comparison=found.comparison, notes=found.remarks)
 
 
 def ab(
@@ -275,7 +274,6 @@ def trend(
     Example:
         >>> pairbench.trend("silu*builtin*").plot()
     """
-    from pairbench.plan import Wanted
     from pairbench.workflow.lookup import read_trend
 
     with collector_at_rest():

@@ -172,7 +172,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 """The type in which readers get texts, for these repeat."""
 
 _OBJECTS = ("axes", "environment")  # columns of text that hold a JSON object
-_PER_SAMPLE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
+PER_SAMPLE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
 """Columns of lists with a value for each sample of a round."""
 _WORDS = {"string": "text", "double": "numbers", "int64": "whole numbers", "bool": "true or false"}
 _KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
@@ -211,7 +211,7 @@ def _required(dataset: str) -> frozenset[str]:
 def check_table(table: pa.Table, dataset: str) -> dict[str, pa.ChunkedArray]:
     """Return the columns in their types; raise UnsoundError, or an error of pyarrow, for rows that no reader would accept."""
     columns = {name: _conformed(table.column(name), dataset, name) for name in table.column_names}
-    lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in _PER_SAMPLE]
+    lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in PER_SAMPLE]
     for name, other in lengths[1:]:
         if pc.any(pc.not_equal(lengths[0][1], other)).as_py():
             raise UnsoundError(

@@ -20,6 +20,7 @@ from pairbench.errors import SelectionError, StoreError
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Comparison, Policy, Side
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Selection, Wanted
+from pairbench.report.labels import listed
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading
@@ -124,11 +125,9 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         for run_id in need.runs(most):
             serves[run_id].add(series)
     used = [head for head in looked if head.run_id in serves]
-    if not used:
-        note = _nothing(selector.index, before, asked, devices)
-        return ReferenceRuns(side=side(asked, used), heads=(), records=(), note=note)
-    records, problems = _load(selector.index, used, serves)
-    return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
+    records, problems = _load(selector.index, used, serves) if used else ((), ())
+    note = None if used else _nothing(selector.index, before, asked, devices)
+    return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems, note=note)
 
 
 def _wanted_series(current: Iterable[Record]) -> dict[Series, _Wanted]:
@@ -139,10 +138,9 @@ def _wanted_series(current: Iterable[Record]) -> dict[Series, _Wanted]:
     return wanted
 
 
-def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
+def covered(reference: Collection[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
     """Return the reference's records without series that the current runs were never asked for."""
     # A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
-    reference = list(reference)
     scope = Scope.of_records(current, moved)
     here, before = ({series for record in side if (series := Series.of(record))} for side in (current, reference))
     fresh = {(series.suite, series.case, series.implementation) for series in here - before}
@@ -205,6 +203,11 @@ class ComparedRuns:
     comparison: Comparison
     note: str | None = None
     newer: tuple[str, ...] = ()  # a sentence for each run that is newer than the judged one and could not be judged
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what could not be read or judged, and on why there was nothing to compare with."""
+        return (*self.comparison.problems, *self.newer, *([self.note] if self.note else []))
 
     def exit_code(self, *, strict: bool = False) -> int:
         """Return the contract's exit code; 4 where nothing else is wrong and the newest run could not be judged."""
@@ -421,11 +424,8 @@ def confirm_run(request: "Request", run_id: str, *, reference: str = AUTO, quiet
     devices = tuple(device for device in request.devices if device.name in names)
     if not devices:
         return Confirmed(judged=judged)
-    named = ", ".join(series.name for series in worse[:_NAMED_SUSPECTS])
-    more = f" and {len(worse) - _NAMED_SUSPECTS} more" if len(worse) > _NAMED_SUSPECTS else ""
-    request.progress.notify(
-        f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}"
-    )
+    named = listed([series.name for series in worse], _NAMED_SUSPECTS)
+    request.progress.notify(f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}")
     settings = request.context.settings
     modes = tuple(mode for mode in settings.modes if mode in {series.mode for series in worse})
     cases = dict.fromkeys((series.suite, series.case) for series in worse)

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from pairbench.config import Config
@@ -22,9 +22,10 @@ from pairbench.execute.parent.scout import diagnose_device, probe_environment, p
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
-from pairbench.model.outcome import ImpostorResult, Outcome
+from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, left_to, make_plan, typical
+from pairbench.report.labels import listed
 from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context, open_request, pick_devices
@@ -32,9 +33,9 @@ from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context
 
 @dataclass(kw_only=True)
 class Reporter:
-    """Passes progress on, and hands the outcomes of one device to their recorder, if any."""
+    """Passes progress on, to nobody unless told, and hands the outcomes of one device to their recorder, if any."""
 
-    progress: PlainProgress
+    progress: PlainProgress = field(default_factory=lambda: PlainProgress(lambda _: None))
     finished: Callable[[list[Outcome]], None] = lambda _: None
     so_far: Callable[[list[Outcome]], None] = lambda _: None
 
@@ -43,6 +44,10 @@ class Reporter:
 
     def stepped(self, device: Device) -> None:
         self.progress.stepped(device)
+
+
+# The columns of `Verified.rows` that a table has room for.
+SHOWN = ("device", "case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
 
 
 @dataclass(kw_only=True)
@@ -109,7 +114,6 @@ class Verified:
 def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
     verification = outcome.verification
     correctness = verification.correctness if verification else None
-    errors = ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction", "rtol", "atol")
     facts = ("first_call_ns", "uncapturable", "reuses_output", "repeat_error")
     return {
         "device": device.selector,
@@ -119,7 +123,7 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
         "implementation": outcome.entry.implementation,
         "mode": outcome.entry.mode,
         "status": outcome.status.value,
-        **{name: correctness and getattr(correctness, name) for name in (*errors, "margin")},
+        **{one.name: correctness and getattr(correctness, one.name) for one in fields(Correctness)},
         **{name: verification and getattr(verification, name) for name in facts},
         "reason": outcome.reason,
     }
@@ -157,16 +161,14 @@ def on_devices(
     def locked(device: Device) -> None:
         free = device.kind == "cpu" and not timed
         lock = device_lock(device, progress.notify, context.interrupted.is_set)
-        with contextlib.nullcontext(True) if free else lock as held:
-            if not held:
-                return
-            try:
+        try:
+            with contextlib.nullcontext() if free else lock:
                 work(device)
-            except InterruptedRunError:
-                return
-            except BaseException:
-                context.interrupted.set()  # the other devices need not go on for a run that has failed
-                raise
+        except InterruptedRunError:
+            return
+        except BaseException:
+            context.interrupted.set()  # the other devices need not go on for a run that has failed
+            raise
 
     with ThreadPoolExecutor(max(1, len(devices))) as threads:
         for done in [threads.submit(locked, device) for device in devices]:
@@ -182,23 +184,16 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
 
     def work(device: Device) -> None:
         plan = plans[device]
-        outcomes: list[Outcome] = []
         progress.expect(device, len(plan.cases))
-        session = DeviceSession(context, device, plan, Reporter(progress=progress, finished=outcomes.extend))
+        session = DeviceSession(context, device, plan, Reporter(progress=progress))
         try:
             session.verify(impostors=impostors)
-            session.finish()
         except InterruptedRunError:
             session.interrupt(0)
-            raise
-        finally:
-            # In the order of the plan: what ended first was reported first.
-            order = {case.case.key: index for index, case in enumerate(plan.cases)}
-            entries = [case.entries for case in plan.cases]
-            outcomes.sort(key=lambda item: (order[item.case.key], entries[order[item.case.key]].index(item.entry)))
-            with lock:
-                verified.outcomes += [(device, outcome) for outcome in outcomes]
-                verified.impostors += [(device, planned, result) for planned, result in session.audits()]
+        with lock:
+            for state in session.states:
+                verified.outcomes += [(device, state.outcome(entry)) for entry in state.planned.entries]
+                verified.impostors += [(device, state.planned, result) for result in state.impostors]
 
     on_devices(context, tuple(device for device, plan in plans.items() if plan.cases), progress, work, timed=False)
     return verified
@@ -241,8 +236,8 @@ class HostWatch:
 
 def probe_device(
     context: WorkerContext, device: Device, watch: HostWatch, kept: KeptCeilings | None = None
-) -> tuple[Environment, HostLoad]:
-    """Return a device's environment and its host's load; ceilings come from the user's cache where they are known."""
+) -> Environment:
+    """Return a device's environment with its host's load; ceilings come from the user's cache where they are known."""
     kept = kept or KeptCeilings()
     with Workers(context, device) as workers:
         bare = probe_in(workers, device, ceilings=False)
@@ -251,7 +246,7 @@ def probe_device(
     load = watch.begin(environment)
     if known is None:
         kept.keep(environment, load)
-    return environment, load
+    return load.put_in(environment)
 
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
@@ -277,7 +272,6 @@ def _known(environment: Environment) -> list[Finding]:
     return [Finding(name=name, state="ok", detail=detail) for name, detail in known.items()]
 
 
-_SHOWN = 8
 _Answer = TypeVar("_Answer")
 
 
@@ -342,8 +336,7 @@ def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> 
         return fitting[0]
     what = "several cases" if fitting else "no case"
     keys = [item.case.key for item in fitting or plan.cases]
-    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    raise SelectionError(f"--case {wanted!r} fits {what}; expected one of {', '.join(keys[:_SHOWN])}{more}")
+    raise SelectionError(f"--case {wanted!r} fits {what}; expected one of {listed(keys)}")
 
 
 def fits(case: Case, wanted: str) -> bool:

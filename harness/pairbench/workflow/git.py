@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pairbench.errors import UsageError
 from pairbench.execute.protocol import StandIn
-from pairbench.model.comparison import HistoryCommit
+from pairbench.model.comparison import HistoryCommit, Skipped
 from pairbench.model.environment import Commit
 from pairbench.own_folders import held_folder, is_held, make_own, state_folder, sweep_folders
 
@@ -93,8 +93,6 @@ class Repository:
 
     def commit(self, name: str) -> str | None:
         """Return the commit of a branch, a tag or an expression like HEAD~1 in this checkout."""
-        if name.startswith("-"):
-            return None
         return find_commit(self.folder, name) or find_commit(self.folder, f"origin/{name}")
 
 
@@ -321,11 +319,11 @@ def touched_files(repository: Path, commits: tuple[HistoryCommit, ...]) -> dict[
     return touched
 
 
-def keep_reason(repository: Path, commit: HistoryCommit, reason: str) -> str | None:
-    """Write the reason for skipping a commit to a file, for a table has no room for it; return its path, or None."""
+def skipped(repository: Path, commit: HistoryCommit, reason: str) -> Skipped:
+    """Return a commit that is skipped, with the path of a file that has the whole reason, for a table has no room for it."""
     with contextlib.suppress(OSError):
         if (base := state_folder()) is not None:
             log = make_own(base, "skipped") / f"{repository.name}-{commit.sha[:16]}.log"
             log.write_text(f"{commit.sha} {commit.subject}\n{reason}\n", encoding="utf-8")
-            return str(log)
-    return None
+            return Skipped(commit=commit, reason=reason, log=str(log))
+    return Skipped(commit=commit, reason=reason)

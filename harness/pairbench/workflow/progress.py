@@ -164,6 +164,9 @@ class StatusListener(PlainProgress):
     def case(self, tried: Any) -> None:
         """Leave finished cases to the caller."""
 
+    def finish(self, attempt: Any) -> None:
+        """Leave the end to the caller."""
+
 
 def open_progress() -> contextlib.closing[PlainProgress]:
     interactive = sys.modules.get("IPython")
@@ -190,7 +193,7 @@ class PublishedProgress(PlainProgress):
     """Progress that is also written to a file, which is locked while this process lives: what a killed one left is no run."""
 
     def __init__(self, inner: PlainProgress, run_id: str, store: str) -> None:
-        super().__init__()
+        super().__init__(inner.notify)
         self._inner, self._run_id, self._store, self._since = inner, run_id, store, time.time()
         inner.devices = self.devices
         self._file: int | None = None
@@ -216,9 +219,6 @@ class PublishedProgress(PlainProgress):
                 content = json.dumps(asdict(run)).encode()
                 os.pwrite(self._file, content, 0)
                 os.ftruncate(self._file, len(content))
-
-    def notify(self, text: str) -> None:
-        self._inner.notify(text)
 
     def close(self) -> None:
         if self._file is not None:

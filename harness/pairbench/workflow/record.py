@@ -172,28 +172,28 @@ COLUMNS = (
 )
 
 
+_KEY = ("implementation", "mode", "definition_hash", "implementation_hash")
+
+
+def _keys(planned: PlannedCase) -> list[tuple[Any, ...]]:
+    """Return the values of `_KEY` of everything in a case that is tried."""
+    operator = planned.operator
+    hashes = {item.name: item.hash for item in operator.implementations}
+    tried = [entry for entry in planned.entries if entry not in planned.skipped]
+    return [(one.implementation, one.mode, operator.definition_hash, hashes[one.implementation]) for one in tried]
+
+
 def existing(
     cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
 ) -> set[tuple[str, str]]:
     """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it."""
     # `rows` have `COLUMNS`, and are of the same device model and environment.
-    runs: defaultdict[tuple[str, str], defaultdict[str, dict[Entry, Mapping[str, Any]]]]
-    runs = defaultdict(lambda: defaultdict(dict))
+    settled: defaultdict[_Case, defaultdict[str, set[tuple[Any, ...]]]] = defaultdict(lambda: defaultdict(set))
     for row in rows:
-        entry = Entry(implementation=row["implementation"], mode=row["mode"])
-        runs[row["suite"], row["case"]][row["run_id"]][entry] = row
-
-    def has(run: Mapping[Entry, Mapping[str, Any]], planned: PlannedCase) -> bool:
-        hashes = {item.name: (planned.operator.definition_hash, item.hash) for item in planned.operator.implementations}
-        return all(
-            (row := run.get(entry)) is not None
-            and (row["definition_hash"], row["implementation_hash"]) == hashes[entry.implementation]
-            and _settled(row, timer, rounds)
-            for entry in planned.entries
-            if entry not in planned.skipped
-        )
-
-    return {_case(planned) for planned in cases if any(has(run, planned) for run in runs[_case(planned)].values())}
+        if _settled(row, timer, rounds):
+            settled[row["suite"], row["case"]][row["run_id"]].add(tuple(row[name] for name in _KEY))
+    whole = (planned for planned in cases if any(map(set(_keys(planned)).issubset, settled[_case(planned)].values())))
+    return set(map(_case, whole))
 
 
 def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
@@ -206,7 +206,6 @@ def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
 
 
 _NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
-TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash", "reason")
 
 
 def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
@@ -215,18 +214,11 @@ def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> 
     newest: dict[tuple[Any, ...], str] = {}
     for row in rows:
         if row["reason"] not in _NOT_TRIED:
-            key = tuple(row[name] for name in TURN_COLUMNS[1:-1])
+            key = (row["suite"], row["case"], *(row[name] for name in _KEY))
             newest[key] = max(newest.get(key, ""), row["run_id"])
 
     def tried(planned: PlannedCase) -> str:
-        operator = planned.operator
-        hashes = {item.name: item.hash for item in operator.implementations}
-        keys = [
-            (entry.implementation, entry.mode, operator.definition_hash, hashes[entry.implementation])
-            for entry in planned.entries
-            if entry not in planned.skipped
-        ]
-        return min((newest.get((operator.suite, planned.case.key, *key), "") for key in keys), default="")
+        return min((newest.get((*_case(planned), *key), "") for key in _keys(planned)), default="")
 
     return tuple(sorted(cases, key=tried))
 
@@ -348,13 +340,13 @@ def record_run(
     def work(device: Device) -> None:
         # A store that cannot be written is known before anything is measured.
         writer, watch = files.writer(device), HostWatch(device, progress.notify)
-        environment, load = probe_device(context, device, watch)
+        environment = probe_device(context, device, watch)
         plan, requested = plans[device], requested_of(chosen, device, context.settings)
         if skip_existing:
             plan = without_existing(config, environment, plan, progress.notify, filled)
         if len(plan.cases) < len(plans[device].cases):
             requested = replace(requested, select=tuple(map(_case, plan.cases)))
-        environment = load.put_in(requested.put_in(environment))
+        environment = requested.put_in(environment)
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.begin(plan)
         budgeted = _budgeted(config, began, contexts[device].settings, recorder)
@@ -412,14 +404,14 @@ def _budgeted(config: Config, began: float | None, settings: Settings, recorder:
 
 def in_order(config: Config, device: Device, plan: Plan) -> Plan:
     """Return a device's plan with the cases first that the store lacks, then those tried longest ago."""
-    rows, _ = _stored_rows(config, TURN_COLUMNS, {"device_name": device.name})
+    rows, _ = _stored_rows(config, {"device_name": device.name})
     return replace(plan, cases=in_turn(plan.cases, rows))
 
 
-def _stored_rows(config: Config, columns: Sequence[str], where: dict[str, Any]) -> Reading[list[dict[str, Any]]]:
+def _stored_rows(config: Config, where: dict[str, Any]) -> Reading[list[dict[str, Any]]]:
     """Return rows of the store, if there is one, without those of suites that could not be loaded."""
     try:
-        frame, problems = read_frame(store_of(config), columns=columns, where=where)
+        frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
     except EmptyStoreError:
         return Reading([], ())
     return Reading(frame.dropna(subset=["implementation", "mode"]).to_dict("records"), problems)
@@ -461,7 +453,7 @@ def without_existing(
         # A unit is of its commit: what another commit measured by the same code is no point of its own.
         commit = read_commit(config.root)
     where |= {"commit": commit.sha} if commit else {}
-    rows, problems = _stored_rows(config, COLUMNS, where)
+    rows, problems = _stored_rows(config, where)
     for problem in problems:
         notify(f"pairbench: {problem}")
     timer = OWN_TIMERS[device.kind] if settings.timer == "auto" else settings.timer

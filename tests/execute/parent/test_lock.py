@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.errors import UsageError
+from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.lock import _ADVICE as ADVICE
 from pairbench.execute.parent.lock import device_lock
 from pairbench.model.environment import Device
@@ -23,8 +23,8 @@ import sys, time
 from pairbench.execute.parent.lock import device_lock
 from pairbench.model.environment import Device
 device = Device(selector=sys.argv[1], kind=sys.argv[1].split(":")[0], name="x", uuid=sys.argv[2] or None)
-with device_lock(device, print, lambda: False) as held:
-    print("held", held, flush=True)
+with device_lock(device, print, lambda: False):
+    print("held", flush=True)
     time.sleep(60)
 """
 
@@ -35,22 +35,21 @@ FIRST, SECOND = replace(GPU, uuid="GPU-b"), replace(GPU, selector="cuda:1", uuid
 @contextlib.contextmanager
 def held(device: Device = CPU, **how: bool) -> Iterator[None]:
     """Hold a device that is free, without a word."""
-    with device_lock(device, pytest.fail, lambda: True, **how) as found:
-        assert found
+    with device_lock(device, pytest.fail, lambda: True, **how):
         yield
 
 
 def assert_held(device: Device = CPU, **how: bool) -> None:
-    with device_lock(device, lambda _: None, lambda: True, **how) as found:
-        assert not found
+    with pytest.raises(InterruptedRunError), device_lock(device, lambda _: None, lambda: True, **how):
+        pass
 
 
 def said_while_waiting(device: Device = CPU, seconds: float = 0.4) -> list[str]:
     """Return what is said to whoever waits for a device that stays held."""
     said: list[str] = []
     until = time.monotonic() + seconds
-    with device_lock(device, said.append, lambda: time.monotonic() > until) as found:
-        assert not found
+    with pytest.raises(InterruptedRunError), device_lock(device, said.append, lambda: time.monotonic() > until):
+        pass
     return said
 
 
@@ -73,7 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", HOLD, "cpu", ""]
     with subprocess.Popen(command, env={**os.environ, "XDG_STATE_HOME": str(folder)}, stdout=-1, text=True) as process:
-        assert process.stdout and process.stdout.readline() == "held True\n"
+        assert process.stdout and process.stdout.readline() == "held\n"
         yield process
         process.kill()
 
@@ -101,8 +100,8 @@ def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: sub
             lock.write_text(f"process {holder.pid}\n")
         return look == 2
 
-    with device_lock(CPU, said.append, interrupted) as found:
-        assert not found
+    with pytest.raises(InterruptedRunError), device_lock(CPU, said.append, interrupted):
+        pass
     assert_named(said, holder)
 
 
@@ -133,8 +132,8 @@ def test_those_beside_a_device_are_held_with_it_and_given_back(folder: Path) -> 
 def test_who_waits_for_a_device_beside_its_own_says_so_and_gives_up_what_it_has(folder: Path) -> None:
     wanted, said = replace(SECOND, beside=(FIRST,)), list[str]()
     with held(FIRST):
-        with device_lock(wanted, said.append, lambda: True) as found:
-            assert not found
+        with pytest.raises(InterruptedRunError), device_lock(wanted, said.append, lambda: True):
+            pass
         assert not said, "an interrupted wait has nothing to say"
         with held(SECOND):
             pass
@@ -148,8 +147,7 @@ def test_two_that_want_the_same_two_devices_the_other_way_round_take_turns(folde
 
     def work(device: Device) -> None:
         for _ in range(5):
-            with device_lock(device, lambda _: None, lambda: False) as found:
-                assert found
+            with device_lock(device, lambda _: None, lambda: False):
                 turns.append(device.selector)
                 time.sleep(0.02)
                 assert turns[-1] == device.selector, "nobody else is at work meanwhile"

@@ -15,7 +15,16 @@ import pytest
 from pairbench.errors import StoreError, UsageError
 from pairbench.features.exchange.asv import read_asv_file
 from pairbench.features.exchange.foreign import Axes, ForeignRun, ImportFailedError, Result, Timing, told_apart
-from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, order_interval, rows_of, split
+from pairbench.features.exchange.importing import (
+    NOT_IMPORTED,
+    ImportedRun,
+    Intake,
+    Pairing,
+    import_runs,
+    order_interval,
+    rows_of,
+    split,
+)
 from pairbench.features.exchange.pytest_benchmark import (
     KEY,
     ROUND_SIZES,
@@ -215,9 +224,14 @@ def test_a_pairing_that_pairs_nothing_or_has_two_baselines_is_refused(
     ways: tuple[str, ...], text: str, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        Pairing.parse(text).check([result(("way", way), ("n", 4)) for way in ways])
-    Pairing.parse("way").check([result(("way", "baseline")), result(("way", "plain"))])
-    Pairing.parse("way:plain").check([])  # what cannot be read is not the pairing's fault
+        Pairing.parse(text).check({"way": {*ways}, "n": {"4"}})
+    Pairing.parse("way").check({"way": {"baseline", "plain"}})
+
+
+def test_what_cannot_be_read_is_not_the_fault_of_a_pairing(tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent.json")
+    (row,) = import_runs(str(tmp_path / "store"), "pytest-benchmark", [absent], implementation="way:plain")
+    assert row["outcome"] == NOT_IMPORTED and "cannot be read" in row["reason"]
 
 
 def test_equal_cases_are_told_apart_by_their_labels_and_once() -> None:

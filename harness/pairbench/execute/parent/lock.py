@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pairbench.errors import UsageError
+from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.model.environment import Device
 from pairbench.model.text import printable, redacted
 from pairbench.own_folders import make_own, runtime_folder, state_folder, temporary_folder
@@ -31,11 +31,11 @@ _LETTERS = 120
 @contextlib.contextmanager
 def device_lock(
     device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool], *, shared: bool = False
-) -> Iterator[bool]:
-    """Hold a device and those beside it, or yield False after an interruption; `waiting` is called once for each device that is held.
+) -> Iterator[None]:
+    """Hold a device and those beside it; `waiting` is called once for each device that is held.
 
     All of the host's processes share one CPU. Shared locks are for those that verify and time nothing. The kernel gives locks back
-    when the process ends. Without a usable folder for the locks: UsageError.
+    when the process ends. Interrupted while it waits: InterruptedRunError. Without a usable folder for the locks: UsageError.
     """
     with contextlib.ExitStack() as stack:
         # In one order whoever wants them, so that no two processes wait for each other.
@@ -46,23 +46,20 @@ def device_lock(
             def told(holder: str, name: str = name, owner: str = owner) -> None:
                 waiting(f"{name}{owner} is held by {holder}; waiting for it{_ADVICE}")
 
-            if not stack.enter_context(_lock(wanted, told, interrupted, shared)):
-                yield False
-                return
-        yield True
+            stack.enter_context(_lock(wanted, told, interrupted, shared))
+        yield
 
 
 @contextlib.contextmanager
 def _lock(
     device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool], shared: bool
-) -> Iterator[bool]:
+) -> Iterator[None]:
     descriptor = _open(f"{_word(device.uuid or 'cpu')}.lock")
     try:
         told, tries = False, 0
         while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if interrupted():
-                yield False
-                return
+                raise InterruptedRunError
             tries += 1
             # Who has just taken it has yet to write who that is.
             if not told and ((holder := _holder(descriptor)) or tries > 1):
@@ -73,7 +70,7 @@ def _lock(
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
-        yield True
+        yield
     finally:
         os.close(descriptor)
 

@@ -24,8 +24,8 @@ from pairbench.execute.parent.case_state import CaseState, Enough, profile_case,
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, judge_of, wait_for
 from pairbench.model.environment import Device
-from pairbench.model.outcome import ImpostorResult, Outcome, Status
-from pairbench.model.plan import Entry, Plan, PlannedCase
+from pairbench.model.outcome import Outcome, Status
+from pairbench.model.plan import Entry, Plan
 
 _MOST = {"cuda": 4, "cpu": 4}
 """Workers at once, by device kind, each with its judge. On a GPU both take half a gigabyte before they have done anything, and with 8 pairs on 16 cores a run of norms on
@@ -240,9 +240,6 @@ class DeviceSession:
         """Return workers for some rounds, which begin to load torch."""
         judge = judge_of(self._context, self._device, timed=True)
         return RoundWorkers(lambda: (Workers(self._context, self._device, timed=True, judge=judge),), rounds, judge)
-
-    def audits(self) -> list[tuple[PlannedCase, ImpostorResult]]:
-        return [(state.planned, found) for state in self.states for found in state.impostors]
 
     def time(self, rounds: int, ahead: RoundWorkers, among: Iterable[CaseState] | None = None) -> None:
         """Time all verified cases, or those given, each round in a fresh worker and in another order of cases."""

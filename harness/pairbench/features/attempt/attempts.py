@@ -8,13 +8,12 @@ import datetime as dt
 import hashlib
 import json
 import math
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, NoReturn, get_args, get_type_hints
 
 from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
@@ -224,11 +223,6 @@ class Attempts:
         if self._look is not None:
             self._look.close()
 
-    def park(self) -> None:
-        """Start a process for the next try, in which nothing of the project is loaded."""
-        if self._look is not None:
-            self._look.renew(one_device(self.device, self._devices))
-
     def once(self) -> Attempt:
         """Try everything that is selected, up to the first case in which an implementation is wrong."""
         self.asked = ask(self.config, self.select)
@@ -251,9 +245,7 @@ class Attempts:
             look.renew(using)
         tried: list[tuple[Tried, ...]] = []
         lock = device_lock(using, self.listener.notify, self.context.interrupted.is_set)
-        with lock if cases else contextlib.nullcontext(True) as held:
-            if not held:
-                raise InterruptedRunError
+        with lock if cases else contextlib.nullcontext():
             for planned in cases:
                 if tried:
                     look.renew(using)
@@ -263,7 +255,26 @@ class Attempts:
                     break
         untried = tuple(planned.case.key for planned in cases[len(tried) :])
         left_out = tuple(planned.case.key for planned in plan.cases if planned not in cases)
-        return Attempt(cases=tuple(tried), left_out=left_out, untried=untried, broken=broken)
+        attempt = Attempt(cases=tuple(tried), left_out=left_out, untried=untried, broken=broken)
+        self.listener.finish(attempt)
+        return attempt
+
+    def watch(self) -> NoReturn:
+        """Try now and after every change of a file, until the user interrupts; an error of the user's code is named."""
+        files = SuiteFiles(lambda: self.asked.files)
+        self.listener.notify("pairbench: trying once, and again after every change; Ctrl-C ends it")
+        while True:
+            try:
+                self.once()
+            except PairbenchError as error:
+                self.listener.notify(f"pairbench: {error}")
+            if self._look is not None:  # a process for the next try, in which nothing of the project is loaded
+                self._look.renew(one_device(self.device, self._devices))
+            while not (changed := files.changed()):
+                if self.context.interrupted.wait(_EVERY_S):
+                    raise InterruptedRunError
+            names = ", ".join(sorted({file.name for file in changed}))
+            self.listener.notify(f"{time.strftime('%H:%M:%S')} {names} changed")
 
     def _case(self, look: QuickLook, planned: PlannedCase, device: Device) -> tuple[Tried, ...]:
         state, key = CaseState(planned=planned), planned.case.key
@@ -366,29 +377,3 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return state.st_mtime_ns, state.st_size, state.st_ino
-
-
-def try_on_changes(
-    attempts: Attempts,
-    interrupted: threading.Event,
-    *,
-    begin: Callable[[tuple[Path, ...]], None],
-    failed: Callable[[PairbenchError], None],
-) -> Iterator[Attempt]:
-    """Yield a try now and after every change of a file, until the user interrupts; an error of the user's code goes to `failed`."""
-    files = SuiteFiles(lambda: attempts.asked.files)
-    changed: tuple[Path, ...] = ()
-    while True:
-        begin(changed)
-        try:
-            attempt = attempts.once()
-        except PairbenchError as error:
-            failed(error)
-        else:
-            yield attempt
-        attempts.park()
-        changed = ()
-        while not changed:
-            if interrupted.wait(_EVERY_S):
-                raise InterruptedRunError
-            changed = files.changed()

@@ -9,6 +9,7 @@ from pairbench.model.latency import p50_of, speedup_of
 from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.record import Record
 from pairbench.report import latency_words, rows, units
+from pairbench.report.labels import listed
 from pairbench.report.render import clean, markdown_text
 from pairbench.report.rows import autotuned, expanded, precision_remark
 
@@ -45,15 +46,12 @@ def case_lines(case: Sequence[Tried]) -> list[str]:
 def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
     lines = []
     if attempt.untried:
-        lines.append(f"Not tried, for something before is wrong: {_named(attempt.untried)}")
+        lines.append(f"Not tried, for something before is wrong: {listed(attempt.untried, _SHOWN)}")
     if attempt.left_out and with_left_out:
-        lines.append(f"One case of each operator; --all-cases takes the others, too: {_named(attempt.left_out)}")
+        lines.append(
+            f"One case of each operator; --all-cases takes the others, too: {listed(attempt.left_out, _SHOWN)}"
+        )
     return lines + (precision_remark(one.record for one in attempt.tried) if with_left_out else [])
-
-
-def _named(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    return f"{', '.join(keys[:_SHOWN])}{more}"
 
 
 def as_markdown(attempt: Attempt) -> str:

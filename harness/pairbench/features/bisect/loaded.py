@@ -129,7 +129,8 @@ class LoadedCommits:
             scratch = self.worktrees.folder / f"outputs-{sha[:16]}"
             scratch.mkdir()
             contexts, plans = (good.loaded.context, commit.loaded.context), (good.plan, commit.plan)
-            commit.interleaving = Interleaving(contexts, wanted.device, plans, self._reporter(), scratch)
+            # Without single steps, for the search reports each round.
+            commit.interleaving = Interleaving(contexts, wanted.device, plans, Reporter(), scratch)
         interleaving = commit.interleaving
         assert interleaving is not None
         if not interleaving.twins:
@@ -148,7 +149,7 @@ class LoadedCommits:
 
     def count(self, sha: str, metric: str, environment: Environment) -> float:
         commit, wanted = self.commit(sha), self.wanted
-        session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, self._reporter())
+        session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, Reporter())
         session.verify(impostors=False)
         session.profile()
         state = session.states[0]
@@ -161,10 +162,6 @@ class LoadedCommits:
         if count is None or (metric in LAUNCHES and record.launch_status != "exact"):
             raise UnmeasurableError(f"{metric} is not known: launches are {record.launch_status or 'not counted'}")
         return count
-
-    def _reporter(self) -> Reporter:
-        # Without single steps, for the search reports each round.
-        return Reporter(progress=PlainProgress(lambda _: None))
 
 
 def _why(twin: SharedCase, entry: Entry) -> str:

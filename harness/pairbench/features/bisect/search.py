@@ -1,9 +1,8 @@
 """`pairbench bisect`: a search for the commit that moved a series, from its ends to its culprit. Nothing is put in the store."""
 
-import functools
+import contextlib
 import math
 import tempfile
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
@@ -37,7 +36,7 @@ from pairbench.report.comparison import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations
 from pairbench.workflow.devices import HostWatch, probe_device
-from pairbench.workflow.git import commits_between, keep_reason, open_worktrees, touched_files
+from pairbench.workflow.git import commits_between, open_worktrees, skipped, touched_files
 from pairbench.workflow.lookup import newest_calibrations
 from pairbench.workflow.progress import open_progress
 from pairbench.workflow.setup import open_context, store_of
@@ -239,12 +238,13 @@ class _Search:
 
     def count(self, metric: str) -> Bisection:
         device = self.loaded.wanted.device
-        environment, _ = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
+        environment = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
         counts: dict[int, float] = {}
 
         def counted(number: int) -> float:
             sha = self.history[number].sha
-            counts[number] = self._locked(functools.partial(self.loaded.count, sha, metric, environment))
+            with self._lock():
+                counts[number] = self.loaded.count(sha, metric, environment)
             self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
             return counts[number]
 
@@ -294,7 +294,8 @@ class _Search:
             number = next_probe(known, self.skipped)
             sha = self.history[number].sha
             try:
-                ratio = self._locked(functools.partial(self.loaded.log_ratio, good, sha, latency))
+                with self._lock():
+                    ratio = self.loaded.log_ratio(good, sha, latency)
             except UnmeasurableError as error:
                 self._skip(number, str(error))
                 continue
@@ -336,8 +337,7 @@ class _Search:
 
     def _skip(self, number: int, reason: str) -> None:
         commit = self.history[number]
-        log = keep_reason(self.loaded.arguments.repository, commit, reason)
-        self.skipped[number] = Skipped(commit=commit, reason=reason, log=log)
+        self.skipped[number] = skipped(self.loaded.arguments.repository, commit, reason)
         self.progress.notify(f"pairbench: {self._named(number)} is skipped: {reason}")
 
     def _end(self, number: int) -> LoadedCommit:
@@ -387,12 +387,8 @@ class _Search:
         series, (good, *_, bad) = self.loaded.wanted.series, self.history
         return Bisection(series=series, metric=metric, good=good, bad=bad, commits=self.last, ends=ends, moved=False)
 
-    def _locked(self, work: Callable[[], float]) -> float:
-        device, interrupted = self.loaded.wanted.device, self.loaded.context.interrupted
-        with device_lock(device, self.progress.notify, interrupted.is_set) as held:
-            if not held:
-                raise InterruptedRunError
-            return work()
+    def _lock(self) -> contextlib.AbstractContextManager[None]:
+        return device_lock(self.loaded.wanted.device, self.progress.notify, self.loaded.context.interrupted.is_set)
 
     def _notify_last(self, parent: int, culprit: int) -> None:
         self.progress.notify(f"pairbench: at last {self._named(culprit)} against {self._named(parent)}, in turns")

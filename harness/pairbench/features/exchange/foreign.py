@@ -105,12 +105,12 @@ class Origin:
     """The columns of a run; null where the other tool does not have them."""
 
     run_id: str
+    confirms: str | None = None
     started_at: str
     commit: str | None = None
     commit_at: str | None = None
     branch: str | None = None
     dirty: bool | None = None
-    confirms: str | None = None
     commit_subject: str | None = None
     commit_author: str | None = None
     commit_number: int | None = None

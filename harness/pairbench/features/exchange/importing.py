@@ -10,8 +10,8 @@ import itertools
 import json
 import math
 import re
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -58,15 +58,9 @@ class Pairing:
             )
         return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
 
-    def check(self, results: Iterable[Result]) -> None:
-        values: set[str] = set()
-        axes: set[str] = set()
-        result = None
-        for result in results:  # once through: a history is long
-            axes.update(axis for axis, _ in result.axes)
-            values.update(format_value(value) for axis, value in result.axes if axis == self.axis)
-        if result is None:
-            return  # nothing could be read, and that is what has to be said
+    def check(self, axes: Mapping[str, set[str]]) -> None:
+        """Refuse an axis and a baseline that do not fit the values that each axis has."""
+        values = axes.get(self.axis, set())
         if not values:
             raise UsageError(
                 f"--implementation {self.axis!r}: no benchmark has such a parameter, expected one of "
@@ -257,8 +251,8 @@ def import_runs(
 ) -> list[dict[str, Any]]:
     """Import runs, and return a row for each file: its outcome, and what was left out. The arguments are those of `pairbench import`."""
 
-    def on_device(read: Callable[..., ForeignRun], *arguments: Any) -> ForeignRun:
-        run = read(*arguments, at_commit=when == COMMITTED)
+    def on_device(read: Callable[..., ForeignRun]) -> ForeignRun:
+        run = read(at_commit=when == COMMITTED)
         if device_name is None:
             return run
         # Restored records keep their own device.
@@ -266,24 +260,22 @@ def import_runs(
         return replace(run, environment=replace(run.environment, device=device))
 
     pairing = Pairing.parse(implementation) if implementation else None
-    if tool == ASV:
-        sources = [
-            (name, partial(on_device, *read)) for path in dict.fromkeys(paths) for name, *read in _asv_files(path)
-        ]
-    else:
-        sources = [(path, partial(on_device, read_benchmark_json, path)) for path in dict.fromkeys(paths)]
+    sources = [(name, partial(on_device, read)) for path in dict.fromkeys(paths) for name, read in _sources(tool, path)]
     _look(sources, pairing, order=tool == ASV and when is None)
     intake = Intake(store)
     return [_imported(source, pairing, intake) for source in sources]
 
 
-def _asv_files(path: str) -> Iterator[tuple[Any, ...]]:
+def _sources(tool: str, path: str) -> Iterator[tuple[str, Callable[..., ForeignRun]]]:
+    if tool != ASV:
+        yield path, partial(read_benchmark_json, path)
+        return
     try:
         files, benchmarks = find_results(path)
     except ImportFailedError as error:
         yield path, partial(_fail, error)
     else:
-        yield from ((str(file), read_asv_file, file, benchmarks) for file in files)
+        yield from ((str(file), partial(read_asv_file, file, benchmarks)) for file in files)
 
 
 def _fail(error: Exception, **_: object) -> ForeignRun:
@@ -295,18 +287,17 @@ def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -
     if pairing is None and not order:
         return
     series: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
-
-    def results() -> Iterator[Result]:
-        for _, read in sources:
-            with contextlib.suppress(ImportFailedError):  # it is read again, and then named
-                run = read()
-                series[run.environment.hostname, run.environment.hash].append(run.origin)
-                yield from run.results
-
-    if pairing:
-        pairing.check(results())
-    else:
-        deque(results(), maxlen=0)
+    axes: defaultdict[str, set[str]] = defaultdict(set)
+    has_results = False
+    for _, read in sources:  # one by one, for a history is long
+        with contextlib.suppress(ImportFailedError):  # it is read again, and then named
+            run = read()
+            series[run.environment.hostname, run.environment.hash].append(run.origin)
+            has_results = has_results or bool(run.results)
+            for axis, value in (pair for result in run.results for pair in result.axes):
+                axes[axis].add(format_value(value))
+    if pairing and has_results:  # else nothing could be read, and that is what has to be said
+        pairing.check(axes)
     if order and (count := sum(map(inversions, series.values()))):
         raise UsageError(
             f"{count} of {sum(map(len, series.values()))} runs were measured before one of an earlier commit, so nothing was "

@@ -22,6 +22,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pairbench.analyze.records import environment_columns
 from pairbench.errors import StoreError, UsageError
 from pairbench.features.exchange import foreign
@@ -37,10 +39,7 @@ if TYPE_CHECKING:
     from pairbench.workflow.selectors import Picked
 
 KEY = "pairbench"  # name of pairbench's own fields in `machine_info`, and in the document
-RUN_COLUMNS = (
-    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
-    *("commit_subject", "commit_author", "commit_number", "pull_request"),
-)
+RUN_COLUMNS = tuple(item.name for item in fields(foreign.Origin))
 ENVIRONMENT_COLUMNS = (
     *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
     *("hostname", "cpu", "environment_hash", "environment"),
@@ -316,7 +315,8 @@ def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
     mean = statistics.fmean(ordered)
     squares = math.fsum((value - mean) ** 2 for value in ordered)  # statistics.stdev takes a second for a large run
     deviation = math.sqrt(squares / (len(ordered) - 1)) if len(ordered) > 1 else 0.0
-    q1, q3 = _quartiles(ordered)
+    # Medians of the halves; for odd numbers the mean of both ways to halve.
+    q1, q3 = map(float, np.percentile(ordered, (25, 75), method="hazen"))
     reach = 1.5 * (q3 - q1)
     inside = [value for value in ordered if q1 - reach <= value <= q3 + reach]
     far = sum(not mean - deviation <= value <= mean + deviation for value in ordered)
@@ -340,19 +340,6 @@ def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
         "total": total,
         "iterations": 1,
     }
-
-
-def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
-    """Return both quartiles: medians of the halves; for odd numbers the mean of both ways to halve."""
-    count = len(ordered)
-    if count == 1:
-        return ordered[0], ordered[0]
-    if count % 2 == 0:
-        return statistics.median(ordered[: count // 2]), statistics.median(ordered[count // 2 :])
-    n, q = divmod(count, 4)
-    if q == 1:
-        return 0.25 * ordered[n - 1] + 0.75 * ordered[n], 0.75 * ordered[3 * n] + 0.25 * ordered[3 * n + 1]
-    return 0.75 * ordered[n] + 0.25 * ordered[n + 1], 0.25 * ordered[3 * n + 1] + 0.75 * ordered[3 * n + 2]
 
 
 def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:

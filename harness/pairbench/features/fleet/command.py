@@ -8,14 +8,14 @@ import threading
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import UsageError
-from pairbench.features.fleet.dask import checked_address, is_loopback, need_dask
+from pairbench.features.fleet.dask import is_loopback
 from pairbench.features.fleet.drive import Drive, Progress
 from pairbench.model.outcome import Status
 from pairbench.model.plain import plain
@@ -34,7 +34,6 @@ def units_of(
     arguments: list[str],
     commits: Sequence[str],
     devices: Sequence[str],
-    *,
     tier: tuple[str, ...],
     mode: tuple[str, ...],
     rounds: int | None,
@@ -107,29 +106,20 @@ _LINE_EVERY_S = 10.0
 
 
 def run_fleet(
-    config: Config,
-    units: Callable[[], tuple[Unit, ...]],
-    where: str,
-    certificates: Path | None,
-    wait_s: float,
-    *,
-    insecure: bool,
+    config: Config, units: Collection[Unit], address: str, certificates: Path | None, patience_s: float
 ) -> Progress:
-    need_dask()
-    address = checked_address(where, certificates, insecure=insecure)
-    store, asked, interrupted = store_of(config), units(), threading.Event()
+    """Have units measured; `address` is a scheduler's that was checked, and `patience_s` how long to wait for it, and for a device."""
+    store, interrupted = store_of(config), threading.Event()
     with on_signals(lambda *_: interrupted.set()), open_table() as (show, notify):
         if store.is_local and not is_loopback(address):
             notify(
                 f"pairbench: store {store.address} is a folder, which every host has to see under this name; s3:// and gs:// need none"
             )
-        drive = Drive(address, certificates, store, wait_s, notify, show, interrupted)
+        drive = Drive(address, certificates, store, patience_s, notify, show, interrupted)
         head = git(config.root, "rev-parse", "HEAD")
-        if any(unit.commit == head for unit in asked if head) and git(config.root, "status", "--porcelain"):
+        if any(unit.commit == head for unit in units if head) and git(config.root, "status", "--porcelain"):
             notify("pairbench: uncommitted changes are not measured: a unit is of its commit")
-        named = [unit for unit in asked if unit.device != ANY]
-        left = [unit for unit in asked if unit.device == ANY]
-        return drive.run(named, lambda hosts: on_models(left, hosts))
+        return drive.run(lambda hosts: on_models(units, hosts))
 
 
 @contextlib.contextmanager

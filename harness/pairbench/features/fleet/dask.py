@@ -57,7 +57,8 @@ def need_dask() -> None:
 
 
 def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> str:
-    """Return the address of a scheduler with its port; refuse one that others could use without TLS."""
+    """Return the address of a scheduler with its port; refuse one that others could use without TLS, and any where there is no Dask."""
+    need_dask()
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"] or PORT) > 65535:
         raise UsageError(
@@ -124,7 +125,6 @@ METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metada
 
 def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
     """Serve as a fleet's scheduler until SIGINT or SIGTERM; `notify` is given the address once it listens."""
-    need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     with configured():
         asyncio.run(_serve(address, security_of(certificates), notify))

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -227,12 +227,12 @@ class Drive:
     _present: frozenset[str] = frozenset()
     _last_look: float = 0.0
 
-    def run(self, units: Sequence[Unit], devices: Callable[[tuple[Host, ...]], Sequence[Unit]]) -> Progress:
-        """Have units measured and return the result of each; `devices` makes further units of the fleet's hosts."""
+    def run(self, units: Callable[[tuple[Host, ...]], Iterable[Unit]]) -> Progress:
+        """Have units measured, which the fleet's hosts say for which devices, and return the result of each."""
         with configured(), contextlib.closing(self):
             self._connect()
             self._look()
-            self._drive(dict.fromkeys([*units, *devices(self.progress.hosts)]))
+            self._drive(dict.fromkeys(units(self.progress.hosts)))
         self.progress.interrupted = self.interrupted.is_set()
         return self.progress
 

@@ -32,7 +32,7 @@ from pairbench.execute.orphans import die_with
 from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.pool import last_lines
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
-from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, need_dask, security_of
+from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, security_of
 from pairbench.model.environment import Finding, HostLoad
 from pairbench.model.unit import VARIABLE, Host, Offer, Unit, UnitEnd
 from pairbench.own_folders import held_folder, locked
@@ -327,7 +327,6 @@ def run_worker(
     ignores_load: bool,
 ) -> None:
     """Take units until SIGINT or SIGTERM. A running unit then ends in order, and what it finished is in the store."""
-    need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     security = security_of(certificates)
     name, offers, findings = examine_host(config, devices)  # several `devices` have commas between them

@@ -58,13 +58,8 @@ class Bench:
             control = Entry(implementation="baseline", mode=item.entry.mode)
             entries.setdefault(self._key(item), {}).update({control: None, item.entry: None})
         for key, chosen in entries.items():
-            case = planned[key]
-            untimed, skipped = (
-                {entry: why for entry, why in reasons.items() if entry in chosen}
-                for reasons in (case.untimed, case.skipped)
-            )
-            kept = tuple(entry for entry in case.entries if entry in chosen)
-            self._states[key] = CaseState(planned=replace(case, entries=kept, untimed=untimed, skipped=skipped))
+            kept = tuple(entry for entry in planned[key].entries if entry in chosen)
+            self._states[key] = CaseState(planned=replace(planned[key], entries=kept))
 
     def _key(self, item: PairEntry) -> _Key:
         # Among several processes, each has some items of a case, and does not know which.
@@ -98,8 +93,7 @@ class Bench:
     def environment(self) -> Environment:
         if not self.times:
             return self._asked().put_in(probe_environment(self.context, self._device))
-        environment, load = probe_device(self.context, self._device, self._watch)
-        return load.put_in(self._asked().put_in(environment))
+        return self._asked().put_in(probe_device(self.context, self._device, self._watch))
 
     @functools.cached_property
     def _watch(self) -> HostWatch:
@@ -135,8 +129,7 @@ class Bench:
     @functools.cached_property
     def _cases(self) -> CaseByCase:
         device = self._device
-        held = self._held.enter_context(device_lock(device, self.notify, lambda: False, shared=self.shared))
-        assert held
+        self._held.enter_context(device_lock(device, self.notify, lambda: False, shared=self.shared))
         self.loader.close()
         if self.times:
             # Probed while no worker of ours is on the device: it also finds the processes of others.
@@ -153,7 +146,7 @@ class Bench:
         return Recorder(run=self.run, environment=self.environment, records=self.records, writer=writer)
 
     def _chosen(self) -> Chosen:
-        return self._changed or Chosen(survey=self.loader.survey(), selections=())
+        return self._changed or self.loader.chosen()
 
     def _asked(self) -> Requested:
         if not self._whole:

@@ -22,7 +22,7 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import BrokenSuite, Entry, OperatorDescription, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import make_plan, tiers_for
-from pairbench.workflow.setup import equipment_of, pick_devices, shown
+from pairbench.workflow.setup import Chosen, equipment_of, pick_devices, shown
 
 
 class SuiteLoader:
@@ -63,9 +63,9 @@ class SuiteLoader:
         self._operators[shown(path, self._config)] = loaded
         return make_plan(loaded, (), equipment_of(self.device, self.devices), self._settings).cases
 
-    def survey(self) -> Survey:
-        operators = itertools.chain.from_iterable(self._operators.values())
-        return Survey(devices=self.devices, operators=tuple(operators), broken=())
+    def chosen(self) -> Chosen:
+        operators = tuple(itertools.chain.from_iterable(self._operators.values()))
+        return Chosen(survey=Survey(devices=self.devices, operators=operators, broken=()), selections=())
 
 
 @dataclass(frozen=True, kw_only=True)

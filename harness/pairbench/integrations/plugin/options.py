@@ -16,9 +16,7 @@ import pytest
 from pairbench.config import Config, load_config
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.model.environment import Device
-from pairbench.suite.load import find_suites
-
-_MENTIONS = re.compile(r"\bpairbench\b[\s\S]*\bOperator\b")
+from pairbench.suite.load import declares_operators, find_suites
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +40,7 @@ class SuiteFiles:
         if self.is_test(file) or not (named or file.parent in self.named):
             return False
         text = file.read_text(errors="replace")
-        return _MENTIONS.search(text) is not None and (named or _assigns_an_operator(text))
+        return declares_operators(text) and (named or _assigns_an_operator(text))
 
     def is_test(self, file: Path) -> bool:
         matches = any(fnmatch.fnmatch(file.name, pattern) for pattern in self.test_patterns)

@@ -114,11 +114,10 @@ class PluginSession:
         self.tiers = frozenset({*self.loader.tiers(), *words})
         named = {argument.partition("::")[2] for argument in self.config.args}
         if self.options.changed_since is not None:
-            from pairbench.features.since import narrow_to_changed
+            from pairbench.features.since import changed_since
 
-            chosen, tiers = Chosen(survey=self.loader.survey(), selections=()), self.tiers - {"edge"}
-            commit, places = self.options.changed_since, self.options.files.named
-            self.changed = narrow_to_changed(self.options.config, self.context, chosen, tiers, commit, places=places)
+            tiers, places = self.tiers - {"edge"}, self.options.files.named
+            self.changed = changed_since(self._request(), self.options.changed_since, tiers=tiers, places=places).chosen
             assert self.changed.narrowed is not None
             for line in self.changed.narrowed.lines():
                 _notify(self.config)(f"pairbench: {line}")
@@ -130,6 +129,10 @@ class PluginSession:
         if out:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
+
+    def _request(self) -> Request:
+        loader, progress = self.loader, PlainProgress(_notify(self.config))
+        return Request(self.options.config, self.context, loader.chosen(), (loader.device,), progress)
 
     def _is_changed(self, item: PairItem) -> bool:
         narrowed = self.changed.narrowed if self.changed else None
@@ -210,10 +213,8 @@ class PluginSession:
                 return None
             from pairbench.workflow.comparer import confirm_run
 
-            chosen, progress = Chosen(survey=self.loader.survey(), selections=()), PlainProgress(_notify(self.config))
-            request = Request(self.options.config, self.context, chosen, (self.loader.device,), progress)
             run_id, reference = self.bench.run.run_id, self.options.reference
-            self.judged = confirm_run(request, run_id, reference=reference, quiet_only=True)
+            self.judged = confirm_run(self._request(), run_id, reference=reference, quiet_only=True)
         except PairbenchError as error:
             self.no_verdict = str(error)
             return GATE_FAILED
