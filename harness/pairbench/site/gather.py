@@ -253,11 +253,9 @@ class SiteReading:
             elsewhere = tuple(sorted(self._devices[suite, operator] - {device_name}))
             of_each = (self._newest, self._changes, self._accepted, self._floors)
             values = [[each.get(series) for each in of_each] for series in own]
-            kept = sorted(sampled.intersection(self._newest[series].run_id for series in own if series in self._newest))
-            name, inputs = (
-                paths.operator_page(*key),
-                digest(table_digest(table), described, values, kept, site, elsewhere),
-            )
+            with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
+            name = paths.operator_page(*key)
+            inputs = digest(table_digest(table), described, values, with_samples, site, elsewhere)
             adds = find(name, inputs)
             if adds is None and (records := in_budget(from_table(table, Record))):
                 facts = self._operator(key, records, described, elsewhere, heads, samples)
@@ -327,10 +325,10 @@ class SiteReading:
 
     def runs(self, find: Find = lambda *_: None) -> Iterator[Part[RunFacts]]:
         """Yield every run that `find` does not find; their pages show events, so these come after the operators."""
-        began: defaultdict[RunKey, list[Event]] = defaultdict(list)
+        shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
         for event in self.facts.events:
-            for run_id in {event.after.run_id, event.ended} - {None}:
-                began[run_id or "", event.device_name].append(event)
+            for run_id in filter(None, {event.after.run_id, event.ended}):
+                shown[run_id, event.device_name].append(event)
         pages: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         for row in self.facts.rows:
             pages[row.device_name].add((row.device_name, row.suite, row.operator))
@@ -343,7 +341,7 @@ class SiteReading:
                 owners={},
                 gpus=(),
                 problems=(),
-                events=tuple(began[key]),
+                events=tuple(shown[key]),
                 beside={key: beside} if beside else {},
                 breakdowns=self.facts.breakdowns[:1],
             )

@@ -11,7 +11,10 @@ import importlib.metadata
 import io
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -22,7 +25,8 @@ from pairbench.workflow.setup import catalogue_folder
 
 CACHE = ".pairbench-site.cache"
 _LIBRARIES = ("plotly", "jinja2", "numpy", "scipy", "matplotlib")
-_CLASSES = ("pairbench.model.", "pairbench.site.", "pairbench.stats", "collections")
+_ROOMS = ("pairbench.model.", "pairbench.site.", "pairbench.stats")
+_DIGEST = hashlib.sha256().digest_size
 
 Find = Callable[[str, str], Any]
 """Returns what a part adds to other pages, by the part's name and the digest of its inputs; None where it has to be made."""
@@ -47,11 +51,14 @@ class _Kept(NamedTuple):
 
 
 class _Values(pickle.Unpickler):
-    """Reads nothing but values: a class of pairbench's is made by its fields, and no function is called."""
+    """Reads nothing but values: of classes only those that pairbench declares by their fields, and no function is called."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if module.startswith(_CLASSES) else None
-        if not isinstance(found, type):
+        if (module, name) == ("collections", "Counter"):
+            return Counter
+        found = super().find_class(module, name) if module.startswith(_ROOMS) else None
+        declared = isinstance(found, type) and (is_dataclass(found) or issubclass(found, tuple | Enum))
+        if not declared or not found.__module__.startswith(_ROOMS):
             raise pickle.UnpicklingError(f"{module}.{name} is no value of a site")
         return found
 
@@ -65,8 +72,10 @@ class SiteCache:
         self._now: dict[str, _Kept] = {}
         self._unchanged: list[File] = []
         try:
-            earlier, parts = _Values(io.BytesIO((folder / CACHE).read_bytes())).load()
-            self._before = parts if earlier == self._made_with else {}
+            content = (folder / CACHE).read_bytes()
+            if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
+                earlier, parts = _Values(io.BytesIO(content[_DIGEST:])).load()
+                self._before = parts if earlier == self._made_with else {}
         except Exception:  # noqa: BLE001, S110 (an unpickler raises whatever bytes make it raise)
             pass
 
@@ -106,7 +115,8 @@ class SiteCache:
 
     def save(self) -> None:
         if self._now != self._before:
-            write_whole(self._folder / CACHE, pickle.dumps((self._made_with, self._now)), durable=False)
+            content = pickle.dumps((self._made_with, self._now))
+            write_whole(self._folder / CACHE, hashlib.sha256(content).digest() + content, durable=False)
 
 
 def _sha(content: bytes) -> str:
