@@ -80,7 +80,7 @@ def answers(place: StoreLocation) -> dict[str, Any]:
     assert [*index.problems, *whole.problems, *every.problems] == []
     return rows_of_all(place) | {
         "runs": runs(place).value,
-        "heads": [replace(head, files=()) for head in heads],
+        "heads": [replace(head, names=frozenset()) for head in heads],
         "ids": dataset_files(place, "records").run_ids,
         "keys": {
             run: sorted((row["case"], row["mode"]) for row in rows)

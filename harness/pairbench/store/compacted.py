@@ -15,8 +15,9 @@ import json
 import mmap
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -181,22 +182,21 @@ def _compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict
     return compacted_name(runs), _sealed_by_groups(sink.getvalue()), runs
 
 
-def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, int]:
-    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes."""
+def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, dict[str, int], int]:
+    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path, its runs and its bytes."""
     name, content, runs = _compacted_content(list(tables))
     path = f"{folder}/{name}"
     place.publish(path, content)
     file = RunFile(path=path, run_id=max(runs), is_part=False, is_compacted=True, among=tuple(runs))
     try:
         back = pc.value_counts(CompactedFile(place, file, "records").read(["run_id"]).column("run_id")).to_pylist()
-        CompactedFile(place, file, "records").fetch(None)
     except BROKEN as error:
         raise StoreFailedError(f"store {place.name!r}: {path} cannot be read back: {error}") from error
     if {str(count["values"]): count["counts"] for count in back} != runs:
         raise StoreFailedError(
             f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted"
         )
-    return path, content.size
+    return path, runs, content.size
 
 
 def _bounds(cases: Iterable[str | None]) -> list[tuple[int, int]]:
@@ -269,28 +269,31 @@ def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[int]]:
     return size - len(tail) + mark, values
 
 
-INDEX = "records/_compacted.json"
-"""The runs of the compacted files, so that not each footer need be read. It may be deleted: `pairbench store compact` makes it again."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """The files of a dataset from which each run is read once."""
+class Files:
+    """The files of a dataset from which each run is read once, oldest run first."""
 
     files: tuple[RunFile, ...]
     left: tuple[RunFile, ...] = ()
     """Files all of whose rows are in `files`, too."""
-    runs: dict[str, dict[str, int]]
+    runs: dict[str, dict[str, int]] = field(default_factory=dict)
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
+    """A sentence for each entry that cannot be such a file."""
+
+    def of_runs(self, run_ids: Collection[str]) -> "Files":
+        wanted = run_ids if isinstance(run_ids, AbstractSet) else set(run_ids)
+        kept = (file.only(wanted) for file in self.files)
+        return replace(self, files=tuple(file for file in kept if file is not None))
+
+    @property
+    def run_ids(self) -> list[str]:
+        return sorted({run_id for file in self.files for run_id in file.run_ids})
 
 
-def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
+def choose(place: StoreLocation, files: Sequence[RunFile]) -> Files:
     """Return which files of a dataset, or of some of its folders, to read for which run."""
-    compacted = [file for file in files if file.is_compacted]
-    if not compacted:
-        return Chosen(files=tuple(files), runs={})
-    runs, problems = _runs_of(place, compacted, _index(place))
+    runs, problems = _compacted_runs(place, [file for file in files if file.is_compacted])
     # Of files with the same run the one with most rows, for rows are only ever added; of equal ones the compacted one with most runs.
     best: dict[tuple[str, str], tuple[int, str]] = {}
     for path in sorted(runs, key=lambda path: (-len(runs[path]), path)):
@@ -298,72 +301,60 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
         for run_id, rows in runs[path].items():
             if (folder, run_id) not in best or rows > best[folder, run_id][0]:
                 best[folder, run_id] = (rows, path)
+    for file in files:
+        key = (file.folder, file.run_id)
+        if key in best and file.path == file.whole:
+            with suppress(*BROKEN):
+                best[key] = max(best[key], (sound_rows(place, file.path), file.path), key=lambda rows: rows[0])
     kept: list[RunFile] = []
     left: list[RunFile] = []
     for file in files:
-        key = (file.folder, file.run_id)
-        if file.is_compacted:
-            continue
-        if key not in best:
-            kept.append(file)
-            continue
-        rows = 0
-        with suppress(*BROKEN):
-            # A part goes with the run's own file, which is preferred to compacted ones only where it has more rows.
-            rows = 0 if file.is_part else sound_rows(place, file.path)
-        if rows > best[key][0]:
-            kept.append(file)
-            del best[key]
-        else:
-            left.append(file)
-    for file in compacted:
-        if file.path not in runs:
-            continue
-        among = tuple(run_id for run_id in runs[file.path] if best.get((file.folder, run_id), ("", ""))[1] == file.path)
-        (kept if among else left).append(replace(file, run_id=max(among or runs[file.path]), among=among))
+        if not file.is_compacted:
+            # A part goes with the run's own file.
+            _, path = best.get((file.folder, file.run_id), (0, file.whole))
+            (kept if path == file.whole else left).append(file)
+        elif file.path in runs:
+            of_file = runs[file.path]
+            among = tuple(run_id for run_id in of_file if best[file.folder, run_id][1] == file.path)
+            (kept if among else left).append(replace(file, run_id=max(among or of_file), among=among))
     kept.sort(key=lambda file: (file.run_id, file.path))
-    return Chosen(files=tuple(kept), left=tuple(left), runs=runs, problems=problems)
+    return Files(files=tuple(kept), left=tuple(left), runs=runs, problems=tuple(problems))
 
 
-def write_index(place: StoreLocation, files: Iterable[RunFile]) -> None:
-    index = _index(place)
-    wanted = _index_of(place, files, index)
-    if wanted != index:
-        place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(wanted, sort_keys=True).encode()))
-
-
-def index_is_stale(place: StoreLocation, files: Iterable[RunFile]) -> bool:
-    """Return whether the index does not fit the compacted files; that costs time, and no row."""
-    return _index(place) != _index_of(place, files, {})
-
-
-def _index_of(place: StoreLocation, files: Iterable[RunFile], trusted: dict[str, dict[str, int]]) -> dict[str, Any]:
-    runs, _ = _runs_of(place, [file for file in files if file.is_compacted], trusted)
-    return {path[len(place.root) + 1 :]: of_file for path, of_file in runs.items()}
-
-
-def _runs_of(
-    place: StoreLocation, compacted: Iterable[RunFile], index: dict[str, dict[str, int]]
-) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-    """Return the runs of each compacted file by its path, from the index or its footer, and a sentence for each that cannot be read."""
-    runs, problems = {}, []
-    for file in compacted:
+def _compacted_runs(place: StoreLocation, files: Sequence[RunFile]) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """Return the runs of compacted files by their paths, from the index or the footer, and a sentence for each that cannot be read."""
+    index = read_index(place) if files else {}
+    runs: dict[str, dict[str, int]] = {}
+    problems: list[str] = []
+    for file in files:
         try:
-            runs[file.path] = index.get(file.path[len(place.root) + 1 :]) or CompactedFile(place, file, "records").runs
+            runs[file.path] = index.get(file.path) or CompactedFile(place, file, "records").runs
         except FileNotFoundError:  # its runs are in another by now
             continue
         except BROKEN as error:
             problems.append(problem_of(file.path, error))
-    return runs, tuple(problems)
+    return runs, problems
 
 
-def _index(place: StoreLocation) -> dict[str, dict[str, int]]:
-    """Return the stored index by the files' names below the root, without entries that do not fit their names."""
+INDEX = "records/_compacted.json"
+"""The runs of the compacted files, so that not each footer need be read. It may be deleted: `pairbench store compact` makes it again."""
+
+
+def read_index(place: StoreLocation) -> dict[str, dict[str, int]]:
+    """Return the runs of compacted files by the files' paths, as stored, without entries that do not fit their names."""
     with suppress(StoreFailedError, TypeError, AttributeError, *BROKEN):
         path = f"{place.root}/{INDEX}"
         content = place.held.get(path) or read_content(place, path)
         if not place.is_local:
             place.held.put(path, content)
-        stored = json.loads(content.to_pybytes())
-        return {name: runs for name, runs in stored.items() if compacted_name(runs) == name.rpartition("/")[2]}
+        stored = json.loads(content.to_pybytes()).items()
+        return {
+            f"{place.root}/{name}": runs for name, runs in stored if compacted_name(runs) == name.rpartition("/")[2]
+        }
     return {}
+
+
+def write_index(place: StoreLocation, runs: Mapping[str, Mapping[str, int]]) -> None:
+    if runs != read_index(place):
+        names = {path[len(place.root) + 1 :]: of_file for path, of_file in runs.items()}
+        place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(names, sort_keys=True).encode()))

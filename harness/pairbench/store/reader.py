@@ -7,7 +7,7 @@ import functools
 import itertools
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,12 +22,11 @@ from pairbench.errors import StoreError
 from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import COLUMNS, Record, Samples, Series
-from pairbench.store.compacted import ranks
+from pairbench.store.compacted import Files, ranks
 from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.opened import OpenedFile, doubled, tidy
 from pairbench.store.reading import (
     SUITE,
-    Files,
     Reading,
     columns_needed,
     dataset_files,
@@ -88,8 +87,11 @@ def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]
     raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
 
 
-def read_records(store: Store, run_ids: Collection[str], *, where: Where = None) -> Reading[tuple[Record, ...]]:
-    table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
+def read_records(
+    store: Store, run_ids: Names = None, *, files: Files | None = None, where: Where = None
+) -> Reading[tuple[Record, ...]]:
+    """Return the records of some runs, or of files that were listed before."""
+    table, problems = _read(StoreLocation.of(store), "records", files=files, run_ids=run_ids, where=where)
     return Reading(from_table(table, Record), problems)
 
 
@@ -169,10 +171,17 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
 
 
 def _read(
-    place: StoreLocation, dataset: str, *, columns: Names = None, where: Where = None, run_ids: Names = None
+    place: StoreLocation,
+    dataset: str,
+    *,
+    files: Files | None = None,
+    columns: Names = None,
+    where: Where = None,
+    run_ids: Names = None,
 ) -> tuple[pa.Table, tuple[str, ...]]:
     _check_columns(dataset, {*(columns or ()), *(where or ())}, *PARTITIONS.names)
-    files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
+    if files is None:
+        files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
     if doubled(files.files):
         tidy(place, files.files)
@@ -297,28 +306,10 @@ def read_series(
     names = [name for name in fields_of("records") if name in columns or name in wanted or name == "run_id"]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
-    return _records(place, files, lambda file: NarrowFile(file).columns(names, wanted, place.moved))
 
+    def read(file: OpenedFile) -> Columns:
+        return NarrowFile(file).columns(names, wanted, place.moved)
 
-def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
-    return _records(place, [file], lambda opened: NarrowFile(opened).columns([*fields_of("records")], {}, place.moved))
-
-
-def read_distinct(
-    store: Store, columns: Sequence[str], files: Iterable[RunFile]
-) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
-    """Return for each file the combinations of values that some columns have in it."""
-    place = StoreLocation.of(store)
-
-    def read(file: OpenedFile) -> list[dict[str, Any]]:
-        return NarrowFile(file).distinct(columns, place.moved)
-
-    return read_each(place, "records", list(files), read, threads=_NARROW_THREADS, key=("distinct", *columns))
-
-
-def _records(
-    place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Columns]
-) -> Reading[tuple[Record, ...]]:
     by_file, problems = read_each(place, "records", files, read, threads=_NARROW_THREADS)
     several = [columns for columns in by_file.values() if columns["run_id"]]
     if not several:
@@ -330,6 +321,19 @@ def _records(
         order = sorted(range(len(run_ids)), key=run_ids.__getitem__)
         whole = {name: [values[row] for row in order] for name, values in whole.items()}
     return Reading(from_columns(whole, Record), problems)
+
+
+def read_distinct(
+    store: Store, columns: Sequence[str], files: Iterable[RunFile]
+) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
+    """Return for each file the combinations of values that some columns have in it."""
+    place = StoreLocation.of(store)
+
+    def read(file: OpenedFile) -> list[dict[str, Any]]:
+        return NarrowFile(file).distinct(columns, place.moved)
+
+    listed = Files(files=tuple(files))
+    return read_each(place, "records", listed, read, threads=_NARROW_THREADS, key=("distinct", *columns))
 
 
 _MANY = 64  # the rows from which on it pays to take a column's values all at once; a run has few of one case

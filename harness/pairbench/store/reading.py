@@ -9,10 +9,9 @@ not derived: its samples were taken in another way, behind a flush.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -24,7 +23,7 @@ from pairbench.model.latency import DEVICE, ENDS, HOST
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Series
 from pairbench.stats import percentiles, rounds_interval
-from pairbench.store.compacted import choose, open_file
+from pairbench.store.compacted import Files, choose, open_file
 from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, OpenedFile, doubled, problem_of
 from pairbench.store.schema import SCHEMA_VERSION, TEXT
@@ -79,27 +78,10 @@ class Reading(NamedTuple, Generic[Value]):
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Files:
-    """A dataset's files, oldest run first, and a sentence for each entry that cannot be one."""
-
-    files: tuple[RunFile, ...]
-    problems: tuple[str, ...] = ()
-
-    def of_runs(self, run_ids: Collection[str]) -> "Files":
-        wanted = run_ids if isinstance(run_ids, AbstractSet) else set(run_ids)
-        kept = (file.only(wanted) for file in self.files)
-        return Files(files=tuple(file for file in kept if file is not None), problems=self.problems)
-
-    @property
-    def run_ids(self) -> list[str]:
-        return sorted({run_id for file in self.files for run_id in file.run_ids})
-
-
 def stored_files(place: StoreLocation, dataset: str) -> Files:
     listing = place.listing(dataset, ".parquet")
     chosen = choose(place, run_files(listing.paths))
-    return Files(files=chosen.files, problems=(*listing.problems, *chosen.problems))
+    return replace(chosen, problems=(*listing.problems, *chosen.problems))
 
 
 def dataset_files(place: StoreLocation, dataset: str) -> Files:
@@ -117,7 +99,7 @@ def dataset_files(place: StoreLocation, dataset: str) -> Files:
 def read_each(
     place: StoreLocation,
     dataset: str,
-    files: Files | Sequence[RunFile],
+    files: Files,
     read: Callable[[OpenedFile], Value],
     *,
     threads: int = _THREADS,
@@ -127,8 +109,8 @@ def read_each(
     # With a `key`, which has all that a result depends on beside the file, results are cached in the location's `tables`.
     # A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
     # beside its sound one file has the same rows, and is left out. `threads` is for a local store.
-    problems = list(files.problems) if isinstance(files, Files) else []
-    pending = _joined(files.files if isinstance(files, Files) else files)
+    problems = list(files.problems)
+    pending = list(files.files)
     results: dict[RunFile, Value | str] = {}
     newer: set[int] = set()
     for attempt in range(_LISTINGS + 1):
@@ -161,17 +143,6 @@ def read_each(
     compacted = any(file.is_compacted for file in values)
     ordered = sorted(values, key=lambda file: ("" if compacted else file.run_id, file.path))
     return Reading({file: values[file] for file in ordered if file.path not in superfluous}, tuple(problems))
-
-
-def _joined(files: Iterable[RunFile]) -> list[RunFile]:
-    """Return each file once: a compacted file with all runs that are wanted of it."""
-    by_path: dict[str, RunFile] = {}
-    for file in files:
-        if file.is_compacted and file.path in by_path:
-            among = tuple(sorted({*by_path[file.path].among, *file.among}))
-            file = replace(file, run_id=among[-1], among=among)  # noqa: PLW2901
-        by_path[file.path] = file
-    return list(by_path.values())
 
 
 def _attempt(
