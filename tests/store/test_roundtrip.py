@@ -20,7 +20,6 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import (
     TREND_COLUMNS,
-    NarrowFile,
     WholeStore,
     latency_samples,
     read_distinct,
@@ -280,13 +279,13 @@ def test_heads_come_newest_first_and_are_read_as_they_are_asked_for(
 ) -> None:
     write_runs(tmp_path, *(make_run(number, cases=CASES[:1]) for number in range(12)))
     opened: list[str] = []
-    real = NarrowFile.__init__
+    real = OpenedFile.__init__
 
-    def counted(self: NarrowFile, file: OpenedFile) -> None:
-        opened.append(Path(file.path).stem)
-        real(self, file)
+    def counted(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
+        opened.append(Path(path).stem)
+        real(self, place, path, dataset)
 
-    monkeypatch.setattr(NarrowFile, "__init__", counted)
+    monkeypatch.setattr(OpenedFile, "__init__", counted)
     index = RunIndex.of_store(tmp_path)
     assert [head.run_id for head in index.first(3)] == [run_id_of(11), run_id_of(10), run_id_of(9)]
     assert len(opened) < 10

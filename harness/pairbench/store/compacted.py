@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import json
 import mmap
-import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -26,21 +25,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import (
     BROKEN,
     CHANGED,
     LARGEST,
     MOST_ROWS,
     SEAL,
+    WIDTH,
     OpenedFile,
     check_footer,
     check_size,
+    checksum_of,
+    footer_of,
     problem_of,
     read_content,
     read_errors,
     sealed,
-    sound_rows,
 )
 from pairbench.store.schema import UnsoundError, texts_of
 
@@ -52,8 +53,6 @@ _MARK = b"pairbench:groups:"
 _ORDER = ("run_id", "mode", "implementation", "suite", "case")  # the sort keys, the most significant last
 _STATISTICS = ["run_id", "suite", "case", "implementation"]
 _TAIL = 2**19  # the bytes at the end of a file that are read first: nearly always they hold the footer
-_END = 8
-_WIDTH = 4
 
 
 class CompactedFile(OpenedFile):
@@ -81,7 +80,7 @@ class CompactedFile(OpenedFile):
     def raw(self) -> pa.Table:
         """Return the wanted runs as they were written, one after another, with the column `row`."""
         groups = self.fetch(None)
-        table = self.as_written(self._all_texts().read_row_groups(groups, use_threads=False))
+        table = self.as_written(self._reader().read_row_groups(groups, use_threads=False))
         return self._ordered(table).replace_schema_metadata(
             {key: value for key, value in (table.schema.metadata or {}).items() if key != _KEY}
         )
@@ -93,8 +92,8 @@ class CompactedFile(OpenedFile):
             size = self._stream.size()
             check_size(size, LARGEST)
             tail = self._stream.read_at(min(size, _TAIL), max(size - _TAIL, 0))
-            needed = _END + int.from_bytes(tail[-_END:-_WIDTH], "little") + _TAIL // 8
-            if _TAIL < needed <= size:
+            needed = min(size, len(tail) - footer_of(tail) + _TAIL // 8)
+            if needed > len(tail):
                 tail = self._stream.read_at(needed, size - needed)
         metadata = pq.read_metadata(pa.BufferReader(tail))
         self._end, self._checksums = _checked_tail(tail, size, metadata.num_row_groups)
@@ -105,7 +104,7 @@ class CompactedFile(OpenedFile):
     def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
         groups = self.fetch(cases)
         names = list(dict.fromkeys([*stored, "run_id", "case", ROW]))
-        table = self._reader(stored).read_row_groups(groups, columns=names, use_threads=False)
+        table = self._reader(names).read_row_groups(groups, columns=names, use_threads=False)
         if cases is not None:  # a group has many cases, and each row costs
             table = table.filter(pc.is_in(table.column("case"), pa.array(map(str, cases), pa.string())))
         table = self._ordered(table)
@@ -137,7 +136,7 @@ class CompactedFile(OpenedFile):
                     begin, end = starts[numbers[0]], starts[numbers[-1] + 1]
                     self._memory[begin:end] = self._stream.read_at(end - begin, begin)
         for number in missing:
-            if zlib.crc32(memoryview(self._memory)[starts[number] : starts[number + 1]]) != self._checksums[number]:
+            if checksum_of(memoryview(self._memory)[starts[number] : starts[number + 1]]) != self._checksums[number]:
                 raise UnsoundError(CHANGED)
             self._fetched.add(number)
         return groups
@@ -217,10 +216,8 @@ def ranks(column: pa.ChunkedArray) -> Any:
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = encoded.unify_dictionaries().combine_chunks()
     whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    order = pc.array_sort_indices(whole.dictionary).to_numpy()
-    ranks = np.full(len(order) + 1, -1)
-    ranks[order] = np.arange(len(order))
-    return ranks[whole.indices.fill_null(len(order)).to_numpy(zero_copy_only=False)]
+    ranks = pc.rank(whole.dictionary, tiebreaker="dense").take(whole.indices)
+    return ranks.fill_null(0).to_numpy()
 
 
 def _content_of(metadata: pq.FileMetaData) -> dict[str, Any]:
@@ -243,30 +240,28 @@ def _start(group: Any) -> int:
 def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
     """Return the content of a parquet file with checksums of each group, of the footer, and of the whole file."""
     view = memoryview(content)
-    footer = len(view) - _END - int.from_bytes(view[-_END:-_WIDTH], "little")
+    footer = footer_of(view)
     metadata = pq.read_metadata(pa.BufferReader(content))
     starts = [*(_start(metadata.row_group(number)) for number in range(metadata.num_row_groups)), footer]
-    pairs = itertools.pairwise(starts)
-    checksums = b"".join(zlib.crc32(view[begin:end]).to_bytes(_WIDTH, "little") for begin, end in pairs)
-    last = zlib.crc32(view[footer:], zlib.crc32(checksums)).to_bytes(_WIDTH, "little")
+    checksums = b"".join(checksum_of(view[begin:end]) for begin, end in itertools.pairwise(starts))
+    last = checksum_of(checksums, view[footer:])
     return sealed(pa.py_buffer(b"".join((view[:footer], _MARK, checksums, last, view[footer:]))))
 
 
-def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[int]]:
+def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[bytes]]:
     """Return the offset at which the groups end, and the checksum of each; raise UnsoundError where the footer has changed."""
-    footer = len(tail) - _END - int.from_bytes(tail[-_END:-_WIDTH], "little")
-    last = footer - SEAL - _WIDTH
-    begin = last - groups * _WIDTH
+    footer = footer_of(tail)
+    last = footer - SEAL - WIDTH
+    begin = last - groups * WIDTH
     mark = begin - len(_MARK)
     if mark < 0 or tail[mark:begin] != _MARK:
         raise UnsoundError(
             "has no checksums of its parts: it was not made by `pairbench store compact`, or has changed"
         )
-    checksums = tail[begin:last]
-    if zlib.crc32(tail[footer:], zlib.crc32(checksums)) != int.from_bytes(tail[last : last + _WIDTH], "little"):
+    if checksum_of(tail[begin:last], tail[footer:]) != tail[last : last + WIDTH]:
         raise UnsoundError(CHANGED)
-    values = [int.from_bytes(checksums[place : place + _WIDTH], "little") for place in range(0, len(checksums), _WIDTH)]
-    return size - len(tail) + mark, values
+    checksums = [tail[place : place + WIDTH] for place in range(begin, last, WIDTH)]
+    return size - len(tail) + mark, checksums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,8 +299,8 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Files:
     for file in files:
         key = (file.folder, file.run_id)
         if key in best and file.path == file.whole:
-            with suppress(*BROKEN):
-                best[key] = max(best[key], (sound_rows(place, file.path), file.path), key=lambda rows: rows[0])
+            rows = sound_rows(place, file.path).get(file.run_id, 0)
+            best[key] = max(best[key], (rows, file.path), key=lambda held: held[0])
     kept: list[RunFile] = []
     left: list[RunFile] = []
     for file in files:
@@ -358,3 +353,35 @@ def write_index(place: StoreLocation, runs: Mapping[str, Mapping[str, int]]) -> 
     if runs != read_index(place):
         names = {path[len(place.root) + 1 :]: of_file for path, of_file in runs.items()}
         place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(names, sort_keys=True).encode()))
+
+
+def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
+    """Return the parts that lie beside the one file that was made of them, by that file's path."""
+    files = list(files)
+    wholes = {file.path for file in files if not file.is_part}
+    parts: dict[str, list[str]] = {}
+    for file in files:
+        if file.is_part and file.whole in wholes:
+            parts.setdefault(file.whole, []).append(file.path)
+    return parts
+
+
+def tidy(place: StoreLocation, files: Iterable[RunFile]) -> None:
+    """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed. Safe beside readers."""
+    for whole, parts in doubled(files).items():
+        with suppress(StoreFailedError):
+            rows = [sum(sound_rows(place, path).values()) for path in (whole, *parts)]
+            if all(rows) and rows[0] >= sum(rows[1:]):
+                place.delete(parts)
+
+
+def sound_rows(place: StoreLocation, path: str) -> dict[str, int]:
+    """Return the number of rows of each run in a file, which is verified whole; none of a damaged file."""
+    (file,) = run_files([path])
+    with suppress(*BROKEN):
+        opened = open_file(place, file, path[len(place.root) + 1 :].partition("/")[0])
+        if isinstance(opened, CompactedFile):
+            opened.fetch(None)
+            return opened.runs
+        return {file.run_id: opened.num_rows if opened.sealed else len(opened.raw())}
+    return {}

@@ -12,7 +12,7 @@ import typing
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,11 +22,9 @@ from pairbench.model.environment import device_slug
 from pairbench.model.plain import plain
 from pairbench.model.record import Series
 from pairbench.model.site import Triage
+from pairbench.store.files import Reading, Value
 from pairbench.store.location import Store, StoreLocation
 from pairbench.store.opened import BROKEN, LARGEST_DOCUMENT, problem_of, read_content
-from pairbench.store.reading import Reading, renamed_series
-
-Value = TypeVar("Value")
 
 _CHECKSUM = "checksum"
 _Publish = Callable[[str, pa.Buffer], None]
@@ -55,7 +53,7 @@ def _read(location: StoreLocation, kind_of: _Kind, make: type[Value]) -> Reading
     folder, kind = kind_of
     listing = location.listing(folder, ".json")
     values, problems = [], list(listing.problems)
-    for path in listing.paths:
+    for path in listing.value:
         try:
             values.append(_document(read_content(location, path, LARGEST_DOCUMENT).to_pybytes(), kind, make))
         except FileNotFoundError:  # gone since it was listed
@@ -122,6 +120,10 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
         raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {_WORDS.get(wanted, 'a number')}")
     return content
+
+
+def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
+    return replace(series, suite=moved[series.suite]) if series.suite in moved else series
 
 
 def write_acceptance(store: Store, acceptance: Acceptance) -> str:

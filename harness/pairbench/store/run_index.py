@@ -11,9 +11,10 @@ from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.model.text import redacted
 from pairbench.store.compacted import Files
+from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.reader import read_distinct, read_frame, read_records
-from pairbench.store.reading import Reading, dataset_files
+from pairbench.store.reading import dataset_files
 
 _COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
 _AT_ONCE = 8

@@ -5,7 +5,6 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,17 +12,18 @@ from typing import NamedTuple
 from pairbench.store.compacted import (
     INDEX,
     ROW,
-    CompactedFile,
     Files,
     choose,
+    doubled,
     open_file,
     publish_runs,
     read_index,
+    sound_rows,
     write_index,
 )
 from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
-from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
-from pairbench.store.opened import BROKEN, ForeignFileError, doubled, problem_of, sound_rows
+from pairbench.store.location import FOLDERS, RunFile, StoreLocation
+from pairbench.store.opened import BROKEN, ForeignFileError, problem_of
 from pairbench.store.reading import SINCE
 from pairbench.store.run_index import named_moment
 from pairbench.store.schema import SCHEMA_VERSION, fields_of
@@ -128,7 +128,7 @@ def _delete_superfluous(place: StoreLocation, chosen: Files, files: Iterable[Run
     for path, run_ids in chosen.runs.items():
         for run_id in run_ids:
             holders[run_id].add(path)
-    rows_of = functools.cache(functools.partial(_sound_rows, place))
+    rows_of = functools.cache(functools.partial(sound_rows, place))
     gone: set[str] = set()
     for file in files:
         own = rows_of(file.path)
@@ -140,18 +140,6 @@ def _delete_superfluous(place: StoreLocation, chosen: Files, files: Iterable[Run
             gone.add(file.path)
     place.delete(sorted(gone))
     return len(gone)
-
-
-def _sound_rows(place: StoreLocation, path: str) -> dict[str, int]:
-    """Return the number of rows of each run in a file, which is verified whole; none of a damaged file."""
-    (file,) = run_files([path])
-    with suppress(*BROKEN):
-        if not file.is_compacted:
-            return {file.run_id: sound_rows(place, path)}
-        opened = CompactedFile(place, file, "records")
-        opened.fetch(None)
-        return opened.runs
-    return {}
 
 
 def _sources(place: StoreLocation, chosen: Files, recent: frozenset[str]) -> tuple[list[_Source], list[str]]:
@@ -273,7 +261,7 @@ def check(place: StoreLocation) -> Checked:
         ("calibrations", read_calibrations(place).problems),
     ):
         findings += [_of_sentence(DAMAGED, problem) for problem in problems]
-        infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").paths))
+        infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").value))
         count, size = count + len(infos), size + sum(info.size or 0 for info in infos)
     chosen = choose(place, of_dataset["records"])
     findings += _superfluous(place, of_dataset, chosen, damaged)
