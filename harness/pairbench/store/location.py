@@ -260,10 +260,10 @@ def existing(place: StoreLocation, names: Sequence[str]) -> list[str]:
 
 
 def read_file(place: StoreLocation, name: str) -> bytes | None:
-    if not existing(place, [name]):
-        return None
-    with _failing(place), place.filesystem.open_input_stream(f"{place.root}/{name}") as stream:
+    path = f"{place.root}/{name}"
+    with _failing(place), suppress(FileNotFoundError), place.filesystem.open_input_stream(path) as stream:
         return bytes(stream.read())
+    return None
 
 
 def put_file(place: StoreLocation, name: str, content: bytes) -> None:

@@ -171,7 +171,7 @@ def _read(
     columns: Names = None,
     where: Where = None,
     run_ids: Names = None,
-) -> tuple[pa.Table, tuple[str, ...]]:
+) -> Reading[pa.Table]:
     _check_columns(dataset, {*(columns or ()), *(where or ())}, *PARTITIONS.names)
     if files is None:
         files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
@@ -180,7 +180,7 @@ def _read(
         tidy(place, files.files)
     asked = list(columns) if columns is not None else [*fields_of(dataset), *PARTITIONS.names]
     table, problems = _scan(place, dataset, files, list(dict.fromkeys([*asked, "run_id"])), where or {})
-    return table.select(asked), problems
+    return Reading(table.select(asked), problems)
 
 
 def _scan(
@@ -298,11 +298,9 @@ def read_series(
     names = [name for name in fields_of("records") if name in columns or name in wanted or name == "run_id"]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
-
-    def read(file: OpenedFile) -> Columns:
-        return _columns(file, names, wanted)
-
-    by_file, problems = read_each(place, "records", files, read, threads=_NARROW_THREADS)
+    by_file, problems = read_each(
+        place, "records", files, lambda file: _columns(file, names, wanted), threads=_NARROW_THREADS
+    )
     several = [columns for columns in by_file.values() if columns["run_id"]]
     if not several:
         return Reading((), problems)
@@ -319,13 +317,8 @@ def read_distinct(
     store: Store, columns: Sequence[str], files: Iterable[RunFile]
 ) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
     """Return for each file the combinations of values that some columns have in it."""
-    place = StoreLocation.of(store)
-
-    def read(file: OpenedFile) -> list[dict[str, Any]]:
-        return _distinct(file, columns)
-
-    listed = Files(files=tuple(files))
-    return read_each(place, "records", listed, read, threads=_NARROW_THREADS, key=("distinct", *columns))
+    place, listed, key = StoreLocation.of(store), Files(files=tuple(files)), ("distinct", *columns)
+    return read_each(place, "records", listed, lambda file: _distinct(file, columns), threads=_NARROW_THREADS, key=key)
 
 
 _MANY = 64  # the rows from which on it pays to take a column's values all at once; a run has few of one case

@@ -6,6 +6,7 @@ where these have not been pruned; an interval is Student's t over the rounds alo
 not derived: its samples were taken in another way, behind a flush.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -91,8 +92,7 @@ def read_each(
         for version in sorted(newer)
     ]
     values = {file: result for file, result in results.items() if not isinstance(result, str)}
-    sound = {file.path for file in values}
-    superfluous = {part for whole, parts in doubled(values).items() if whole in sound for part in parts}
+    superfluous = set(itertools.chain.from_iterable(doubled(values).values()))
     # Rows of compacted files are sorted by the caller; those of runs' own files come by device model.
     compacted = any(file.is_compacted for file in values)
     ordered = sorted(values, key=lambda file: ("" if compacted else file.run_id, file.path))

@@ -59,7 +59,7 @@ class _Source:
     rows: int
     size: int
     form: str  # the schema version and columns; only files of one form are merged
-    whole: bool  # whether it is a compacted file all of whose runs are read from it
+    torn: bool  # whether it is a compacted file some of whose runs are read from others
 
 
 def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
@@ -97,21 +97,19 @@ def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *
         for source in sources:
             by_form[source.form].append(source)
         batches = [batch for several in by_form.values() for batch in _batches(several, at_least)]
-        if not batches:
-            break
-        for batch in batches:
-            try:
+        batch: list[_Source] = []
+        try:
+            for batch in batches:
                 tables = [open_file(place, source.file, "records").raw() for source in batch]
                 path, held, written = publish_runs(place, folder, tables)
-            except BROKEN as error:
-                problems[problem_of(batch[0].file.path, error)] = None
-                batches = []
-                break
-            chosen = replace(chosen, runs=chosen.runs | {path: held})
-            files += _delete_superfluous(place, chosen, [source.file for source in batch]) - 1
-            runs += sum(len(source.file.run_ids) for source in batch)
-            size += sum(source.size for source in batch)
-            now += written
+                chosen = replace(chosen, runs=chosen.runs | {path: held})
+                files += _delete_superfluous(place, chosen, [source.file for source in batch]) - 1
+                runs += sum(len(source.file.run_ids) for source in batch)
+                size += sum(source.size for source in batch)
+                now += written
+        except BROKEN as error:
+            problems[problem_of(batch[0].file.path, error)] = None
+            break
         if not batches:
             break
     if not files and not problems:
@@ -151,7 +149,6 @@ def _sources(place: StoreLocation, chosen: Files, recent: frozenset[str]) -> tup
             continue
         try:
             opened = open_file(place, file, "records")
-            whole = file.is_compacted and len(chosen.runs[file.path]) == len(file.among)
         except FileNotFoundError:
             continue
         except BROKEN as error:
@@ -161,15 +158,16 @@ def _sources(place: StoreLocation, chosen: Files, recent: frozenset[str]) -> tup
             schema = opened.metadata.schema.to_arrow_schema()
             columns = ", ".join(f"{field.name} {field.type}" for field in schema if field.name != ROW)
             form = f"{opened.version} {columns}"
-            sources.append(_Source(file=file, rows=opened.num_rows, size=opened.size, form=form, whole=whole))
+            torn = file.is_compacted and len(chosen.runs[file.path]) > len(file.among)
+            sources.append(_Source(file=file, rows=opened.num_rows, size=opened.size, form=form, torn=torn))
     return sources, problems
 
 
 def _batches(sources: Sequence[_Source], at_least: int) -> list[list[_Source]]:
     """Return lists of files to merge into one; `at_least` runs' own files are needed to begin."""
     own = sum(not source.file.is_compacted for source in sources)
-    torn = any(source.file.is_compacted and not source.whole for source in sources)
-    small = [source for source in sources if not source.whole or source.rows <= MOST_ROWS / 2]
+    torn = any(source.torn for source in sources)
+    small = [one for one in sources if one.torn or not one.file.is_compacted or one.rows <= MOST_ROWS / 2]
     joins = at_least == _ANY and own and len(small) > 1
     if not (torn or joins or own >= at_least or len(small) - own > 1):
         return []
@@ -185,7 +183,7 @@ def _batches(sources: Sequence[_Source], at_least: int) -> list[list[_Source]]:
             found.append([source])
         else:
             found[-1].append(source)
-    return [batch for batch in found if len(batch) > 1 or any(not one.whole and one.file.is_compacted for one in batch)]
+    return [batch for batch in found if len(batch) > 1 or batch[0].torn]
 
 
 @dataclass(frozen=True, kw_only=True)
