@@ -101,14 +101,13 @@ class CompactedFile(OpenedFile):
         self._memory[size - len(tail) :] = tail
         return pa.py_buffer(self._memory), True, metadata
 
-    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
+    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> pa.Table:
         groups = self.fetch(cases)
         names = list(dict.fromkeys([*stored, "run_id", "case", ROW]))
         table = self._reader(names).read_row_groups(groups, columns=names, use_threads=False)
         if cases is not None:  # a group has many cases, and each row costs
             table = table.filter(pc.is_in(table.column("case"), pa.array(map(str, cases), pa.string())))
-        table = self._ordered(table)
-        return table.select(list(stored)), table.num_rows
+        return self._ordered(table).select(list(stored))
 
     def _ordered(self, table: pa.Table) -> pa.Table:
         """Return the rows of the wanted runs, oldest run first, in the order of the runs' own files."""
@@ -186,7 +185,7 @@ def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) 
     name, content, runs = _compacted_content(list(tables))
     path = f"{folder}/{name}"
     place.publish(path, content)
-    file = RunFile(path=path, run_id=max(runs), is_part=False, is_compacted=True, among=tuple(runs))
+    (file,) = run_files([path])
     try:
         back = pc.value_counts(CompactedFile(place, file, "records").read(["run_id"]).column("run_id")).to_pylist()
     except BROKEN as error:

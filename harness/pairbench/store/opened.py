@@ -204,22 +204,22 @@ class OpenedFile:
         """Return some columns as this version has them, texts as dictionaries; a column that the file lacks is null."""
         # Rows of cases that are not among `cases`, if given, may be left out.
         stored = [name for name in names if name in self.places]
-        table, count = self._decoded(stored, cases)
+        table = self._decoded(stored or ["run_id"], cases)
         for name in stored:
             check_texts(name, table.column(name))
         checked = check_table(table.select(stored), self.dataset)
         if SUITE in checked and self.moved:
             checked[SUITE] = _renamed(checked[SUITE], self.moved)
         types = {name: type_of(self.dataset, name) for name in names}
-        columns = [checked[name] if name in checked else lacking(self.dataset, name, count) for name in names]
+        columns = [checked[name] if name in checked else lacking(self.dataset, name, table.num_rows) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
 
-    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
+    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> pa.Table:
         del cases  # one run's file has too few rows to be read in parts
         table = self._reader(stored).read(columns=stored, use_threads=False)
-        if stored and table.num_rows != self.num_rows:
+        if table.num_rows != self.num_rows:
             raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
-        return table, self.num_rows
+        return table
 
     def _reader(self, names: Collection[str] | None = None) -> pq.ParquetFile:
         """Return what reads some columns, or all, with their texts as dictionaries, also those inside of lists."""

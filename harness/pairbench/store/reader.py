@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairbench.errors import StoreError
-from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, STREAM
+from pairbench.model.latency import CALL, DEVICE, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import COLUMNS, Record, Samples, Series
 from pairbench.store.compacted import Files, doubled, ranks, tidy
@@ -41,14 +41,6 @@ from pairbench.store.schema import (
     type_of,
 )
 
-TREND_COLUMNS = (
-    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
-    *("suite", "operator", "definition_hash", "implementation_hash", "case", "tier", "implementation", "role", "mode"),
-    *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
-    *("hostname", "cpu", "environment_hash", "status", "reason"),
-    *RESULT_COLUMNS,
-)
-"""The columns of a series' history; each that varies within a run adds some 0.1 s for a thousand runs."""
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
 
@@ -287,15 +279,15 @@ Columns = dict[str, list[Any]]
 
 
 def read_series(
-    store: Store, *, where: Mapping[str, object], columns: Collection[str] = TREND_COLUMNS, run_ids: Names = None
+    store: Store, *, where: Mapping[str, object], columns: Names = None, run_ids: Names = None
 ) -> Reading[tuple[Record, ...]]:
     """Return the records of one series, or of a few, oldest run first."""
     # `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
-    # None in the records; the fewer, the faster.
-    _check_columns("records", {*columns, *where})
+    # None in the records; each that varies within a run adds some 0.1 s for a thousand runs.
+    _check_columns("records", {*(columns or ()), *where})
     place = StoreLocation.of(store)
     wanted = _values_of(where, place)
-    names = [name for name in fields_of("records") if name in columns or name in wanted or name == "run_id"]
+    names = [name for name in fields_of("records") if columns is None or name in {*columns, *wanted, "run_id"}]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
     by_file, problems = read_each(

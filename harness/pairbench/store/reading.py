@@ -64,18 +64,15 @@ def read_each(
     # With a `key`, which has all that a result depends on beside the file, results are cached in the location's `tables`.
     # A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
     # beside its sound one file has the same rows, and is left out. `threads` is for a local store.
-    problems = list(files.problems)
-    pending = list(files.files)
+    problems, pending = list(files.problems), list(files.files)
     results: dict[RunFile, Value | str] = {}
     newer: set[int] = set()
-    for attempt in range(_LISTINGS + 1):
+    for left in reversed(range(_LISTINGS + 1)):
         with ThreadPoolExecutor(threads if place.is_local else _THREADS_REMOTE) as pool:
             tried = list(pool.map(lambda file: _attempt(place, dataset, file, read, newer, key), pending))
         gone = [file for file, result in zip(pending, tried, strict=True) if result is None]
         results |= {file: result for file, result in zip(pending, tried, strict=True) if result is not None}
-        if not gone:
-            break
-        if attempt == _LISTINGS:
+        if not gone or not left:
             problems += [f"{file.path}: was gone as it was read, left out" for file in gone]
             break
         run_ids = {run_id for file in gone for run_id in file.run_ids}
