@@ -14,7 +14,6 @@ import itertools
 import json
 import mmap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -275,8 +274,8 @@ class Files:
     problems: tuple[str, ...] = ()
     """A sentence for each entry that cannot be such a file."""
 
-    def of_runs(self, run_ids: Collection[str]) -> "Files":
-        wanted = run_ids if isinstance(run_ids, AbstractSet) else set(run_ids)
+    def of_runs(self, run_ids: Iterable[str]) -> "Files":
+        wanted = set(run_ids)
         kept = (file.only(wanted) for file in self.files)
         return replace(self, files=tuple(file for file in kept if file is not None))
 

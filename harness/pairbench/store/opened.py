@@ -216,7 +216,7 @@ class OpenedFile:
 
     def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> pa.Table:
         del cases  # one run's file has too few rows to be read in parts
-        table = self._reader(stored).read(columns=stored, use_threads=False)
+        table = self._read_all(self._reader(stored), stored)
         if table.num_rows != self.num_rows:
             raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
         return table
@@ -266,7 +266,13 @@ class OpenedFile:
 
     def raw(self) -> pa.Table:
         """Return the whole file as it was written, with its schema version and columns of newer versions."""
-        return self.as_written(self._reader().read(use_threads=False))
+        return self.as_written(self._read_all(self._reader(), None))
+
+    def _read_all(self, reader: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
+        # One group at a time, as pyarrow does not join texts inside of lists that each group has a dictionary of.
+        groups = range(self.metadata.num_row_groups)
+        pieces = [reader.read_row_group(number, columns=columns, use_threads=False) for number in groups]
+        return pa.concat_tables(pieces or [reader.read(columns=columns, use_threads=False)])
 
     def as_written(self, table: pa.Table) -> pa.Table:
         for name in table.column_names:

@@ -20,7 +20,7 @@ from pairbench.errors import StoreError
 from pairbench.model.latency import CALL, DEVICE, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import COLUMNS, Record, Samples, Series
-from pairbench.store.compacted import Files, doubled, ranks, tidy
+from pairbench.store.compacted import Files, ranks, tidy
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.opened import SUITE, OpenedFile
@@ -168,8 +168,7 @@ def _read(
     if files is None:
         files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
-    if doubled(files.files):
-        tidy(place, files.files)
+    tidy(place, files.files)
     asked = list(columns) if columns is not None else [*fields_of(dataset), *PARTITIONS.names]
     table, problems = _scan(place, dataset, files, list(dict.fromkeys([*asked, "run_id"])), where or {})
     return Reading(table.select(asked), problems)

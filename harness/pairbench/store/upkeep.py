@@ -22,7 +22,7 @@ from pairbench.store.compacted import (
     write_index,
 )
 from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
-from pairbench.store.location import FOLDERS, RunFile, StoreLocation
+from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, ForeignFileError, problem_of
 from pairbench.store.reading import SINCE
 from pairbench.store.run_index import named_moment
@@ -246,7 +246,7 @@ def check(place: StoreLocation) -> Checked:
     for dataset in ("records", "samples"):
         listing = place.listing(dataset, ".parquet")
         findings += [_of_sentence(FOREIGN, problem) for problem in listing.problems]
-        of_dataset[dataset] = files = place.files(dataset)
+        of_dataset[dataset] = files = run_files(listing.value)
         with ThreadPoolExecutor(_THREADS if place.is_local else _THREADS_REMOTE) as pool:
             for finding, read in pool.map(lambda file, of=dataset: _look(place, of, file), files):
                 count, size = count + 1, size + read
