@@ -17,10 +17,10 @@ from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
 from pairbench.store import location
+from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import read_frame, read_records, read_series, runs
-from pairbench.store.reading import Reading
 from pairbench.store.run_index import RunIndex
 from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter

@@ -80,7 +80,7 @@ def answers(place: StoreLocation) -> dict[str, Any]:
     assert [*index.problems, *whole.problems, *every.problems] == []
     return rows_of_all(place) | {
         "runs": runs(place).value,
-        "heads": [replace(head, files=()) for head in heads],
+        "heads": [replace(head, names=frozenset()) for head in heads],
         "ids": dataset_files(place, "records").run_ids,
         "keys": {
             run: sorted((row["case"], row["mode"]) for row in rows)
@@ -236,6 +236,16 @@ def test_parts_that_come_back_are_left_out(place: StoreLocation, tmp_path: Path)
     shutil.copy(part, Path(place.root, "records/device=nvidia-h200/month=2024-01"))
     assert same(rows_of_all(place), before)
     assert merge(place) == 1 and same(rows_of_all(place), before)
+
+
+def test_a_file_above_the_folders_takes_nothing_of_them(place: StoreLocation, tmp_path: Path) -> None:
+    row = replace(make_run(1)[0], run_id="20240101T003000-dddddd")
+    write_run(tmp_path / "aside", run_id=row.run_id, records=[row], samples=(), **HERE)
+    (file,) = (tmp_path / "aside").rglob("records/**/*.parquet")
+    shutil.copy(file, Path(place.root, "records"))
+    before = rows_of_all(place)
+    merge(place, keep=0)
+    assert same(rows_of_all(place), before) and len(layout(place)) == 3
 
 
 def test_later_runs_join_the_file_of_their_month_and_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:

@@ -96,7 +96,7 @@ def test_from_any_batch_on_it_waits_and_is_published_once(store: Store, fails_at
     store.fails = False
     copied = shutil.copytree(one.folder, one.folder.with_name("copy"))
     done = push(one, store.location)
-    assert done.files == len(list(copied.rglob("*.parquet"))) and done.problems == ()
+    assert done.value == len(list(copied.rglob("*.parquet"))) and done.problems == ()
     assert state(store) == WHOLE and not one.folder.exists()
     assert [path.name for path in Path(store.location.root).rglob("*.parquet")] == ["run-1.parquet"] * 2
     (again,) = waiting()
@@ -228,5 +228,5 @@ def test_a_document_waits_as_runs_do(store: Store) -> None:
     write_calibration(store.location, CALIBRATION, spool.publish_alone)
     one = ended(spool)
     store.fails = False
-    assert push(one, store.location).files == 1
+    assert push(one, store.location).value == 1
     assert read_calibrations(store.location) == ((CALIBRATION,), ())

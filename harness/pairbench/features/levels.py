@@ -21,8 +21,8 @@ from pairbench.report.comparison import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 from pairbench.store.documents import write_acceptance, write_calibration
+from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
-from pairbench.store.reading import Reading
 from pairbench.store.writer import Spool
 from pairbench.workflow.lookup import matching
 from pairbench.workflow.record import Kept, record_run, settle

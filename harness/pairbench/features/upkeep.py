@@ -29,7 +29,7 @@ def push_waiting(config: Config, one: Waiting, *, given: bool) -> dict[str, Any]
         return row | {"reason": f"{one.folder}: another process publishes it"}
     if done.problems:
         return row | {"reason": "; ".join(done.problems)}
-    return row | {"store": location.address, "outcome": PUBLISHED, "files": done.files}
+    return row | {"store": location.address, "outcome": PUBLISHED, "files": done.value}
 
 
 def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
@@ -52,7 +52,7 @@ def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamp
 
 def store_with_files(config: Config) -> StoreLocation:
     location = StoreLocation.of(config.store)
-    if not any(location.listing(folder, "").paths for folder in FOLDERS):
+    if not any(location.listing(folder, "").value for folder in FOLDERS):
         raise EmptyStoreError(
             f"store {location.name!r} has no file; make some with `pairbench run`, or name another store with --store"
         )

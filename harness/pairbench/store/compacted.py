@@ -13,10 +13,9 @@ import hashlib
 import itertools
 import json
 import mmap
-import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,21 +24,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import (
     BROKEN,
     CHANGED,
     LARGEST,
     MOST_ROWS,
     SEAL,
+    WIDTH,
     OpenedFile,
     check_footer,
     check_size,
+    checksum_of,
+    footer_of,
     problem_of,
     read_content,
     read_errors,
     sealed,
-    sound_rows,
 )
 from pairbench.store.schema import UnsoundError, texts_of
 
@@ -51,8 +52,6 @@ _MARK = b"pairbench:groups:"
 _ORDER = ("run_id", "mode", "implementation", "suite", "case")  # the sort keys, the most significant last
 _STATISTICS = ["run_id", "suite", "case", "implementation"]
 _TAIL = 2**19  # the bytes at the end of a file that are read first: nearly always they hold the footer
-_END = 8
-_WIDTH = 4
 
 
 class CompactedFile(OpenedFile):
@@ -80,7 +79,7 @@ class CompactedFile(OpenedFile):
     def raw(self) -> pa.Table:
         """Return the wanted runs as they were written, one after another, with the column `row`."""
         groups = self.fetch(None)
-        table = self.as_written(self._all_texts().read_row_groups(groups, use_threads=False))
+        table = self.as_written(self._reader().read_row_groups(groups, use_threads=False))
         return self._ordered(table).replace_schema_metadata(
             {key: value for key, value in (table.schema.metadata or {}).items() if key != _KEY}
         )
@@ -92,8 +91,8 @@ class CompactedFile(OpenedFile):
             size = self._stream.size()
             check_size(size, LARGEST)
             tail = self._stream.read_at(min(size, _TAIL), max(size - _TAIL, 0))
-            needed = _END + int.from_bytes(tail[-_END:-_WIDTH], "little") + _TAIL // 8
-            if _TAIL < needed <= size:
+            needed = min(size, len(tail) - footer_of(tail) + _TAIL // 8)
+            if needed > len(tail):
                 tail = self._stream.read_at(needed, size - needed)
         metadata = pq.read_metadata(pa.BufferReader(tail))
         self._end, self._checksums = _checked_tail(tail, size, metadata.num_row_groups)
@@ -101,14 +100,13 @@ class CompactedFile(OpenedFile):
         self._memory[size - len(tail) :] = tail
         return pa.py_buffer(self._memory), True, metadata
 
-    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
+    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> pa.Table:
         groups = self.fetch(cases)
         names = list(dict.fromkeys([*stored, "run_id", "case", ROW]))
-        table = self._reader(stored).read_row_groups(groups, columns=names, use_threads=False)
+        table = self._reader(names).read_row_groups(groups, columns=names, use_threads=False)
         if cases is not None:  # a group has many cases, and each row costs
             table = table.filter(pc.is_in(table.column("case"), pa.array(map(str, cases), pa.string())))
-        table = self._ordered(table)
-        return table.select(list(stored)), table.num_rows
+        return self._ordered(table).select(list(stored))
 
     def _ordered(self, table: pa.Table) -> pa.Table:
         """Return the rows of the wanted runs, oldest run first, in the order of the runs' own files."""
@@ -136,7 +134,7 @@ class CompactedFile(OpenedFile):
                     begin, end = starts[numbers[0]], starts[numbers[-1] + 1]
                     self._memory[begin:end] = self._stream.read_at(end - begin, begin)
         for number in missing:
-            if zlib.crc32(memoryview(self._memory)[starts[number] : starts[number + 1]]) != self._checksums[number]:
+            if checksum_of(memoryview(self._memory)[starts[number] : starts[number + 1]]) != self._checksums[number]:
                 raise UnsoundError(CHANGED)
             self._fetched.add(number)
         return groups
@@ -181,22 +179,21 @@ def _compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict
     return compacted_name(runs), _sealed_by_groups(sink.getvalue()), runs
 
 
-def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, int]:
-    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes."""
+def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, dict[str, int], int]:
+    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path, its runs and its bytes."""
     name, content, runs = _compacted_content(list(tables))
     path = f"{folder}/{name}"
     place.publish(path, content)
-    file = RunFile(path=path, run_id=max(runs), is_part=False, is_compacted=True, among=tuple(runs))
+    (file,) = run_files([path])
     try:
         back = pc.value_counts(CompactedFile(place, file, "records").read(["run_id"]).column("run_id")).to_pylist()
-        CompactedFile(place, file, "records").fetch(None)
     except BROKEN as error:
         raise StoreFailedError(f"store {place.name!r}: {path} cannot be read back: {error}") from error
     if {str(count["values"]): count["counts"] for count in back} != runs:
         raise StoreFailedError(
             f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted"
         )
-    return path, content.size
+    return path, runs, content.size
 
 
 def _bounds(cases: Iterable[str | None]) -> list[tuple[int, int]]:
@@ -217,10 +214,8 @@ def ranks(column: pa.ChunkedArray) -> Any:
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = encoded.unify_dictionaries().combine_chunks()
     whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    order = pc.array_sort_indices(whole.dictionary).to_numpy()
-    ranks = np.full(len(order) + 1, -1)
-    ranks[order] = np.arange(len(order))
-    return ranks[whole.indices.fill_null(len(order)).to_numpy(zero_copy_only=False)]
+    ranks = pc.rank(whole.dictionary, tiebreaker="dense").take(whole.indices)
+    return ranks.fill_null(0).to_numpy()
 
 
 def _content_of(metadata: pq.FileMetaData) -> dict[str, Any]:
@@ -243,54 +238,55 @@ def _start(group: Any) -> int:
 def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
     """Return the content of a parquet file with checksums of each group, of the footer, and of the whole file."""
     view = memoryview(content)
-    footer = len(view) - _END - int.from_bytes(view[-_END:-_WIDTH], "little")
+    footer = footer_of(view)
     metadata = pq.read_metadata(pa.BufferReader(content))
     starts = [*(_start(metadata.row_group(number)) for number in range(metadata.num_row_groups)), footer]
-    pairs = itertools.pairwise(starts)
-    checksums = b"".join(zlib.crc32(view[begin:end]).to_bytes(_WIDTH, "little") for begin, end in pairs)
-    last = zlib.crc32(view[footer:], zlib.crc32(checksums)).to_bytes(_WIDTH, "little")
+    checksums = b"".join(checksum_of(view[begin:end]) for begin, end in itertools.pairwise(starts))
+    last = checksum_of(checksums, view[footer:])
     return sealed(pa.py_buffer(b"".join((view[:footer], _MARK, checksums, last, view[footer:]))))
 
 
-def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[int]]:
+def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[bytes]]:
     """Return the offset at which the groups end, and the checksum of each; raise UnsoundError where the footer has changed."""
-    footer = len(tail) - _END - int.from_bytes(tail[-_END:-_WIDTH], "little")
-    last = footer - SEAL - _WIDTH
-    begin = last - groups * _WIDTH
+    footer = footer_of(tail)
+    last = footer - SEAL - WIDTH
+    begin = last - groups * WIDTH
     mark = begin - len(_MARK)
     if mark < 0 or tail[mark:begin] != _MARK:
         raise UnsoundError(
             "has no checksums of its parts: it was not made by `pairbench store compact`, or has changed"
         )
-    checksums = tail[begin:last]
-    if zlib.crc32(tail[footer:], zlib.crc32(checksums)) != int.from_bytes(tail[last : last + _WIDTH], "little"):
+    if checksum_of(tail[begin:last], tail[footer:]) != tail[last : last + WIDTH]:
         raise UnsoundError(CHANGED)
-    values = [int.from_bytes(checksums[place : place + _WIDTH], "little") for place in range(0, len(checksums), _WIDTH)]
-    return size - len(tail) + mark, values
-
-
-INDEX = "records/_compacted.json"
-"""The runs of the compacted files, so that not each footer need be read. It may be deleted: `pairbench store compact` makes it again."""
+    checksums = [tail[place : place + WIDTH] for place in range(begin, last, WIDTH)]
+    return size - len(tail) + mark, checksums
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """The files of a dataset from which each run is read once."""
+class Files:
+    """The files of a dataset from which each run is read once, oldest run first."""
 
     files: tuple[RunFile, ...]
     left: tuple[RunFile, ...] = ()
     """Files all of whose rows are in `files`, too."""
-    runs: dict[str, dict[str, int]]
+    runs: dict[str, dict[str, int]] = field(default_factory=dict)
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
+    """A sentence for each entry that cannot be such a file."""
+
+    def of_runs(self, run_ids: Iterable[str]) -> "Files":
+        wanted = set(run_ids)
+        kept = (file.only(wanted) for file in self.files)
+        return replace(self, files=tuple(file for file in kept if file is not None))
+
+    @property
+    def run_ids(self) -> list[str]:
+        return sorted({run_id for file in self.files for run_id in file.run_ids})
 
 
-def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
+def choose(place: StoreLocation, files: Sequence[RunFile]) -> Files:
     """Return which files of a dataset, or of some of its folders, to read for which run."""
-    compacted = [file for file in files if file.is_compacted]
-    if not compacted:
-        return Chosen(files=tuple(files), runs={})
-    runs, problems = _runs_of(place, compacted, _index(place))
+    runs, problems = _compacted_runs(place, [file for file in files if file.is_compacted])
     # Of files with the same run the one with most rows, for rows are only ever added; of equal ones the compacted one with most runs.
     best: dict[tuple[str, str], tuple[int, str]] = {}
     for path in sorted(runs, key=lambda path: (-len(runs[path]), path)):
@@ -298,72 +294,92 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
         for run_id, rows in runs[path].items():
             if (folder, run_id) not in best or rows > best[folder, run_id][0]:
                 best[folder, run_id] = (rows, path)
+    for file in files:
+        key = (file.folder, file.run_id)
+        if key in best and file.path == file.whole:
+            rows = sound_rows(place, file.path).get(file.run_id, 0)
+            best[key] = max(best[key], (rows, file.path), key=lambda held: held[0])
     kept: list[RunFile] = []
     left: list[RunFile] = []
     for file in files:
-        key = (file.folder, file.run_id)
-        if file.is_compacted:
-            continue
-        if key not in best:
-            kept.append(file)
-            continue
-        rows = 0
-        with suppress(*BROKEN):
-            # A part goes with the run's own file, which is preferred to compacted ones only where it has more rows.
-            rows = 0 if file.is_part else sound_rows(place, file.path)
-        if rows > best[key][0]:
-            kept.append(file)
-            del best[key]
-        else:
-            left.append(file)
-    for file in compacted:
-        if file.path not in runs:
-            continue
-        among = tuple(run_id for run_id in runs[file.path] if best.get((file.folder, run_id), ("", ""))[1] == file.path)
-        (kept if among else left).append(replace(file, run_id=max(among or runs[file.path]), among=among))
+        if not file.is_compacted:
+            # A part goes with the run's own file.
+            _, path = best.get((file.folder, file.run_id), (0, file.whole))
+            (kept if path == file.whole else left).append(file)
+        elif file.path in runs:
+            of_file = runs[file.path]
+            among = tuple(run_id for run_id in of_file if best[file.folder, run_id][1] == file.path)
+            (kept if among else left).append(replace(file, run_id=max(among or of_file), among=among))
     kept.sort(key=lambda file: (file.run_id, file.path))
-    return Chosen(files=tuple(kept), left=tuple(left), runs=runs, problems=problems)
+    return Files(files=tuple(kept), left=tuple(left), runs=runs, problems=tuple(problems))
 
 
-def write_index(place: StoreLocation, files: Iterable[RunFile]) -> None:
-    index = _index(place)
-    wanted = _index_of(place, files, index)
-    if wanted != index:
-        place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(wanted, sort_keys=True).encode()))
-
-
-def index_is_stale(place: StoreLocation, files: Iterable[RunFile]) -> bool:
-    """Return whether the index does not fit the compacted files; that costs time, and no row."""
-    return _index(place) != _index_of(place, files, {})
-
-
-def _index_of(place: StoreLocation, files: Iterable[RunFile], trusted: dict[str, dict[str, int]]) -> dict[str, Any]:
-    runs, _ = _runs_of(place, [file for file in files if file.is_compacted], trusted)
-    return {path[len(place.root) + 1 :]: of_file for path, of_file in runs.items()}
-
-
-def _runs_of(
-    place: StoreLocation, compacted: Iterable[RunFile], index: dict[str, dict[str, int]]
-) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-    """Return the runs of each compacted file by its path, from the index or its footer, and a sentence for each that cannot be read."""
-    runs, problems = {}, []
-    for file in compacted:
+def _compacted_runs(place: StoreLocation, files: Sequence[RunFile]) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """Return the runs of compacted files by their paths, from the index or the footer, and a sentence for each that cannot be read."""
+    index = read_index(place) if files else {}
+    runs: dict[str, dict[str, int]] = {}
+    problems: list[str] = []
+    for file in files:
         try:
-            runs[file.path] = index.get(file.path[len(place.root) + 1 :]) or CompactedFile(place, file, "records").runs
+            runs[file.path] = index.get(file.path) or CompactedFile(place, file, "records").runs
         except FileNotFoundError:  # its runs are in another by now
             continue
         except BROKEN as error:
             problems.append(problem_of(file.path, error))
-    return runs, tuple(problems)
+    return runs, problems
 
 
-def _index(place: StoreLocation) -> dict[str, dict[str, int]]:
-    """Return the stored index by the files' names below the root, without entries that do not fit their names."""
+INDEX = "records/_compacted.json"
+"""The runs of the compacted files, so that not each footer need be read. It may be deleted: `pairbench store compact` makes it again."""
+
+
+def read_index(place: StoreLocation) -> dict[str, dict[str, int]]:
+    """Return the runs of compacted files by the files' paths, as stored, without entries that do not fit their names."""
     with suppress(StoreFailedError, TypeError, AttributeError, *BROKEN):
         path = f"{place.root}/{INDEX}"
         content = place.held.get(path) or read_content(place, path)
         if not place.is_local:
             place.held.put(path, content)
-        stored = json.loads(content.to_pybytes())
-        return {name: runs for name, runs in stored.items() if compacted_name(runs) == name.rpartition("/")[2]}
+        stored = json.loads(content.to_pybytes()).items()
+        return {
+            f"{place.root}/{name}": runs for name, runs in stored if compacted_name(runs) == name.rpartition("/")[2]
+        }
+    return {}
+
+
+def write_index(place: StoreLocation, runs: Mapping[str, Mapping[str, int]]) -> None:
+    if runs != read_index(place):
+        names = {path[len(place.root) + 1 :]: of_file for path, of_file in runs.items()}
+        place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(names, sort_keys=True).encode()))
+
+
+def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
+    """Return the parts that lie beside the one file that was made of them, by that file's path."""
+    files = list(files)
+    wholes = {file.path for file in files if not file.is_part}
+    parts: dict[str, list[str]] = {}
+    for file in files:
+        if file.is_part and file.whole in wholes:
+            parts.setdefault(file.whole, []).append(file.path)
+    return parts
+
+
+def tidy(place: StoreLocation, files: Iterable[RunFile]) -> None:
+    """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed. Safe beside readers."""
+    for whole, parts in doubled(files).items():
+        with suppress(StoreFailedError):
+            rows = [sum(sound_rows(place, path).values()) for path in (whole, *parts)]
+            if all(rows) and rows[0] >= sum(rows[1:]):
+                place.delete(parts)
+
+
+def sound_rows(place: StoreLocation, path: str) -> dict[str, int]:
+    """Return the number of rows of each run in a file, which is verified whole; none of a damaged file."""
+    (file,) = run_files([path])
+    with suppress(*BROKEN):
+        opened = open_file(place, file, path[len(place.root) + 1 :].partition("/")[0])
+        if isinstance(opened, CompactedFile):
+            opened.fetch(None)
+            return opened.runs
+        return {file.run_id: opened.num_rows if opened.sealed else len(opened.raw())}
     return {}

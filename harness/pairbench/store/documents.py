@@ -12,7 +12,7 @@ import typing
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,11 +22,9 @@ from pairbench.model.environment import device_slug
 from pairbench.model.plain import plain
 from pairbench.model.record import Series
 from pairbench.model.site import Triage
+from pairbench.store.files import Reading, Value
 from pairbench.store.location import Store, StoreLocation
 from pairbench.store.opened import BROKEN, LARGEST_DOCUMENT, problem_of, read_content
-from pairbench.store.reading import Reading, renamed_series
-
-Value = TypeVar("Value")
 
 _CHECKSUM = "checksum"
 _Publish = Callable[[str, pa.Buffer], None]
@@ -50,19 +48,21 @@ def _write(store: Store, kind_of: _Kind, name: str, value: Any, publish: _Publis
     return path
 
 
-def _read(location: StoreLocation, kind_of: _Kind, make: type[Value]) -> Reading[tuple[Value, ...]]:
-    """Return all values of a kind in and below a folder, in the order of their paths; none where there is no folder."""
+def _read(
+    location: StoreLocation, kind_of: _Kind, make: type[Value], age: Callable[[Value], Any]
+) -> Reading[list[Value]]:
+    """Return all values of a kind in and below a folder, oldest first, then in the order of their paths; none where there is no folder."""
     folder, kind = kind_of
     listing = location.listing(folder, ".json")
     values, problems = [], list(listing.problems)
-    for path in listing.paths:
+    for path in listing.value:
         try:
             values.append(_document(read_content(location, path, LARGEST_DOCUMENT).to_pybytes(), kind, make))
         except FileNotFoundError:  # gone since it was listed
             continue
         except BROKEN as error:
             problems.append(problem_of(path, error))
-    return Reading(tuple(values), tuple(problems))
+    return Reading(sorted(values, key=age), tuple(problems))
 
 
 def _document(text: bytes, kind: str, make: type[Value]) -> Value:
@@ -124,6 +124,10 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     return content
 
 
+def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
+    return replace(series, suite=moved[series.suite]) if series.suite in moved else series
+
+
 def write_acceptance(store: Store, acceptance: Acceptance) -> str:
     name = _name_of(acceptance.at, acceptance.series, acceptance.run_id, acceptance.reason)
     return _write(store, _ACCEPTANCES, name, acceptance)
@@ -137,9 +141,8 @@ def _name_of(at: str, *said: object) -> str:
 def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
     """Return the newest acceptance of each series; none where there is no such store."""
     location = StoreLocation.of(store)
-    stored, problems = _read(location, _ACCEPTANCES, Acceptance)
-    by_age = sorted(stored, key=lambda acceptance: acceptance.at)
-    renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in by_age)
+    stored, problems = _read(location, _ACCEPTANCES, Acceptance, lambda acceptance: acceptance.at)
+    renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in stored)
     return Reading({acceptance.series: acceptance for acceptance in renamed}, problems)
 
 
@@ -149,8 +152,8 @@ def write_triage(store: Store, triage: Triage) -> str:
 
 def read_triages(store: Store) -> Reading[tuple[Triage, ...]]:
     """Return all states that events were given, oldest first; none where there is no such store."""
-    stored, problems = _read(StoreLocation.of(store), _TRIAGES, Triage)
-    return Reading(tuple(sorted(stored, key=lambda one: one.at)), problems)
+    stored, problems = _read(StoreLocation.of(store), _TRIAGES, Triage, lambda triage: triage.at)
+    return Reading(tuple(stored), problems)
 
 
 def write_breakdown(store: Store, kept: KeptBreakdown) -> str:
@@ -160,9 +163,9 @@ def write_breakdown(store: Store, kept: KeptBreakdown) -> str:
 def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
     """Return all breakdowns, the newest first; none where there is no such store."""
     location = StoreLocation.of(store)
-    stored, problems = _read(location, _BREAKDOWNS, KeptBreakdown)
-    renamed = (replace(kept, suite=location.moved.get(kept.suite, kept.suite)) for kept in stored)
-    return Reading(tuple(sorted(renamed, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)
+    stored, problems = _read(location, _BREAKDOWNS, KeptBreakdown, lambda kept: (kept.made_at, kept.breakdown_id))
+    renamed = (replace(kept, suite=location.moved.get(kept.suite, kept.suite)) for kept in reversed(stored))
+    return Reading(tuple(renamed), problems)
 
 
 def write_calibration(store: Store, calibration: Calibration, publish: _Publish | None = None) -> str:
@@ -173,9 +176,9 @@ def write_calibration(store: Store, calibration: Calibration, publish: _Publish 
 def read_calibrations(store: Store) -> Reading[tuple[Calibration, ...]]:
     """Return all calibrations, oldest first; none where there is no such store."""
     location = StoreLocation.of(store)
-    stored, problems = _read(location, _CALIBRATIONS, Calibration)
+    stored, problems = _read(location, _CALIBRATIONS, Calibration, lambda calibration: calibration.made_at)
     renamed = []
-    for calibration in sorted(stored, key=lambda one: one.made_at):
+    for calibration in stored:
         floors = {renamed_series(series, location.moved): floor for series, floor in calibration.floors.items()}
         renamed.append(replace(calibration, floors=floors))
     return Reading(tuple(renamed), problems)

@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -85,14 +85,18 @@ def _sweep(path: Path) -> None:
         os.close(descriptor)
 
 
-class Listing(NamedTuple):
-    """The files below a folder, sorted, without hidden ones, and a sentence for each entry that has the name of such a file and is none."""
-
-    paths: tuple[str, ...]
-    problems: tuple[str, ...] = ()
+Value = TypeVar("Value")
 
 
-def list_files(filesystem: Any, folder: str, ending: str) -> Listing:
+class Reading(NamedTuple, Generic[Value]):
+    """A value, and a sentence for each file that could not be read."""
+
+    value: Value
+    problems: tuple[str, ...]
+
+
+def list_files(filesystem: Any, folder: str, ending: str) -> Reading[tuple[str, ...]]:
+    """Return the files below a folder, sorted, without hidden ones; a problem is an entry that has the name of such a file and is none."""
     if isinstance(filesystem, fs.LocalFileSystem):
         return _list_local(folder, ending)
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
@@ -102,10 +106,10 @@ def list_files(filesystem: Any, folder: str, ending: str) -> Listing:
         infos += filesystem.get_file_info(selector)
     paths = {info.path for info in infos if info.is_file and info.path.endswith(ending)}
     hidden = {path for path in paths if any(_is_hidden(name) for name in path[len(folder) :].split("/"))}
-    return Listing(tuple(sorted(paths - hidden)))
+    return Reading(tuple(sorted(paths - hidden)), ())
 
 
-def _list_local(folder: str, ending: str) -> Listing:
+def _list_local(folder: str, ending: str) -> Reading[tuple[str, ...]]:
     paths: list[str] = []
     problems: list[str] = []
     seen: set[tuple[int, int]] = set()  # a link may lead back up
@@ -131,7 +135,7 @@ def _list_local(folder: str, ending: str) -> Listing:
                     paths.append(entry.path)
                 else:
                     problems.append(f"{entry.path}: is no regular file, left out; move it out of the store")
-    return Listing(tuple(sorted(paths)), tuple(sorted(problems)))
+    return Reading(tuple(sorted(paths)), tuple(sorted(problems)))
 
 
 def _entries(folder: str, seen: set[tuple[int, int]]) -> Iterator[os.DirEntry[str]]:

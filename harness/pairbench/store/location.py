@@ -18,7 +18,7 @@ from pyarrow import fs
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
 from pairbench.model.text import redacted
-from pairbench.store.files import TEMPORARY, Listing, abort_uploads, is_old, list_files, sweep_temporary, write_whole
+from pairbench.store.files import TEMPORARY, Reading, abort_uploads, is_old, list_files, sweep_temporary, write_whole
 
 FOLDERS = ("records", "samples", "accepted", "triage", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
@@ -141,9 +141,9 @@ class StoreLocation:
 
     def files(self, dataset: str) -> list[RunFile]:
         """Return the parquet files of a dataset, or of a folder in it, by run ids; where some are compacted, `compacted.choose` says which to read."""
-        return run_files(self.listing(dataset, ".parquet").paths)
+        return run_files(self.listing(dataset, ".parquet").value)
 
-    def listing(self, folder: str, ending: str) -> Listing:
+    def listing(self, folder: str, ending: str) -> Reading[tuple[str, ...]]:
         """Return the files in a folder of the store and below whose names end so; raise StoreFailedError where it cannot be listed."""
         try:
             return list_files(self.filesystem, f"{self.root}/{folder}", ending)
@@ -260,10 +260,10 @@ def existing(place: StoreLocation, names: Sequence[str]) -> list[str]:
 
 
 def read_file(place: StoreLocation, name: str) -> bytes | None:
-    if not existing(place, [name]):
-        return None
-    with _failing(place), place.filesystem.open_input_stream(f"{place.root}/{name}") as stream:
+    path = f"{place.root}/{name}"
+    with _failing(place), suppress(FileNotFoundError), place.filesystem.open_input_stream(path) as stream:
         return bytes(stream.read())
+    return None
 
 
 def put_file(place: StoreLocation, name: str, content: bytes) -> None:

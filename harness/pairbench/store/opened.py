@@ -1,7 +1,8 @@
 """One parquet file of a store, read whole and checked before anything of it is believed. Every reader goes through here.
 
 Anybody may have put a file there, a disk may have changed it, and a newer version may have written it. `read` returns columns
-in the types of this version's schema, or refuses the file in a sentence.
+in the types of this version's schema, or refuses the file in a sentence. Suites may lie elsewhere now than when runs were made. Series go by
+the names of suites, so rows are read under the new names.
 
 A checksum of the whole file lies where no reader of parquet looks: between its pages and its footer. Parquet's own checksums
 are of the bytes of its pages; a bit that flips in the header of a page, or in the footer, whose statistics stand for values,
@@ -12,7 +13,7 @@ import contextlib
 import errno
 import os
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,39 +22,57 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.location import RunFile, StoreLocation, run_files
-from pairbench.store.schema import IDENTITY, UnsoundError, check_table, fields_of, lacking, texts, type_of, version_of
+from pairbench.store.location import StoreLocation, run_files
+from pairbench.store.schema import (
+    IDENTITY,
+    TEXT,
+    UnsoundError,
+    check_table,
+    checked_constant,
+    fields_of,
+    lacking,
+    texts,
+    type_of,
+    version_of,
+)
 
+SUITE = "suite"
 CHANGED = "its content does not fit its checksum: it was changed, or the disk has changed it"
 _MARK = b"pairbench:crc32:"
-_SIZE = 4
-SEAL = len(_MARK) + _SIZE
+WIDTH = 4
+SEAL = len(_MARK) + WIDTH
 """Bytes of the mark and the checksum behind it."""
-_END = 8  # bytes behind the footer: its length, and parquet's own mark
+END = 8
+"""Bytes behind the footer: its length, and parquet's own mark."""
 
 
 def sealed(content: pa.Buffer) -> pa.Buffer:
     view = memoryview(content)
-    footer = _footer(view)
-    pages, rest = view[:footer], view[footer:]
-    checksum = zlib.crc32(rest, zlib.crc32(pages)).to_bytes(_SIZE, "little")
-    return pa.py_buffer(b"".join((pages, _MARK, checksum, rest)))
+    pages, rest = view[: footer_of(view)], view[footer_of(view) :]
+    return pa.py_buffer(b"".join((pages, _MARK, checksum_of(pages, rest), rest)))
 
 
 def check_seal(content: pa.Buffer) -> bool:
     view = memoryview(content)
-    footer = _footer(view)
-    begin = footer - len(_MARK) - _SIZE
-    if begin < 0 or view[begin : begin + len(_MARK)] != _MARK:
+    footer = footer_of(view)
+    begin = footer - SEAL
+    if begin < 0 or view[begin : footer - WIDTH] != _MARK:
         return False
-    if zlib.crc32(view[footer:], zlib.crc32(view[:begin])) != int.from_bytes(view[footer - _SIZE : footer], "little"):
+    if checksum_of(view[:begin], view[footer:]) != bytes(view[footer - WIDTH : footer]):
         raise UnsoundError(CHANGED)
     return True
 
 
-def _footer(view: memoryview) -> int:
-    """Return the offset of the footer; a negative one where there is none."""
-    return len(view) - _END - int.from_bytes(view[-_END : -_END + 4], "little") if len(view) >= _END else -1
+def footer_of(end: memoryview | bytes) -> int:
+    """Return the offset of the footer in a file, or in the end of one; a negative one where it begins before that, or there is none."""
+    return len(end) - END - int.from_bytes(end[-END:-WIDTH], "little") if len(end) >= END else -1
+
+
+def checksum_of(*pieces: memoryview | bytes) -> bytes:
+    value = 0
+    for piece in pieces:
+        value = zlib.crc32(piece, value)
+    return value.to_bytes(WIDTH, "little")
 
 
 LARGEST = 2**30
@@ -129,6 +148,10 @@ def problem_of(path: str, error: BaseException) -> str:
     return f"{path}: cannot be read, left out: {first}"
 
 
+_PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
+"""Parquet's type for each type of column whose statistics can be believed."""
+
+
 class OpenedFile:
     """A parquet file whose footer was read; columns are decoded as they are asked for."""
 
@@ -139,6 +162,7 @@ class OpenedFile:
 
     def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
         self.path = path
+        self.moved = place.moved
         self._content, self.sealed, metadata = self._load(place)
         self.dataset = dataset
         self._parquet = _open(self._content, texts(dataset), metadata)
@@ -180,43 +204,86 @@ class OpenedFile:
         """Return some columns as this version has them, texts as dictionaries; a column that the file lacks is null."""
         # Rows of cases that are not among `cases`, if given, may be left out.
         stored = [name for name in names if name in self.places]
-        table, count = self._decoded(stored, cases)
+        table = self._decoded(stored or ["run_id"], cases)
         for name in stored:
             check_texts(name, table.column(name))
         checked = check_table(table.select(stored), self.dataset)
+        if SUITE in checked and self.moved:
+            checked[SUITE] = _renamed(checked[SUITE], self.moved)
         types = {name: type_of(self.dataset, name) for name in names}
-        columns = [checked[name] if name in checked else lacking(self.dataset, name, count) for name in names]
+        columns = [checked[name] if name in checked else lacking(self.dataset, name, table.num_rows) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
 
-    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
+    def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> pa.Table:
         del cases  # one run's file has too few rows to be read in parts
-        table = self._reader(stored).read(columns=stored, use_threads=False)
-        if stored and table.num_rows != self.num_rows:
+        table = self._read_all(self._reader(stored), stored)
+        if table.num_rows != self.num_rows:
             raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
-        return table, self.num_rows
+        return table
 
-    def _reader(self, names: Sequence[str]) -> pq.ParquetFile:
+    def _reader(self, names: Collection[str] | None = None) -> pq.ParquetFile:
+        """Return what reads some columns, or all, with their texts as dictionaries, also those inside of lists."""
         known = fields_of(self.dataset)
-        inner = self._text_leaves([name for name in names if name in known and pa.types.is_nested(known[name].type)])
-        outer = [name for name in texts(self.dataset) if name in self.places]
-        return _open(self._content, [*outer, *inner], self.metadata) if inner else self._parquet
+        if names is not None and not any(name in known and pa.types.is_nested(known[name].type) for name in names):
+            return self._parquet
+        leaves = map(self.metadata.schema.column, range(len(self.metadata.schema.names)))
+        paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        wanted = [path for path in paths if names is None or path.partition(".")[0] in names]
+        return _open(self._content, wanted, self.metadata)
+
+    def constants(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the values of those columns that have one, by the footer's statistics, so that they need not be decoded: most do in a run's file."""
+        # A file with several row groups, or unwanted rows, has several runs; its statistics are not used.
+        alone = self.metadata.num_row_groups == 1 and self.metadata.num_rows == self.num_rows
+        group = self.metadata.row_group(0) if alone else None
+        values = {}
+        for name in names:
+            found = self._constant(group, name) if name in self.places else (None,)
+            if found is not None:
+                value = checked_constant(found[0], self.dataset, name)
+                values[name] = self.moved.get(value, value) if name == SUITE else value
+        return values
+
+    def _constant(self, group: Any, name: str) -> tuple[Any] | None:
+        if group is None:
+            return None
+        # NaN is in no minimum, so floats that differ from it would pass for constant; a list has a minimum of its own kind.
+        column, field = group.column(self.places[name]), fields_of(self.dataset).get(name)
+        physical = _PHYSICAL.get(str(field.type)) if field is not None else None
+        if column.physical_type != physical or column.path_in_schema != name:
+            return None
+        statistics = column.statistics
+        if statistics is None or not statistics.has_null_count:
+            return None
+        if statistics.null_count == group.num_rows:
+            return (None,)
+        if statistics.null_count or not statistics.has_min_max:
+            return None
+        with contextlib.suppress(ValueError):  # no UTF-8, which is said where it is decoded
+            if statistics.min == statistics.max:
+                return (statistics.min,)
+        return None
 
     def raw(self) -> pa.Table:
         """Return the whole file as it was written, with its schema version and columns of newer versions."""
-        return self.as_written(self._all_texts().read(use_threads=False))
+        return self.as_written(self._read_all(self._reader(), None))
+
+    def _read_all(self, reader: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
+        # One group at a time, as pyarrow does not join texts inside of lists that each group has a dictionary of.
+        groups = range(self.metadata.num_row_groups)
+        pieces = [reader.read_row_group(number, columns=columns, use_threads=False) for number in groups]
+        return pa.concat_tables(pieces or [reader.read(columns=columns, use_threads=False)])
 
     def as_written(self, table: pa.Table) -> pa.Table:
         for name in table.column_names:
             check_texts(name, table.column(name))
         return table.cast(_open(self._content, (), self.metadata).schema_arrow)
 
-    def _all_texts(self) -> pq.ParquetFile:
-        return _open(self._content, self._text_leaves(), self.metadata)
 
-    def _text_leaves(self, among: Collection[str] | None = None) -> list[str]:
-        leaves = map(self.metadata.schema.column, range(0 if among == [] else len(self.metadata.schema.names)))
-        paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-        return [path for path in paths if among is None or path.partition(".")[0] in among]
+def _renamed(suites: pa.ChunkedArray, moved: Mapping[str, str]) -> pa.ChunkedArray:
+    names = suites.cast(pa.string())
+    new = pc.take(pa.array(list(moved.values()), pa.string()), pc.index_in(names, pa.array(list(moved), pa.string())))
+    return pc.coalesce(new, names).dictionary_encode().cast(TEXT)
 
 
 def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buffer:
@@ -254,28 +321,3 @@ def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData |
     except KeyError:  # a file without one of them: older, or foreign
         known = set(_open(content, (), metadata).metadata.schema.names)
         return _open(content, [name for name in wanted if name in known], metadata)
-
-
-def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
-    """Return the parts that lie beside the one file that was made of them, by that file's path."""
-    files = list(files)
-    wholes = {file.path for file in files if not file.is_part}
-    parts: dict[str, list[str]] = {}
-    for file in files:
-        if file.is_part and file.whole in wholes:
-            parts.setdefault(file.whole, []).append(file.path)
-    return parts
-
-
-def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
-    """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed. Safe beside readers."""
-    for whole, parts in doubled(files).items():
-        with contextlib.suppress(StoreFailedError, *BROKEN):
-            if sound_rows(location, whole) >= sum(sound_rows(location, part) for part in parts):
-                location.delete(parts)
-
-
-def sound_rows(location: StoreLocation, path: str) -> int:
-    dataset = path[len(location.root) + 1 :].partition("/")[0]
-    opened = OpenedFile(location, path, dataset)
-    return opened.num_rows if opened.sealed else len(opened.raw())

@@ -3,13 +3,11 @@
 A file that cannot be read, or that pairbench did not write, costs only itself: `problems` names it beside the rows of the others.
 """
 
-import functools
 import hashlib
 import itertools
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,29 +18,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairbench.errors import StoreError
-from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, STREAM
+from pairbench.model.latency import CALL, DEVICE, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import COLUMNS, Record, Samples, Series
-from pairbench.store.compacted import ranks
+from pairbench.store.compacted import Files, ranks, tidy
+from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.opened import OpenedFile, doubled, tidy
+from pairbench.store.opened import SUITE, OpenedFile
 from pairbench.store.reading import (
-    SUITE,
-    Files,
-    Reading,
-    columns_needed,
     dataset_files,
     read_each,
-    renamed_table,
     stored_files,
     with_derived,
-    with_old_names,
     without_throttled,
 )
 from pairbench.store.schema import (
     PARTITIONS,
     TEXT,
-    checked_constant,
     fields_of,
     from_columns,
     from_table,
@@ -50,14 +42,6 @@ from pairbench.store.schema import (
     type_of,
 )
 
-TREND_COLUMNS = (
-    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
-    *("suite", "operator", "definition_hash", "implementation_hash", "case", "tier", "implementation", "role", "mode"),
-    *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
-    *("hostname", "cpu", "environment_hash", "status", "reason"),
-    *RESULT_COLUMNS,
-)
-"""The columns of a series' history; each that varies within a run adds some 0.1 s for a thousand runs."""
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
 
@@ -89,8 +73,11 @@ def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]
     raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
 
 
-def read_records(store: Store, run_ids: Collection[str], *, where: Where = None) -> Reading[tuple[Record, ...]]:
-    table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
+def read_records(
+    store: Store, run_ids: Names = None, *, files: Files | None = None, where: Where = None
+) -> Reading[tuple[Record, ...]]:
+    """Return the records of some runs, or of files that were listed before."""
+    table, problems = _read(StoreLocation.of(store), "records", files=files, run_ids=run_ids, where=where)
     return Reading(from_table(table, Record), problems)
 
 
@@ -170,22 +157,22 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
 
 
 def _read(
-    place: StoreLocation, dataset: str, *, columns: Names = None, where: Where = None, run_ids: Names = None
-) -> tuple[pa.Table, tuple[str, ...]]:
+    place: StoreLocation,
+    dataset: str,
+    *,
+    files: Files | None = None,
+    columns: Names = None,
+    where: Where = None,
+    run_ids: Names = None,
+) -> Reading[pa.Table]:
     _check_columns(dataset, {*(columns or ()), *(where or ())}, *PARTITIONS.names)
-    files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
+    if files is None:
+        files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
-    if doubled(files.files):
-        tidy(place, files.files)
+    tidy(place, files.files)
     asked = list(columns) if columns is not None else [*fields_of(dataset), *PARTITIONS.names]
-    compacted = any(file.is_compacted for file in files.files)
-    names = list(dict.fromkeys([*asked, "run_id"])) if compacted else asked
-    tables, problems = _scan(place, dataset, files, names, where or {})
-    table = pa.concat_tables([_schema(dataset, names).empty_table(), *tables.values()])
-    if compacted:
-        # Compacted rows lie by device model and month, and runs of other device models fall in between.
-        table = table.take(pa.array(np.argsort(ranks(table.column("run_id")), kind="stable"))).select(asked)
-    return table, problems
+    table, problems = _scan(place, dataset, files, list(dict.fromkeys([*asked, "run_id"])), where or {})
+    return Reading(table.select(asked), problems)
 
 
 def _scan(
@@ -197,34 +184,47 @@ def _scan(
     *,
     samples: bool = True,
     threads: int = _THREADS,
-) -> Reading[dict[RunFile, pa.Table]]:
-    """Return some columns of each file, of the rows that have some values, in the types of `_schema`."""
-    wanted = {
-        name: list(values) if isinstance(values, list | tuple | set | frozenset) else [values]
-        for name, values in with_old_names(where, place.moved).items()
-    }
+) -> Reading[pa.Table]:
+    """Return some columns of the rows that have some values, oldest run first; the run's id is among them."""
+    wanted = _values_of(where, place)
     stored = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
 
     def rows(file: OpenedFile) -> pa.Table:
-        table = file.read([*stored, *columns_needed(file, stored)], wanted.get("case"))
+        table = with_derived(file.read(stored, wanted.get("case")), place, file, samples=samples)
         for name in PARTITIONS.names:
             if name in names or name in wanted:
                 folders = [part for part in file.path.split("/")[:-1] if part.startswith(f"{name}=")]
                 value = pa.scalar(folders[-1].partition("=")[2] if folders else None, pa.string())
                 table = table.append_column(name, pa.repeat(value, len(table)).dictionary_encode())
-        for name, values in wanted.items():
-            kind = table.schema.field(name).type
-            sought = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
-            table = table.filter(pc.is_in(table.column(name), sought))
-        table = with_derived(table, place, file, names, samples=samples)
-        return renamed_table(table.select(names), place.moved)
+        return _filtered(table, wanted).select(names)
 
     key = (*names, None, *((name, *values) for name, values in wanted.items()), None, samples)
-    return read_each(place, dataset, files, rows, threads=threads, key=key)
+    tables, problems = read_each(place, dataset, files, rows, threads=threads, key=key)
+    kinds = [(name, TEXT if name in PARTITIONS.names else type_of(dataset, name)) for name in names]
+    table = pa.concat_tables([pa.schema(kinds).empty_table(), *tables.values()])
+    if any(file.is_compacted for file in tables):
+        # Compacted rows lie by device model and month, and runs of other device models fall in between.
+        table = table.take(pa.array(np.argsort(ranks(table.column("run_id")), kind="stable")))
+    return Reading(table, problems)
 
 
-def _schema(dataset: str, names: Iterable[str]) -> pa.Schema:
-    return pa.schema([(name, TEXT if name in PARTITIONS.names else type_of(dataset, name)) for name in names])
+def _values_of(where: Mapping[str, object], place: StoreLocation) -> dict[str, list[Any]]:
+    """Return for each column the values that rows may have, of one value or a collection; suites under their new names."""
+    wanted = {
+        name: list(values) if isinstance(values, Collection) and not isinstance(values, str) else [values]
+        for name, values in where.items()
+    }
+    if SUITE in wanted:
+        wanted[SUITE] = [place.moved.get(str(name), name) for name in wanted[SUITE]]
+    return wanted
+
+
+def _filtered(table: pa.Table, wanted: Mapping[str, Sequence[object]]) -> pa.Table:
+    for name, values in wanted.items():
+        kind = table.schema.field(name).type
+        sought = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
+        table = table.filter(pc.is_in(table.column(name), sought))
+    return table
 
 
 def _check_columns(dataset: str, names: Iterable[str], *more: str) -> None:
@@ -253,11 +253,8 @@ class WholeStore:
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
-        tables, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
-        whole = pa.concat_tables([_schema("records", self._names).empty_table(), *tables.values()])
+        whole, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
         self._table = whole.unify_dictionaries().combine_chunks()
-        self._age = ranks(self._table.column("run_id")) if any(file.is_compacted for file in tables) else None
-        """The rank of each row's run, where rows are not in that order: runs of other device models fall between compacted ones."""
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
         """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster."""
@@ -274,8 +271,7 @@ class WholeStore:
         frame = self._table.select(names).to_pandas()
         taken = [name for name in self._names if name in columns or name in names]
         for key, rows in sorted(frame.groupby(list(names), observed=True, sort=False).indices.items()):
-            in_order = rows if self._age is None else rows[np.argsort(self._age[rows], kind="stable")]
-            yield key, self._table.select(taken).take(pa.array(in_order))
+            yield key, self._table.select(taken).take(pa.array(rows))
 
 
 def table_digest(table: pa.Table) -> str:
@@ -304,44 +300,20 @@ Columns = dict[str, list[Any]]
 
 
 def read_series(
-    store: Store, *, where: Mapping[str, object], columns: Collection[str] = TREND_COLUMNS, run_ids: Names = None
+    store: Store, *, where: Mapping[str, object], columns: Names = None, run_ids: Names = None
 ) -> Reading[tuple[Record, ...]]:
     """Return the records of one series, or of a few, oldest run first."""
     # `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
-    # None in the records; the fewer, the faster.
-    for values in where.values():
-        if not isinstance(values, Collection):
-            raise TypeError(f"where has {values!r}, expected a text or a collection of texts")
-    _check_columns("records", {*columns, *where})
+    # None in the records; each that varies within a run adds some 0.1 s for a thousand runs.
+    _check_columns("records", {*(columns or ()), *where})
     place = StoreLocation.of(store)
-    wanted = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in where.items()}  # type: ignore[arg-type]
-    wanted = with_old_names(wanted, place.moved)
-    names = [name for name in fields_of("records") if name in columns or name in wanted or name == "run_id"]
+    wanted = _values_of(where, place)
+    names = [name for name in fields_of("records") if columns is None or name in {*columns, *wanted, "run_id"}]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
-    return _records(place, files, lambda file: NarrowFile(file).columns(names, wanted, place.moved))
-
-
-def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
-    return _records(place, [file], lambda opened: NarrowFile(opened).columns([*fields_of("records")], {}, place.moved))
-
-
-def read_distinct(
-    store: Store, columns: Sequence[str], files: Iterable[RunFile]
-) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
-    """Return for each file the combinations of values that some columns have in it."""
-    place = StoreLocation.of(store)
-
-    def read(file: OpenedFile) -> list[dict[str, Any]]:
-        return NarrowFile(file).distinct(columns, place.moved)
-
-    return read_each(place, "records", list(files), read, threads=_NARROW_THREADS, key=("distinct", *columns))
-
-
-def _records(
-    place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Columns]
-) -> Reading[tuple[Record, ...]]:
-    by_file, problems = read_each(place, "records", files, read, threads=_NARROW_THREADS)
+    by_file, problems = read_each(
+        place, "records", files, lambda file: _columns(file, names, wanted), threads=_NARROW_THREADS
+    )
     several = [columns for columns in by_file.values() if columns["run_id"]]
     if not several:
         return Reading((), problems)
@@ -354,85 +326,38 @@ def _records(
     return Reading(from_columns(whole, Record), problems)
 
 
+def read_distinct(
+    store: Store, columns: Sequence[str], files: Iterable[RunFile]
+) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
+    """Return for each file the combinations of values that some columns have in it."""
+    place, listed, key = StoreLocation.of(store), Files(files=tuple(files)), ("distinct", *columns)
+    return read_each(place, "records", listed, lambda file: _distinct(file, columns), threads=_NARROW_THREADS, key=key)
+
+
 _MANY = 64  # the rows from which on it pays to take a column's values all at once; a run has few of one case
-_PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
-"""Parquet's type for each type of column whose statistics can be believed."""
 
 
-class NarrowFile:
-    """A few rows or columns of one run's file, without decoding the rest of it."""
+def _columns(file: OpenedFile, names: Sequence[str], wanted: Mapping[str, Sequence[object]]) -> Columns:
+    """Return some columns, one at least, of the rows that have the wanted texts; a column that the file lacks is None."""
+    constants = file.constants(names)
+    if any(value not in wanted[name] for name, value in constants.items() if name in wanted):
+        return {name: [] for name in names}
+    table, varying = None, [name for name in names if name not in constants]
+    if varying:
+        sought = {name: values for name, values in wanted.items() if name in varying}
+        table = _filtered(file.read(varying, wanted.get("case")), sought)
+    count = file.num_rows if table is None else table.num_rows
+    values_of = python_values if count >= _MANY else pa.ChunkedArray.to_pylist
+    return {
+        name: [constants[name]] * count if name in constants or table is None else values_of(table.column(name))
+        for name in names
+    }
 
-    # A run's file has some 80 columns, and most have the same value in all rows: these values come out of the footer's statistics.
 
-    def __init__(self, opened: OpenedFile) -> None:
-        self._opened = opened
-        # A file with several row groups, or unwanted rows, has several runs; its statistics are not used.
-        alone = opened.metadata.num_row_groups == 1 and opened.metadata.num_rows == opened.num_rows
-        self._group = opened.metadata.row_group(0) if alone else None
-
-    def columns(
-        self, names: Sequence[str], wanted: Mapping[str, Collection[object]], moved: Mapping[str, str]
-    ) -> Columns:
-        """Return some columns, one at least, of the rows that have the wanted texts; a column that the file lacks is None."""
-        keys, sought = self._split(list(wanted))
-        if any(value not in wanted[name] for name, value in keys.items()):
-            return {name: [] for name in names}
-        constants, varying = self._split([name for name in names if name not in wanted])
-        constants |= keys
-        table = None
-        if sought or varying:
-            table = self._opened.read([*sought, *varying], wanted.get("case"))
-            if sought:
-                match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
-                table = table.filter(functools.reduce(pc.and_, match))
-        count = self._opened.num_rows if table is None else table.num_rows
-        values_of = python_values if count >= _MANY else pa.ChunkedArray.to_pylist
-        columns = {
-            name: [constants[name]] * count if name in constants or table is None else values_of(table.column(name))
-            for name in names
-        }
-        if SUITE in columns:
-            columns[SUITE] = [moved.get(name, name) for name in columns[SUITE]]
-        return columns
-
-    def distinct(self, names: Sequence[str], moved: Mapping[str, str]) -> list[dict[str, Any]]:
-        if not self._opened.num_rows:
-            return []
-        constants, varying = self._split(names)
-        rows = self._opened.read(varying).group_by(varying).aggregate([]).to_pylist() if varying else [{}]
-        rows = [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
-        return [{**row, SUITE: moved.get(row[SUITE], row[SUITE])} for row in rows] if SUITE in names else rows
-
-    def _split(self, names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """Return the values of columns that have one, and the other columns."""
-        constants: dict[str, Any] = {}
-        varying: list[str] = []
-        for name in names:
-            if name not in self._opened.places:
-                constants[name] = checked_constant(None, "records", name)
-            elif (constant := self._constant(name)) is not None:
-                (constants[name],) = constant
-            else:
-                varying.append(name)
-        return constants, varying
-
-    def _constant(self, name: str) -> tuple[Any] | None:
-        """Return the one value of a column where the statistics show that it has no other."""
-        if self._group is None:
-            return None
-        column = self._group.column(self._opened.places[name])
-        # NaN is in no minimum, so floats that differ from it would pass for constant; a list has a minimum of its own kind.
-        field, statistics = fields_of("records").get(name), column.statistics
-        physical = _PHYSICAL.get(str(field.type)) if field is not None else None
-        if column.physical_type != physical or column.path_in_schema != name:
-            return None
-        if statistics is None or not statistics.has_null_count:
-            return None
-        if statistics.null_count == self._group.num_rows:
-            return (checked_constant(None, "records", name),)
-        if statistics.null_count or not statistics.has_min_max:
-            return None
-        with suppress(ValueError):  # no UTF-8, which is said where it is decoded
-            if statistics.min == statistics.max:
-                return (checked_constant(statistics.min, "records", name),)
-        return None
+def _distinct(file: OpenedFile, names: Sequence[str]) -> list[dict[str, Any]]:
+    if not file.num_rows:
+        return []
+    constants = file.constants(names)
+    varying = [name for name in names if name not in constants]
+    rows = file.read(varying).group_by(varying).aggregate([]).to_pylist() if varying else [{}]
+    return [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]

@@ -4,15 +4,17 @@ import datetime as dt
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.model.text import redacted
+from pairbench.store.compacted import Files
+from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.reader import read_distinct, read_file, read_frame, read_records
-from pairbench.store.reading import Reading, dataset_files
+from pairbench.store.reader import read_distinct, read_frame, read_records
+from pairbench.store.reading import dataset_files
 
 _COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
 _AT_ONCE = 8
@@ -23,7 +25,8 @@ class IndexedRun:
     """One run, without its measurements."""
 
     run_id: str
-    files: tuple[RunFile, ...] = field(repr=False)
+    names: frozenset[str] = field(repr=False)
+    """The runs that its files are named after: a renamed file still holds its run."""
     started_at: str
     commit: str | None
     branch: str | None
@@ -49,25 +52,24 @@ class IndexedRun:
 class RunIndex:
     """The runs of a store, or of one file, newest first by their ids; heads are read as they are asked for."""
 
-    def __init__(self, place: StoreLocation, name: str, files: Sequence[RunFile]) -> None:
+    def __init__(self, place: StoreLocation, name: str, files: Files) -> None:
         self.place = place
         self.name = name
         self.problems: list[str] = []
         """A sentence for each file that was opened and cannot be read."""
+        self._tell(files.problems)
+        self._files = files
         self._heads: dict[str, IndexedRun] = {}
         by_run: dict[str, list[RunFile]] = defaultdict(list)
-        for file in files:
+        for file in files.files:
             for run_id in file.run_ids:
-                by_run[run_id].append(_of_run(file, run_id))
+                by_run[run_id].append(file)
         self._unread = {run_id: by_run[run_id] for run_id in sorted(by_run)}
 
     @classmethod
     def of_store(cls, store: Store) -> "RunIndex":
         place = StoreLocation.of(store)
-        files = dataset_files(place, "records")
-        index = cls(place, place.name, files.files)
-        index._tell(files.problems)
-        return index
+        return cls(place, place.name, dataset_files(place, "records"))
 
     @classmethod
     def of_file(cls, path: str, *, moved: Mapping[str, str] | None = None) -> "RunIndex":
@@ -78,7 +80,7 @@ class RunIndex:
         file = RunFile(path=f"{place.root}/{name}", run_id=name.removesuffix(".parquet"), is_part=False)
         if not place.filesystem.get_file_info(file.path).is_file:
             raise StoreError(f"{path}: there is no such file, expected a parquet file of `pairbench run`")
-        index = cls(place, path, [file])
+        index = cls(place, path, Files(files=(file,)))
         if not list(index):
             raise StoreError("; ".join(index.problems) or f"{path}: holds no rows, expected some of `pairbench run`")
         return index
@@ -99,10 +101,7 @@ class RunIndex:
                     yield self._heads[run_id]
             if not self._unread:
                 return
-            newest = list(self._unread)[-_AT_ONCE:]
-            paths = {file.path for run_id in newest for file in self._unread[run_id] if file.is_compacted}
-            also = [name for name, files in self._unread.items() if not paths.isdisjoint(file.path for file in files)]
-            self._read_heads(dict.fromkeys([*newest, *also]))  # runs compacted into the same files cost nothing more
+            self._read_heads(list(self._unread)[-_AT_ONCE:])
 
     def beginning(self, text: str) -> tuple[IndexedRun, ...]:
         self._read_heads([run_id for run_id in self._unread if run_id.startswith(text)])
@@ -114,48 +113,51 @@ class RunIndex:
     def records(
         self, heads: Iterable[IndexedRun], *, cases: Collection[str] | None = None
     ) -> Reading[tuple[Record, ...]]:
-        files = [file for head in heads for file in head.files]
-        if not files:
-            return Reading((), ())
-        if self.is_file:
-            return read_file(self.place, files[0])
-        # By the names of the files: a renamed file still holds its run.
         where = None if cases is None else {"case": sorted(cases)}
-        return read_records(self.place, {file.run_id for file in files}, where=where)
+        return read_records(self.place, files=self._files_of(heads), where=where)
 
     def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         heads = list(heads)
-        files = [file for head in heads for file in head.files]
-        compacted = any(file.is_compacted for file in files)
-        reading = read_distinct(self.place, [*columns, "run_id"] if compacted else columns, files)
-        self._tell(reading.problems)
-        # By the names of the files: a run that closed meanwhile has another one than its parts that were listed.
         rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for file, of_file in reading.value.items():
-            for row in of_file:
-                rows[row["run_id"] if file.is_compacted else file.run_id].append(row)
-        names = {head.run_id: dict.fromkeys(file.run_id for file in head.files) for head in heads}
-        return {run_id: [row for name in of_run for row in rows.get(name, ())] for run_id, of_run in names.items()}
+        for name, row in self._distinct(columns, self._files_of(heads).files):
+            rows[name].append(row)
+        return {head.run_id: [row for name in sorted(head.names) for row in rows[name]] for head in heads}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
-        run_ids = {file.run_id for head in heads for file in head.files}
+        run_ids = {name for head in heads for name in head.names}
         frame, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
         self._tell(problems)
         return {name: frame[name].tolist() for name in columns}
 
-    def _read_heads(self, unread: Iterable[str]) -> None:
-        reading = read_distinct(self.place, _COLUMNS, [file for run_id in unread for file in self._unread.pop(run_id)])
+    def _files_of(self, heads: Iterable[IndexedRun]) -> Files:
+        return self._files.of_runs({name for head in heads for name in head.names})
+
+    def _distinct(self, columns: Sequence[str], files: Iterable[RunFile]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the rows that some columns have in files, each with the run that its file is named after."""
+        reading = read_distinct(self.place, list(dict.fromkeys([*columns, "run_id"])), files)
         self._tell(reading.problems)
-        rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = defaultdict(list)
-        for file, of_file in reading.value.items():
-            for row in of_file:
-                rows[row["run_id"]].append((_of_run(file, row["run_id"]), row))
-        for run_id, of_run in rows.items():
-            before = self._heads[run_id].files if run_id in self._heads else ()
+        for file, rows in reading.value.items():
+            for row in rows:
+                yield row["run_id"] if file.is_compacted else file.run_id, row
+
+    def _read_heads(self, run_ids: Iterable[str]) -> None:
+        """Read the heads of some unread runs, and of all that were compacted into the same files, which cost nothing more."""
+        pending = list(run_ids)
+        files: dict[str, RunFile] = {}
+        while pending:
+            for file in self._unread.pop(pending.pop(), ()):
+                if file.path not in files:
+                    files[file.path] = file
+                    pending += file.run_ids
+        by_run: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+        for name, row in self._distinct(_COLUMNS, files.values()):
+            by_run[row["run_id"]].append((name, row))
+        for run_id, of_run in by_run.items():
+            before = self._heads[run_id].names if run_id in self._heads else frozenset[str]()
             first = of_run[0][1]
             self._heads[run_id] = IndexedRun(
                 run_id=run_id,
-                files=(*before, *dict.fromkeys(file for file, _ in of_run)),
+                names=before.union(name for name, _ in of_run),
                 started_at=first["started_at"] or "",
                 commit=first["commit"],
                 branch=first["branch"],
@@ -167,10 +169,6 @@ class RunIndex:
 
     def _tell(self, problems: Iterable[str]) -> None:
         self.problems += [problem for problem in problems if problem not in self.problems]
-
-
-def _of_run(file: RunFile, run_id: str) -> RunFile:
-    return replace(file, run_id=run_id, among=(run_id,)) if file.is_compacted else file
 
 
 def named_moment(run_id: str) -> dt.datetime | None:

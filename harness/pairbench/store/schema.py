@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pairbench.model.plain import whole_text
+from pairbench.model.plain import plain
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import is_run_id
 
@@ -72,18 +72,10 @@ def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] 
             with contextlib.suppress(UnicodeEncodeError):
                 columns.append(pa.array(values, column.type))
                 continue
-            columns.append(pa.array(_escaped(values), column.type))  # a file name or a message holds half a character
+            columns.append(pa.array(plain(values, canonical=True), column.type))  # a text holds half a character
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise TypeError(f"{row_type.__name__}.{column.name}: {error}, expected {column.type}") from error
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return whole_text(value)
-    if isinstance(value, list | tuple):
-        return [_escaped(item) for item in value]
-    return {name: _escaped(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
 def texts_of(schema: pa.Schema) -> list[str]:

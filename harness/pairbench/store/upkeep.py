@@ -5,24 +5,25 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pairbench.store.compacted import (
     INDEX,
     ROW,
-    Chosen,
-    CompactedFile,
+    Files,
     choose,
-    index_is_stale,
+    doubled,
     open_file,
     publish_runs,
+    read_index,
+    sound_rows,
     write_index,
 )
 from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
 from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, doubled, problem_of
+from pairbench.store.opened import BROKEN, ForeignFileError, problem_of
 from pairbench.store.reading import SINCE
 from pairbench.store.run_index import named_moment
 from pairbench.store.schema import SCHEMA_VERSION, fields_of
@@ -58,7 +59,7 @@ class _Source:
     rows: int
     size: int
     form: str  # the schema version and columns; only files of one form are merged
-    whole: bool  # whether it is a compacted file all of whose runs are read from it
+    torn: bool  # whether it is a compacted file some of whose runs are read from others
 
 
 def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
@@ -66,9 +67,6 @@ def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
     # The newest runs of each device model, runs that were never closed, and files of schema versions before 4 or after this one's stay.
     place.sweep()
     files = place.files("records")
-    folders: dict[str, list[RunFile]] = defaultdict(list)
-    for file in files:
-        folders[file.folder].append(file)
     runs: dict[str, set[str]] = defaultdict(set)
     months: dict[str, str] = defaultdict(str)
     chosen = choose(place, files)
@@ -76,46 +74,42 @@ def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
         runs[file.device_slug].update(file.run_ids)
         months[file.device_slug] = max(months[file.device_slug], file.folder)
     done = False
-    for folder, in_folder in sorted(folders.items()):
-        slug = in_folder[0].device_slug
+    for folder, slug in sorted({(file.folder, file.device_slug) for file in files}):
         newest = frozenset(sorted(runs[slug])[max(len(runs[slug]) - keep, 0) :])
-        merged = _compact_folder(place, folder, newest, is_over=folder < months[slug])
+        merged = _compact_folder(place, folder, newest, at_least=_ANY if folder < months[slug] else AT_LEAST)
         if merged is not None:
             done = True
             yield merged
-    write_index(place, place.files("records") if done else files)
+    write_index(place, (choose(place, place.files("records")) if done else chosen).runs)
 
 
-def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *, is_over: bool) -> Merged | None:
+def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *, at_least: int) -> Merged | None:
     runs, files, size, now = 0, 0, 0, 0
     name = folder[len(place.root) + 1 :]
     problems: dict[str, None] = {}
     for _ in range(_TIMES):  # the new file may fit into one with another that was there
-        chosen = choose(place, place.files(name))
+        chosen = choose(place, [file for file in place.files(name) if file.folder == folder])
         problems |= dict.fromkeys(chosen.problems)
-        left = _also_elsewhere(place, chosen, chosen.left)
+        files += _delete_superfluous(place, chosen, chosen.left)
         sources, missed = _sources(place, chosen, recent)
         problems |= dict.fromkeys(missed)
         by_form: dict[str, list[_Source]] = defaultdict(list)
         for source in sources:
             by_form[source.form].append(source)
-        at_least = _ANY if is_over else AT_LEAST
         batches = [batch for several in by_form.values() for batch in _batches(several, at_least)]
-        if not left and not batches:
+        batch: list[_Source] = []
+        try:
+            for batch in batches:
+                tables = [open_file(place, source.file, "records").raw() for source in batch]
+                path, held, written = publish_runs(place, folder, tables)
+                chosen = replace(chosen, runs=chosen.runs | {path: held})
+                files += _delete_superfluous(place, chosen, [source.file for source in batch]) - 1
+                runs += sum(len(source.file.run_ids) for source in batch)
+                size += sum(source.size for source in batch)
+                now += written
+        except BROKEN as error:
+            problems[problem_of(batch[0].file.path, error)] = None
             break
-        for batch in batches:
-            try:
-                gone, written = _merge(place, folder, batch)
-            except BROKEN as error:
-                problems[problem_of(batch[0].file.path, error)] = None
-                batches = []
-                break
-            runs += sum(len(source.file.run_ids) for source in batch)
-            size += sum(source.size for source in batch)
-            now += written
-            files += gone
-        place.delete(file.path for file in left)
-        files += len(left)
         if not batches:
             break
     if not files and not problems:
@@ -123,36 +117,30 @@ def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *
     return Merged(folder=name, runs=runs, files=files, size=size, now=now, problems=tuple(problems))
 
 
-def _also_elsewhere(place: StoreLocation, chosen: Chosen, files: Iterable[RunFile]) -> list[RunFile]:
-    """Return the files among some whose rows are all in others, too; a damaged file stays, to be named."""
-    own = [file.path for file in chosen.files if not file.is_compacted and not file.is_part]
-
-    @functools.cache
-    def rows_of(path: str) -> dict[str, int]:
-        """Return the number of rows of each run in a file, which is verified whole; none of a damaged file."""
-        (file,) = run_files([path])
-        try:
-            if not file.is_compacted:
-                return {file.run_id: OpenedFile(place, path, "records").raw().num_rows}
-            opened = CompactedFile(place, file, "records")
-            opened.fetch(None)
-        except BROKEN:
-            return {}
-        return opened.runs
-
-    def is_elsewhere(file: RunFile) -> bool:
-        for run_id, rows in rows_of(file.path).items():
-            others = [path for path in own if path == f"{file.folder}/{run_id}.parquet"]
-            holding = (path for path, runs in chosen.runs.items() if run_id in runs)
-            others += [path for path in holding if path.rpartition("/")[0] == file.folder]
-            if not any(rows_of(path).get(run_id, 0) >= rows for path in others if path != file.path):
-                return False
-        return bool(rows_of(file.path))
-
-    return [file for file in files if is_elsewhere(file)]
+def _delete_superfluous(place: StoreLocation, chosen: Files, files: Iterable[RunFile]) -> int:
+    """Delete those among some files whose rows are all in others that stay, and return how many; a damaged file stays, to be named."""
+    holders: dict[str, set[str]] = defaultdict(set)
+    for file in chosen.files:
+        if not file.is_compacted and not file.is_part:
+            holders[file.run_id].add(file.path)
+    for path, run_ids in chosen.runs.items():
+        for run_id in run_ids:
+            holders[run_id].add(path)
+    rows_of = functools.cache(functools.partial(sound_rows, place))
+    gone: set[str] = set()
+    for file in files:
+        own = rows_of(file.path)
+        elsewhere = (
+            any(rows_of(path).get(run_id, 0) >= rows for path in holders[run_id] - gone - {file.path})
+            for run_id, rows in own.items()
+        )
+        if own and all(elsewhere):
+            gone.add(file.path)
+    place.delete(sorted(gone))
+    return len(gone)
 
 
-def _sources(place: StoreLocation, chosen: Chosen, recent: frozenset[str]) -> tuple[list[_Source], list[str]]:
+def _sources(place: StoreLocation, chosen: Files, recent: frozenset[str]) -> tuple[list[_Source], list[str]]:
     """Return the files that may be merged, oldest run first, and a sentence for each that cannot be read."""
     parts = {file.run_id for file in chosen.files if file.is_part}
     sources, problems = [], []
@@ -161,7 +149,6 @@ def _sources(place: StoreLocation, chosen: Chosen, recent: frozenset[str]) -> tu
             continue
         try:
             opened = open_file(place, file, "records")
-            whole = file.is_compacted and len(chosen.runs[file.path]) == len(file.among)
         except FileNotFoundError:
             continue
         except BROKEN as error:
@@ -171,15 +158,16 @@ def _sources(place: StoreLocation, chosen: Chosen, recent: frozenset[str]) -> tu
             schema = opened.metadata.schema.to_arrow_schema()
             columns = ", ".join(f"{field.name} {field.type}" for field in schema if field.name != ROW)
             form = f"{opened.version} {columns}"
-            sources.append(_Source(file=file, rows=opened.num_rows, size=opened.size, form=form, whole=whole))
+            torn = file.is_compacted and len(chosen.runs[file.path]) > len(file.among)
+            sources.append(_Source(file=file, rows=opened.num_rows, size=opened.size, form=form, torn=torn))
     return sources, problems
 
 
 def _batches(sources: Sequence[_Source], at_least: int) -> list[list[_Source]]:
     """Return lists of files to merge into one; `at_least` runs' own files are needed to begin."""
     own = sum(not source.file.is_compacted for source in sources)
-    torn = any(source.file.is_compacted and not source.whole for source in sources)
-    small = [source for source in sources if not source.whole or source.rows <= MOST_ROWS / 2]
+    torn = any(source.torn for source in sources)
+    small = [one for one in sources if one.torn or not one.file.is_compacted or one.rows <= MOST_ROWS / 2]
     joins = at_least == _ANY and own and len(small) > 1
     if not (torn or joins or own >= at_least or len(small) - own > 1):
         return []
@@ -195,22 +183,7 @@ def _batches(sources: Sequence[_Source], at_least: int) -> list[list[_Source]]:
             found.append([source])
         else:
             found[-1].append(source)
-    return [batch for batch in found if len(batch) > 1 or any(not one.whole and one.file.is_compacted for one in batch)]
-
-
-def _merge(place: StoreLocation, folder: str, batch: Sequence[_Source]) -> tuple[int, int]:
-    """Make one file of some, and return how many fewer there are, and the bytes of the new one."""
-    path, written = publish_runs(place, folder, [open_file(place, source.file, "records").raw() for source in batch])
-    torn = {source.file.path for source in batch if source.file.is_compacted and not source.whole}
-    stale = [source.file.path for source in batch if source.file.path not in {path, *torn}]
-    place.delete(stale)
-    gone = len(stale) - 1
-    if torn:  # some of their runs are read from files that have not been looked at here
-        now = choose(place, place.files(folder[len(place.root) + 1 :]))
-        removed = _also_elsewhere(place, now, [source.file for source in batch if source.file.path in torn])
-        place.delete(file.path for file in removed)
-        gone += len(removed)
-    return gone, written
+    return [batch for batch in found if len(batch) > 1 or batch[0].torn]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +246,7 @@ def check(place: StoreLocation) -> Checked:
     for dataset in ("records", "samples"):
         listing = place.listing(dataset, ".parquet")
         findings += [_of_sentence(FOREIGN, problem) for problem in listing.problems]
-        of_dataset[dataset] = files = place.files(dataset)
+        of_dataset[dataset] = files = run_files(listing.value)
         with ThreadPoolExecutor(_THREADS if place.is_local else _THREADS_REMOTE) as pool:
             for finding, read in pool.map(lambda file, of=dataset: _look(place, of, file), files):
                 count, size = count + 1, size + read
@@ -286,11 +259,12 @@ def check(place: StoreLocation) -> Checked:
         ("calibrations", read_calibrations(place).problems),
     ):
         findings += [_of_sentence(DAMAGED, problem) for problem in problems]
-        infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").paths))
+        infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").value))
         count, size = count + len(infos), size + sum(info.size or 0 for info in infos)
-    findings += _superfluous(place, of_dataset, damaged)
+    chosen = choose(place, of_dataset["records"])
+    findings += _superfluous(place, of_dataset, chosen, damaged)
     # A run goes on, an import was killed between the two datasets, or records were deleted.
-    known = {(file.folder, run_id) for file in choose(place, of_dataset["records"]).files for run_id in file.run_ids}
+    known = {(file.folder, run_id) for file in chosen.files for run_id in file.run_ids}
     for file in of_dataset["samples"]:
         partition = file.folder.removeprefix(f"{place.root}/samples")
         if (f"{place.root}/records{partition}", file.run_id) not in known:
@@ -324,21 +298,21 @@ def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | 
     return _of_sentence(DAMAGED, problem), 0
 
 
-def _superfluous(place: StoreLocation, of_dataset: dict[str, list[RunFile]], damaged: set[str]) -> Iterator[Finding]:
+def _superfluous(
+    place: StoreLocation, of_dataset: dict[str, list[RunFile]], chosen: Files, damaged: set[str]
+) -> Iterator[Finding]:
     """Yield parts of runs without their one file, and files whose rows are in another, too."""
-    for dataset, files in of_dataset.items():
+    left = {file.path for file in chosen.left}
+    for files in of_dataset.values():
         beside = {part for whole, parts in doubled(files).items() if whole not in damaged for part in parts}
         for file in files:
             if file.path in beside:
                 yield Finding(LEFT, file.path, "its rows are in the run's one file; the next run removes it")
+            elif file.path in left - damaged:
+                yield Finding(LEFT, file.path, "its rows are in a compacted file; `pairbench store compact` removes it")
             elif file.is_part and file.path not in damaged:
                 yield Finding(UNFINISHED, file.path, "its run goes on, or was killed; it is as good as one file")
-        if dataset == "records":
-            for file in choose(place, files).left:
-                if file.path not in beside and file.path not in damaged:
-                    reason = "its rows are in a compacted file; `pairbench store compact` removes it"
-                    yield Finding(LEFT, file.path, reason)
-    if index_is_stale(place, of_dataset["records"]):
+    if read_index(place) != chosen.runs:
         held = "is not what the compacted files hold, which are asked themselves"
         yield Finding(LEFT, f"{place.root}/{INDEX}", f"{held}; `pairbench store compact` makes it again")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,10 +25,10 @@ from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.environment import device_slug
 from pairbench.model.record import Record, Samples
 from pairbench.own_folders import check_own, locked, make_own, state_folder, temporary_folder
-from pairbench.store.compacted import ROW, choose, open_file, publish_runs
-from pairbench.store.files import sweep_temporary, write_whole
+from pairbench.store.compacted import ROW, choose, open_file, publish_runs, tidy
+from pairbench.store.files import Reading, sweep_temporary, write_whole
 from pairbench.store.location import RunFile, Store, StoreLocation, is_run_id, run_files
-from pairbench.store.opened import BROKEN, OpenedFile, problem_of, read_content, sealed, tidy
+from pairbench.store.opened import BROKEN, OpenedFile, problem_of, read_content, sealed
 from pairbench.store.reading import SINCE
 from pairbench.store.schema import texts_of, to_table
 
@@ -320,14 +320,8 @@ _KEYS = {
 """Columns that identify the rows of a run; for suites that could not be loaded the reason does."""
 
 
-class Pushed(NamedTuple):
-    """The number of files that were published, and a sentence for each that cannot be read and stays."""
-
-    files: int
-    problems: tuple[str, ...]
-
-
-def push(one: Waiting, location: StoreLocation) -> Pushed:
+def push(one: Waiting, location: StoreLocation) -> Reading[int]:
+    """Publish a folder of the spool, and return the number of files; what cannot be read stays."""
     # Raises BlockingIOError where another process does the same, and StoreFailedError where the store does not take a file: the rest waits.
     with _owned(one.folder):
         runs: defaultdict[tuple[str, str | None], list[Path]] = defaultdict(list)
@@ -351,7 +345,7 @@ def push(one: Waiting, location: StoreLocation) -> Pushed:
                 (one.folder / path).unlink(missing_ok=True)
         if not problems:
             shutil.rmtree(one.folder, ignore_errors=True)
-    return Pushed(published, tuple(problems))
+    return Reading(published, tuple(problems))
 
 
 def _copy(one: Waiting, location: StoreLocation, paths: Iterable[Path]) -> None:

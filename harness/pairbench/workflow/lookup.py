@@ -22,9 +22,10 @@ from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
+from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import read_distinct, read_frame, read_records, read_run, read_series
-from pairbench.store.reading import Reading, current_name, dataset_files
+from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.setup import store_of
 
@@ -55,7 +56,8 @@ def read_trend(
 def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> Reading[Series]:
     """Return the one series that a text names."""
     place = StoreLocation.of(store)
-    text = current_name(text, place.moved)
+    suite, separator, rest = text.partition("::")
+    text = f"{place.moved.get(suite, suite)}{separator}{rest}"
     looked: set[RunFile] = set()
     known: dict[Series, tuple[str, str | None]] = {}
     stored = dataset_files(place, "records")

@@ -30,9 +30,9 @@ from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.record import Record, Samples
 from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.model.unit import VARIABLE, marked
+from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
-from pairbench.store.reading import Reading
 from pairbench.store.writer import RunWriter, Spool, push, waiting
 from pairbench.workflow.devices import HostWatch, Reporter, on_devices, plans_for, probe_device
 from pairbench.workflow.git import read_commit

@@ -34,7 +34,7 @@ from pairbench.model.record import Record, Series
 from pairbench.plan import equipped, one_of_each
 from pairbench.stats import Interval
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import TREND_COLUMNS, read_series
+from pairbench.store.reader import read_series
 from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptCeilings, KeptValues, user_folder
 from pairbench.suite.load import refuse_syntax_errors
@@ -188,7 +188,7 @@ class NewestRuns:
                     break
                 begin += step
                 where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
-                columns = (*TREND_COLUMNS, "environment")
+                columns = ("run_id", "environment", *_KEPT)
                 rows, _ = read_series(self._place, where=where, columns=columns, run_ids=run_ids)
                 # The oldest first, so that the newest stays.
                 measured = ((series, row) for row in rows if (series := Series.of(row)) and p50_of(row))
