@@ -9,6 +9,7 @@ a process of its own. What a command measures so is right, but tests that judge 
 import atexit
 import contextlib
 import functools
+import gc
 import os
 import runpy
 import signal
@@ -22,6 +23,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from _pytest.config import default_plugins
+
 from pairbench.execute.forking import ForkRequest, Preload, send_request
 from pairbench.execute.parent import launch
 from pairbench.execute.parent.launch import VARIABLE, Forked
@@ -29,12 +32,20 @@ from pairbench.execute.parent.launch import VARIABLE, Forked
 ROOT = Path(__file__).parents[1]
 # What libraries read as they are imported: a command that has another value needs an interpreter of its own.
 _EARLY = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TRITON_")
-_LOADED = (
+_OF_WORKERS = (
+    *("pairbench.execute.worker.describe.operators", "pairbench.execute.worker.devices"),
+    *("pairbench.execute.worker.describe.probe", "pairbench.execute.worker.judge.process"),
     *("pairbench.execute.worker.stages", "torch._dynamo"),
     *("torch.fx.experimental.symbolic_shapes", "torch.profiler", "torch.testing"),
-    *("pairbench.cli.app", "pairbench.analyze.compare.runs", "pairbench.store.reader", "pairbench.workflow.record"),
-    *("numpy", "pandas", "pyarrow.parquet", "rich.console", "rich.table", "scipy.special", "scipy.stats"),
-    *("_pytest.junitxml", "_pytest.terminal", "pytest", "pytest_benchmark.plugin"),
+)
+_OF_COMMANDS = (
+    *("pairbench.cli.app", "pairbench.analyze.compare.runs", "pairbench.analyze.history.trend"),
+    *("pairbench.store.reader", "pairbench.workflow.record", "pairbench.workflow.comparer"),
+    *("pairbench.report.comparison", "pairbench.report.render", "pairbench.report.rows"),
+    *("numpy", "pandas", "pyarrow.dataset", "pyarrow.pandas_compat", "pyarrow.parquet"),
+    *("rich.console", "rich.table", "scipy.special", "scipy.stats", "typer._adapters"),
+    *(f"_pytest.{name}" for name in default_plugins),
+    *("pytest", "pytest_benchmark.plugin", "pairbench.integrations.plugin.session"),
 )
 
 _WORKERS = "workers"
@@ -197,10 +208,13 @@ class _Mother:
         pass
 
 
-def _be_worker_server(control: socket.socket) -> NoReturn:
+def _be_worker_server(control: socket.socket, modules: frozenset[str]) -> NoReturn:
     from pairbench.execute.worker.fork_server import Server, work
 
     del sys.path[0]  # the folder of this file, or of a command
+    # A worker watches every module of ours that is loaded, and those of commands are twice as many.
+    for name in [name for name in sys.modules if name.startswith("pairbench.") and name not in modules]:
+        del sys.modules[name]
     worker = Server(control).serve()
     if worker is not None:
         work(worker)
@@ -212,7 +226,11 @@ def _main(control: socket.socket) -> None:
     from pairbench.execute.worker.describe import probe
     from pairbench.execute.worker.fork_server import Server, load
 
-    load(*_LOADED)
+    gc.disable()  # a tenth of the time that it takes to load
+    load(*_OF_WORKERS)
+    of_workers = frozenset(sys.modules)
+    load(*_OF_COMMANDS)
+    gc.enable()
     # Measuring them takes 1.4 s a run, and nothing that is judged here depends on them; fresh interpreters measure them.
     probe.measure_ceilings = lambda device: {"copy_gbps": 10.0, "float32_tflops": 0.1, "float64_tflops": 0.05}
     command = Server(control).serve()
@@ -220,7 +238,7 @@ def _main(control: socket.socket) -> None:
         return
     tempfile.tempdir = None
     if command.arguments == (_WORKERS,):
-        _be_worker_server(socket.socket(fileno=command.files[2]))
+        _be_worker_server(socket.socket(fileno=command.files[2]), of_workers)
     sys.path[0] = command.folder
     if "compile" in command.arguments:
         # Four seconds, and each worker of the command would take them again.
@@ -231,7 +249,7 @@ def _main(control: socket.socket) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):
             os.dup2(nothing, number)
-        _be_worker_server(theirs)
+        _be_worker_server(theirs, of_workers)
     theirs.close()
 
     def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Any]:

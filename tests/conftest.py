@@ -5,13 +5,18 @@ workers it starts, so an unmarked test gives the same answer on every machine an
 """
 
 import contextlib
+import functools
+import gc
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
+import jinja2
 import pytest
 
 from tests import turns
@@ -34,16 +39,22 @@ LONGEST = (
     "tests/integrations/test_recipe_jobs.py",
     "tests/execute/test_sharded.py",
     "tests/catalogue/test_verify.py",
-    "tests/cli/test_run.py",
-    "tests/execute/parent/test_pool.py",
-    "tests/cli/test_interrupted.py",
-    "tests/cli/test_ab.py",
-    "tests/integrations/test_plugin_measures.py",
     "tests/docs/test_examples.py",
-    "tests/cli/test_exploits.py",
     "tests/cli/test_hostile.py",
-    "tests/cli/test_declared.py",
+    "tests/cli/test_run.py",
+    "tests/store/test_compact.py",
+    "tests/interface/test_runs.py",
+    "tests/integrations/test_plugin_measures.py",
     "tests/integrations/test_plugin_gates.py",
+    "tests/cli/test_ab.py",
+    "tests/cli/test_interrupted.py",
+    "tests/integrations/test_plugin_collects.py",
+    "tests/cli/test_declared.py",
+    "tests/cli/test_try.py",
+    "tests/report/test_figures.py",
+    "tests/cli/test_inspect.py",
+    "tests/cli/test_exploits.py",
+    "tests/execute/parent/test_pool.py",
     "tests/lab/scale/test_scale.py",
     "tests/site/test_long.py",
     "tests/site/test_published.py",
@@ -57,6 +68,8 @@ WITH = {
 # Files whose tests share nothing, or only what all processes share, or what a group that a test names itself has in common.
 ALONE = (
     "tests/catalogue/test_verify.py",
+    *(f"tests/cli/test_{name}.py" for name in ("interrupted", "left_out", "odd_names", "store_fails", "try")),
+    "tests/integrations/test_plugin_collects.py",
     "tests/fleet/test_fleet.py",
     *(f"tests/site/test_{name}.py" for name in ("accessible", "charts", "hostile", "keyboard", "pages", "widths")),
 )
@@ -89,7 +102,23 @@ with contextlib.suppress(ImportError):
     hypothesis.settings.load_profile("pairbench")
 
 
+class CompiledTemplates(jinja2.BytecodeCache):  # type: ignore[misc]
+    """Keeps what templates were compiled to: each site that a test builds would take most of a second for it."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], Any] = {}
+
+    def load_bytecode(self, bucket: Any) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Any) -> None:
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    jinja2.Environment.__init__ = functools.partialmethod(
+        jinja2.Environment.__init__, bytecode_cache=CompiledTemplates()
+    )
     for number in (
         signal.SIGHUP,
         signal.SIGINT,
@@ -124,6 +153,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def _names_slow(file: Path) -> bool:
     return "mark.slow" in file.read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import tests, and torch, without a look for garbage at the million objects that stay: in each process it takes four seconds of ten."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,15 +7,18 @@ files, and so device locks of its own: it neither waits for a run on this machin
 import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pairbench.execute.parent import scout
+from pairbench.execute.parent.launch import VARIABLE
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.model.record import Record
 from tests.builders import CASES, run_id_of, write_runs
-from tests.commands import Done, call, environment_of
+from tests.commands import Done, call, environment_of, forked_workers
 from tests.in_process import Said, call_main
 
 SUITES = Path(__file__).parents[1] / "suites"
@@ -204,3 +207,23 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
         return Compared(said.code, said.out, said.err)
 
     return run
+
+
+_surveys: dict[tuple[tuple[str, Path], ...], scout.Survey] = {}
+"""What suites declare and which devices there are, by suites."""
+
+
+@pytest.fixture
+def surveyed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    """Run a command as `cli` does, without a worker of its own to load suites of which an earlier test asked the same."""
+    real = scout.survey
+
+    def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> scout.Survey:
+        if suites not in _surveys:
+            _surveys[suites] = real(context, suites)
+        return _surveys[suites]
+
+    monkeypatch.setattr(scout, "survey", survey)
+    monkeypatch.setenv(VARIABLE, "fork")
+    with forked_workers():
+        yield cli

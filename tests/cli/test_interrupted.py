@@ -117,7 +117,7 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callable[..., Running]) -> None:
-    run = running(rounds=1)
+    run = running(rounds=1, workers="fork")
     # The last round's outcomes are stored case by case: wait for the first, and interrupt in the second.
     run.wait_for(run.has_records)
     workers = run.workers()
@@ -175,7 +175,7 @@ def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running], workers
 
 @pytest.mark.parametrize("workers", ["", pytest.param("fresh", marks=pytest.mark.slow)])
 def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], workers: str) -> None:
-    run = running(workers=workers)
+    run = running(rounds=1, workers=workers)
     run.wait_for(run.has_called)
     assert bool(run.servers()) == (workers != "fresh")
     run.process.send_signal(signal.SIGKILL)
@@ -258,7 +258,7 @@ LEFT = ("same_group", "own_session", "daemon")
     ids=lambda one: one.name,
 )
 def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Running], number: signal.Signals) -> None:
-    run = running(suite=LEAVES, seconds=30)
+    run = running(rounds=1, suite=LEAVES, seconds=30)
     run.wait_for(run.has_called)
     left = run.left_by_suite()
     assert not any(map(gone, left))

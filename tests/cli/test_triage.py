@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from pairbench.model.site import Triage
 from pairbench.store.documents import read_triages, write_triage
-from tests.builders import make_run
+from tests.builders import make_run, write_runs
 from tests.cli.conftest import SLOWER, Cli, write
+from tests.in_process import call_main
 
 URL = "https://example.org/team/operators/issues/12"
 TODAY = dt.datetime.now(dt.UTC).date()
@@ -24,13 +26,22 @@ def listed(cli: Cli, *words: str) -> list[Row]:
     return rows
 
 
-@pytest.fixture
-def event(cli: Cli) -> Row:
-    """Return the event of a store in which the newest run is slower."""
-    write(*(make_run(24 * day, slower=SLOWER if day == 8 else {}) for day in range(9)))
-    (row,) = listed(cli)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
+    """Return a folder with a store in which the newest run is slower, and its event."""
+    folder = tmp_path_factory.mktemp("made")
+    write_runs(folder / "results", *(make_run(24 * day, slower=SLOWER if day == 8 else {}) for day in range(9)))
+    (row,) = call_main(folder, "triage", "-f", "json").document["events"]
     assert (row["state"], row["outcome"], row["since"]) == ("new", "regression", "2024-01-09")
     assert row["what"].startswith("rms_norm fused +20")
+    return folder, row
+
+
+@pytest.fixture
+def event(made: tuple[Path, Row], tmp_path: Path) -> Row:
+    """Return the event of the store in this test's folder."""
+    folder, row = made
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return row
 
 

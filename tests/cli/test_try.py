@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Pairbench, eventually, processes_of
+from pairbench.features.attempt import attempts
+from tests.cli.conftest import Cli, Pairbench, eventually, processes_of
 from tests.commands import Done, environment_of
 
 SUITE = """
@@ -48,10 +49,11 @@ def rows(done: Done) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_what_is_right_is_timed_beside_the_last_try_and_the_newest_run(pairbench: Pairbench, folder: Path) -> None:
-    first = pairbench("try", "ops.py::op", "--format", "json")
+    first = pairbench("try", "ops.py", "--format", "json")
     assert first.returncode == 0, first.stderr
     found = rows(first)
-    assert set(found) == {("op[n=64]", name) for name in ("baseline", "first", "fast", "last")}
+    assert [*dict.fromkeys(case for case, _ in found)] == ["silu[n=64]", "op[n=64]"], "one case of each operator"
+    assert {name for case, name in found if case == "op[n=64]"} == {"baseline", "first", "fast", "last"}
     fast = found["op[n=64]", "fast"]
     assert fast["status"] == "measured" and fast["n_rounds"] == 1 and fast["ops_per_call"] == 1 and fast["gbps"] > 0
     assert fast["speedup_low"] < fast["speedup"] < fast["speedup_high"]
@@ -83,11 +85,6 @@ def test_it_stops_at_the_first_that_is_wrong_and_shows_where(pairbench: Pairbenc
     assert lines[3:5] == ["  not tried: last", "Not tried, for something before is wrong: op[n=128]"]
 
 
-def test_of_each_operator_one_case_is_tried(pairbench: Pairbench, folder: Path) -> None:
-    found = rows(pairbench("try", "ops.py", "-f", "json"))
-    assert [*dict.fromkeys(case for case, _ in found)] == ["silu[n=64]", "op[n=64]"]
-
-
 def test_what_cannot_be_loaded_is_said_in_a_sentence(pairbench: Pairbench, folder: Path) -> None:
     (folder / "helper.py").write_text("factor = (\n")
     done = pairbench("try", "ops.py")
@@ -101,12 +98,12 @@ def test_the_implementation_that_ends_its_process_is_named(pairbench: Pairbench,
 
 
 class Watching:
-    """`pairbench try --watch` in the background."""
+    """`pairbench try --watch` of one implementation, in the background."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path) -> None:
         (folder / "tmp").mkdir()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pairbench", "try", "ops.py", "--watch", *words],
+            [sys.executable, "-m", "pairbench", "try", "ops.py", "--watch", "-i", "fast"],
             cwd=folder,
             env=environment_of(folder / "tmp", PYTHONUNBUFFERED="1"),
             stdout=subprocess.PIPE,
@@ -142,7 +139,7 @@ class Watching:
 
 @pytest.fixture
 def watching(folder: Path) -> Iterator[Watching]:
-    started = Watching(folder, "-i", "fast")
+    started = Watching(folder)
     yield started
     started.end()
 
@@ -174,12 +171,12 @@ def test_every_change_is_tried_until_ctrl_c(watching: Watching, folder: Path) ->
     assert eventually(lambda: not processes_of(folder))
 
 
-def test_a_document_a_line_where_others_follow(folder: Path) -> None:
-    started = Watching(folder, "-i", "builtin", "--format", "json")
-    try:
-        (line,) = [line for line in started.until('{"tries"') if line.startswith("{")]
-        assert [row["implementation"] for row in json.loads(line)["tries"]] == ["baseline", "builtin"]
-    finally:
-        started.process.send_signal(signal.SIGINT)
-        assert started.process.wait(10) == 130
-        started.end()
+def test_a_document_a_line_where_others_follow(surveyed: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(tries: attempts.Attempts, *_: object, **__: object) -> Iterator[attempts.Attempt]:
+        for _number in range(2):
+            yield tries.once()
+
+    monkeypatch.setattr(attempts, "try_on_changes", twice)
+    said = surveyed("try", "ops.py", "--watch", "-i", "builtin", "--format", "json")
+    documents = [json.loads(line) for line in said.out.splitlines()]
+    assert [[row["implementation"] for row in one["tries"]] for one in documents] == [["baseline", "builtin"]] * 2

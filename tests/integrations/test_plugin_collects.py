@@ -131,7 +131,6 @@ def test_a_broken_suite_names_file_and_line_and_does_not_hide_others(project: Pr
         (["--pairbench-gate", "suites"], "write --pairbench-gate=REFERENCE"),
         (["--pairbench-gate", "-p", "no:benchmark"], "--pairbench-gate needs pytest-benchmark"),
         (["--pairbench-gate", "--benchmark-disable"], "leave out --benchmark-disable"),
-        (["--pairbench-gate", "-n", "2"], "leave out -n"),
         (["--pairbench-gate", "-n", "1"], "leave out -n"),
         (["--pairbench-gate", "--dist", "no", "-n", "2"], "leave out -n"),
         (["--pairbench-gate", "-d", "--tx", "popen"], "leave out -n"),

@@ -132,7 +132,7 @@ def test_its_json_is_imported_as_the_run_that_it_was(measured: tuple[Project, Fi
     assert samples.call_ns.map(len).sum() == rows.n_samples.sum()
 
 
-def test_a_mismatch_fails_with_its_numbers_and_is_not_timed(project: Project) -> None:
+def test_a_mismatch_fails_with_its_numbers_is_not_timed_and_is_what_failed_last(project: Project) -> None:
     project.change(WRONG)
     done = project.pytest("suites", "--benchmark-json=all.json", "--junitxml=junit.xml")
     assert done.code == 1
@@ -141,11 +141,6 @@ def test_a_mismatch_fails_with_its_numbers_and_is_not_timed(project: Project) ->
     assert "During handling" not in done.out and "Traceback" not in done.out and "not used" not in done.out
     assert list(benchmarks(project.document("all.json"))) == [f"{CASE}-baseline-eager"]
     assert 'failures="1"' in (project.folder / "junit.xml").read_text()  # the edge case has no element to be wrong in
-
-
-def test_last_failed(project: Project) -> None:
-    project.change(WRONG)
-    assert project.pytest("suites", "--benchmark-disable").code == 1
     again = project.pytest("suites", "--benchmark-disable", "--lf", "-v")
     ran = [line for line in again.out.splitlines() if line.startswith("suites/") and "FAILED" in line]
     assert again.code == 1 and ran and all("scaled" in line for line in ran), again.out
