@@ -5,7 +5,6 @@ workers it starts, so an unmarked test gives the same answer on every machine an
 """
 
 import contextlib
-import functools
 import gc
 import os
 import shutil
@@ -14,9 +13,7 @@ import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
-import jinja2
 import pytest
 
 from tests import turns
@@ -43,6 +40,7 @@ LONGEST = (
     "tests/cli/test_hostile.py",
     "tests/cli/test_run.py",
     "tests/store/test_compact.py",
+    "tests/workflow/site/test_kept.py",
     "tests/interface/test_runs.py",
     "tests/integrations/test_plugin_measures.py",
     "tests/integrations/test_plugin_gates.py",
@@ -102,23 +100,7 @@ with contextlib.suppress(ImportError):
     hypothesis.settings.load_profile("pairbench")
 
 
-class CompiledTemplates(jinja2.BytecodeCache):  # type: ignore[misc]
-    """Keeps what templates were compiled to: each site that a test builds would take most of a second for it."""
-
-    def __init__(self) -> None:
-        self._codes: dict[tuple[str, str], Any] = {}
-
-    def load_bytecode(self, bucket: Any) -> None:
-        bucket.code = self._codes.get((bucket.key, bucket.checksum))
-
-    def dump_bytecode(self, bucket: Any) -> None:
-        self._codes[bucket.key, bucket.checksum] = bucket.code
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    jinja2.Environment.__init__ = functools.partialmethod(
-        jinja2.Environment.__init__, bytecode_cache=CompiledTemplates()
-    )
     for number in (
         signal.SIGHUP,
         signal.SIGINT,
