@@ -33,7 +33,7 @@ from pairbench.site.templates import environment, render
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation, existing, fingerprint, put_file, read_file
-from pairbench.workflow.git import repository_address
+from pairbench.workflow.git import Repository, repository_address
 from pairbench.workflow.setup import catalogue_folder, store_of
 
 MANIFEST = ".pairbench-site.json"
@@ -177,9 +177,11 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     """Read a store and write its site: of an empty one a site that says what to do; of one that cannot be read, none."""
     store, cache = store_of(config), SiteCache(options.folder, options.figures)
     address = options.repository or repository_address(config.root)
-    today = dt.datetime.now(dt.UTC).date()
-    inputs = digest(sorted(fingerprint(store)), sorted(store.moved.items()), config, options, address, today)
-
+    # Where the checkout and the site lie shows in these values and nowhere else.
+    asked = replace(config, root=Path()), replace(options, folder=Path()), shown_store(config), address
+    repository, today = Repository(config.root), dt.datetime.now(dt.UTC).date()
+    branch = (repository.default_branch, sorted(repository.default_commits)) if repository.is_one else None
+    inputs = digest(sorted(fingerprint(store)), sorted(store.moved.items()), asked, branch, today)
     suites, known = cache.adds(_WHOLE) or ((), ())
     if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
         return replace(publish(options.folder, cache.unchanged()), problems=known)

@@ -24,7 +24,7 @@ from pairbench.store.documents import write_acceptance, write_triage
 from pairbench.store.location import StoreLocation
 from pairbench.store.upkeep import compact
 from pairbench.store.writer import write_run
-from tests.builders import CASES, DEVICE, SUITE, ended, make_run, make_samples, run_id_of, write_runs
+from tests.builders import CASES, DEVICE, SUITE, ended, git, make_run, make_samples, run_id_of, write_runs
 
 OTHERS = ("softmax[dtype=bfloat16,tokens=64]", "silu[dtype=bfloat16,tokens=64]")
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
@@ -125,6 +125,12 @@ def merged(folder: Path) -> None:
     assert [one.runs for one in compact(StoreLocation.of(folder / "store"), keep=0)]
 
 
+def the_branch(folder: Path) -> None:
+    """Make the folder a checkout whose default branch has none of the runs' commits: nothing can be compared."""
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+
+
 def a_page(folder: Path) -> None:
     next((folder / "site" / "operators").glob("*.html")).write_text("edited")
     next((folder / "site" / "runs").glob("*.js")).unlink()
@@ -140,7 +146,7 @@ def a_damaged_cache(folder: Path) -> None:
 
 CHANGES: tuple[Callable[[Path], None], ...] = (
     *(raw_samples, of_one_operator, one_more_run, a_failure, another_driver, a_state, an_acceptance),
-    *(the_suite, a_page, a_damaged_file, a_run_is_gone, merged, no_cache, a_damaged_cache),
+    *(the_suite, the_branch, a_page, a_damaged_file, a_run_is_gone, merged, no_cache, a_damaged_cache),
 )
 NOT_SEEN = (a_page, merged, no_cache, a_damaged_cache)
 
