@@ -5,6 +5,7 @@ digest of each part's inputs, the digests of its files, which are read again fro
 or a file that is damaged, missing or made by other code counts as changed.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -71,13 +72,11 @@ class SiteCache:
         self._before: dict[str, _Kept] = {}
         self._now: dict[str, _Kept] = {}
         self._unchanged: list[File] = []
-        try:
+        with contextlib.suppress(Exception):  # an unpickler raises whatever bytes make it raise
             content = (folder / CACHE).read_bytes()
             if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
                 earlier, parts = _Values(io.BytesIO(content[_DIGEST:])).load()
                 self._before = parts if earlier == self._made_with else {}
-        except Exception:  # noqa: BLE001, S110 (an unpickler raises whatever bytes make it raise)
-            pass
 
     def adds(self, name: str) -> Any:
         """Return what a part added when it was made last, whatever it was made from; None where it is not in the cache."""
@@ -116,7 +115,8 @@ class SiteCache:
     def save(self) -> None:
         if self._now != self._before:
             content = pickle.dumps((self._made_with, self._now))
-            write_whole(self._folder / CACHE, hashlib.sha256(content).digest() + content, durable=False)
+            with contextlib.suppress(OSError):  # the site is written, and without a cache it is made anew
+                write_whole(self._folder / CACHE, hashlib.sha256(content).digest() + content, durable=False)
 
 
 def _sha(content: bytes) -> str:

@@ -191,6 +191,13 @@ def test_pages_of_operators_and_runs_that_did_not_change_are_not_made(
     assert sorted(made) == [run_id_of(8), run_id_of(12), "softmax"], "an event began with the former"
 
 
+def test_a_site_without_room_for_its_cache_is_written(folder: Path) -> None:
+    (folder / "site" / CACHE).unlink()
+    (folder / "site" / CACHE).mkdir()
+    of_one_operator(folder)
+    assert build(folder).written
+
+
 def test_a_cache_calls_no_function(folder: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:
