@@ -76,7 +76,7 @@ def everything() -> Comparison:
         change("other_torch", era=torch),
         change("other_driver_too", device_name="A CPU", era=driver),
         change("", None, GateOutcome.FAILED, case="", mode="", reason="the suite could not be loaded: SyntaxError"),
-        change("timed_out", None, GateOutcome.FAILED, reason="timeout: more than 300 s"),
+        change("timed_out", None, GateOutcome.FAILED, reason="timeout: more than 300 s", implementation_changed=False),
         change("fast", 0.9, GateOutcome.IMPROVEMENT),
         change("suspect_so_a_warning", 1.05, GateOutcome.UNDECIDED),
         change("vague_so_none", 1.01, GateOutcome.UNDECIDED),

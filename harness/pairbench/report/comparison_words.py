@@ -187,7 +187,8 @@ def remarks(one: Change) -> list[str]:
             kernels.append(f"and {len(one.kernels) - _KERNELS} more")
         lines.append(f"kernels: {'; '.join(kernels)}")
     source = "its source changed" if one.implementation_changed else "its source did not change"
-    if one.implementation_changed is None or source in one.reason:
+    # The reason of a failure names the source where an earlier success can be compared with it.
+    if one.implementation_changed is None or one.outcome is GateOutcome.FAILED or source in one.reason:
         source = ""
     moved = one.outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT)
     latency = bool(one.judgements) and one.judgements[0].verdict in (Verdict.SLOWER, Verdict.FASTER)
