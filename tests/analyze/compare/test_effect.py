@@ -106,6 +106,13 @@ def test_rounds_that_agree_to_the_tick_are_not_certain() -> None:
     assert 0 < found.error[0] < 0.001 and found.p_value[0] > 0
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("apart", [0.0, 1e-12])
+def test_runs_of_one_round_that_agree_by_chance_are_not_certain(apart: float) -> None:
+    found = of(runs([[[0.0], [apart]]], [[[0.001]]]), policy=Policy())
+    assert found.error[0] > Policy().least_spread and 0.01 < found.p_value[0] < 1
+
+
 @settings(max_examples=25)
 @given(st.lists(st.floats(-0.1, 0.1), min_size=6, max_size=6), st.floats(-1, 1), st.floats(-1, 1))
 def test_the_answer_does_not_depend_on_the_unit_nor_on_the_sides_names(

@@ -171,10 +171,13 @@ def estimate(
             factor = excess(z, weight[chosen], latency[chosen], null[chosen], guess[chosen])
             common[chosen] = (factor - 1) * of_rounds[chosen] / per_run[chosen]
     # Runs of one side tell as well how far they spread, once it is known how much further than their rounds.
+    of_runs_alone = weight == 0
     for side in (reference, current):
         of_mean = np.where(side.runs > 0, side.inverse_rounds * side.runs + common, 1)
         squares = squares + side.square / of_mean
         weight = weight + np.maximum(side.runs - 1, 0)
+    # Runs of one round each that agree by chance, to the last digit even, spread no less than any latency does.
+    squares = np.where(of_runs_alone, np.maximum(squares, least * weight), squares)
     total = squares / np.maximum(weight, 1e-9) * (of_rounds + common * per_run)
     from_floor = np.nan_to_num((floor / _NORMAL) ** 2 / 2 * per_run)
     alone = (weight == 0) & (from_floor > 0)
