@@ -40,7 +40,7 @@ LONGEST = (
     "tests/cli/test_hostile.py",
     "tests/cli/test_run.py",
     "tests/store/test_compact.py",
-    "tests/workflow/site/test_kept.py",
+    "tests/workflow/site/test_cache.py",
     "tests/interface/test_runs.py",
     "tests/integrations/test_plugin_measures.py",
     "tests/integrations/test_plugin_gates.py",

@@ -25,7 +25,7 @@ class Config:
     suites: tuple[str, ...] | None = None
     """Suite files and folders relative to `root`, the folder of the pyproject.toml or the current one; None for those in the current folder."""
     catalogue: bool = False
-    """Whether to take the pairs that come with pairbench instead."""
+    """Whether to take the suites that come with pairbench instead of those in `suites`."""
     store: str = "results"
     written: Path | None = None
     """Folder of suites that the Python interface has written for operators of a notebook or script."""

@@ -91,7 +91,7 @@ class Result:
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The records as a frame: the columns of `results/README.md`, then a column for each axis of the cases."""
+        """The records as a pandas DataFrame: the columns that `results/README.md` describes, then a column for each axis of the cases."""
         return frame_of(self.records)
 
     @property

@@ -111,9 +111,9 @@ class Moved:
     outcome: GateOutcome
     """What the move means to a gate, as far as it lasts: regression, improvement, undecided or failed."""
     change: float | None
-    """Median latency after over before; None where the latency did not move, or there is none."""
+    """The median latency after the move over that before it; None where the latency did not move, or there is none."""
     relative: float | None = None
-    """Change of the median latency over that of the control; None where there is no control."""
+    """`change` over the same ratio of the control's median latency; None where there is no control."""
     before_ns: float | None
     after_ns: float | None
     control: float | None
@@ -187,7 +187,7 @@ class Event:
     """The event's outcome for a gate, of what lasts if anything does: regression, improvement, undecided or failed."""
     life: str = LIVES[0]
     ended: str | None = None
-    """Id of the run in which the last series of the event recovered; None while any series has not."""
+    """The id of the run in which the last of the event's series recovered; None until then."""
     elsewhere: tuple["Event", ...] = ()
     """Events of other device models that are the same step."""
     last: RunHead | None = None

@@ -20,10 +20,10 @@ from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.site import RunVerdicts, SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.site import paths
+from pairbench.site.cache import SiteCache, digest
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.events import RunKey
 from pairbench.site.gather import SiteReading, about_of, shown_store
-from pairbench.site.kept import SiteCache, digest
 from pairbench.site.operator import operator
 from pairbench.site.overview import breakdowns, compare, overview, run, runs
 from pairbench.site.paths import File, head_of
@@ -177,12 +177,12 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     """Read a store and write its site: of an empty one a site that says what to do; of one that cannot be read, none."""
     store, cache = store_of(config), SiteCache(options.folder, options.figures)
     address = options.repository or repository_address(config.root)
-    # Where the checkout and the site lie shows in these values and nowhere else.
+    # Without the folders of the checkout and of the site, for the pages are the same wherever these lie.
     asked = replace(config, root=Path()), replace(options, folder=Path()), shown_store(config), address
     repository, today = Repository(config.root), dt.datetime.now(dt.UTC).date()
     branch = (repository.default_branch, sorted(repository.default_commits)) if repository.is_one else None
     inputs = digest(sorted(fingerprint(store)), sorted(store.moved.items()), asked, branch, today)
-    suites, known = cache.adds(_WHOLE) or ((), ())
+    suites, known = cache.values(_WHOLE) or ((), ())
     if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
         return replace(publish(options.folder, cache.unchanged()), problems=known)
     try:
@@ -204,7 +204,7 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     if problems and not reading.facts.runs:
         raise StoreFailedError("; ".join([f"store {reading.facts.store!r}: no run of it can be read", *problems]))
     inputs = digest(inputs, list(map(reading.about, reading.suites)))
-    files = cache.keep(_WHOLE, inputs, (reading.suites, problems), _parts(reading, cache, options))
+    files = cache.put(_WHOLE, inputs, (reading.suites, problems), _parts(reading, cache, options))
     written = publish(options.folder, files)
     cache.save()
     return replace(written, problems=problems)
@@ -215,9 +215,9 @@ def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iter
     templates = environment(catalogue_folder("dashboards") / "templates")
     for one in reading.operators(cache.find):
         files = operator(templates, one.site, one.facts, figures=options.figures)
-        yield from cache.keep(one.name, one.inputs, one.facts.adds, map(_short, files))
+        yield from cache.put(one.name, one.inputs, one.facts.contribution, map(_short, files))
     for each in reading.runs(cache.find):
-        yield from cache.keep(each.name, each.inputs, (), map(_short, run(templates, each.site, each.facts)))
+        yield from cache.put(each.name, each.inputs, (), map(_short, run(templates, each.site, each.facts)))
     yield from cache.unchanged()
     yield from map(_short, _files(reading.facts, reading.verdicts, reading.breakdowns, options.address))
 
@@ -226,7 +226,7 @@ _OPTIONAL = re.compile(rb"\n?</(?:td|th|tr|li|dt|dd|option)>\n?")
 
 
 def _short(file: File) -> File:
-    """Return a page without the end tags that HTML does not need, which are a twelfth of it."""
+    """Return a page without the end tags that HTML does not need: they are a twelfth of a page."""
     return replace(file, content=_OPTIONAL.sub(b"", file.content)) if file.path.endswith(".html") else file
 
 

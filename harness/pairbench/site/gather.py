@@ -20,16 +20,15 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.latency import RESULT_COLUMNS, sampled_as
-from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
 from pairbench.site import paths
+from pairbench.site.cache import Find, Part, digest
 from pairbench.site.events import RunKey, SeriesEvent
-from pairbench.site.kept import Find, Part, digest
-from pairbench.site.paths import OperatorAdds, OperatorFacts, RunFacts, head_of
+from pairbench.site.paths import Contribution, OperatorFacts, RunFacts, head_of
 from pairbench.site.store_events import environment_events, new_operator, shifts_of, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.store.documents import read_breakdowns, read_triages
@@ -64,7 +63,7 @@ Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its
 def compared(
     judge: Judge, heads: Collection[RunHead], newest: Mapping[Series, str]
 ) -> defaultdict[Series, list[Change]]:
-    """Return what comparisons of the newest runs with their references say of each series' newest run, and their regressions, the oldest run first."""
+    """Return the changes of each series, the oldest run first, that comparisons of the newest runs found: regressions, and those of its newest run."""
     confirms = {head.run_id: head.confirms for head in heads}
     wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
     chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
@@ -183,7 +182,7 @@ class SiteReading:
         measured: dict[RunKey, set[Series]] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
-            here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
+            here = {series for record in in_budget(records) if (series := Series.of(record))}
             newest |= dict.fromkeys(here, key[0])
             measured[key] = here
         self._measured = measured
@@ -232,7 +231,7 @@ class SiteReading:
 
     def operators(self, find: Find = lambda *_: None) -> Iterator[Part[OperatorFacts]]:
         """Yield every operator on every device model that `find` does not find, and put what is said of all of them together."""
-        found: list[OperatorAdds] = []
+        found: list[Contribution] = []
 
         @functools.cache
         def samples(run_id: str) -> Mapping[Series, LatencySamples]:
@@ -256,13 +255,13 @@ class SiteReading:
             with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
             name = paths.operator_page(*key)
             inputs = digest(table_digest(table), described, values, with_samples, site, elsewhere)
-            adds = find(name, inputs)
-            if adds is None and (records := in_budget(from_table(table, Record))):
+            contribution = find(name, inputs)
+            if contribution is None and (records := in_budget(from_table(table, Record))):
                 facts = self._operator(key, records, described, elsewhere, heads, samples)
-                adds = facts.adds
+                contribution = facts.contribution
                 yield Part(name, inputs, site, facts)
-            if adds is not None:
-                found.append(adds)
+            if contribution is not None:
+                found.append(contribution)
         self.facts = self._with_all(found)
 
     def _operator(
@@ -281,7 +280,7 @@ class SiteReading:
         worst = site_events.lasting(own)
         series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
         ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
-        adds = OperatorAdds(
+        contribution = Contribution(
             rows=overview_rows(zip(series, trends, strict=True)),
             happened=tuple(own),
             shifts=tuple(shift for trend in trends for shift in shifts_of(trend)),
@@ -300,24 +299,24 @@ class SiteReading:
             ceilings=next((one for one in ceilings if one), {}),
             events=site_events.events_of(own, {(head.run_id, device_name): head for head in heads}),
             elsewhere=elsewhere,
-            adds=adds,
+            contribution=contribution,
         )
 
-    def _with_all(self, several: Sequence[OperatorAdds]) -> SiteFacts:
+    def _with_all(self, several: Sequence[Contribution]) -> SiteFacts:
         """Return the facts with the rows and events of all operators."""
-        single = site_events.events_of((one for adds in several for one in adds.happened), self._heads)
-        shifted = environment_events((one for adds in several for one in adds.shifts), self._heads)
+        single = site_events.events_of((event for one in several for event in one.happened), self._heads)
+        shifted = environment_events((shift for one in several for shift in one.shifts), self._heads)
         added = [
             event
-            for adds in several
-            for event in new_operator(adds.first_run, adds.series, self._heads, self._measured, self.facts.beside)
+            for one in several
+            for event in new_operator(one.first_run, one.series, self._heads, self._measured, self.facts.beside)
         ]
         events = self._explained(site_events.joined([*single, *added, *shifted]))
-        ratios = ((adds.series[0].device_name, ratio) for adds in several for ratio in adds.ratios)
-        owners = {(adds.series[0].suite, adds.rows[0].operator): adds.owner for adds in several if adds.owner}
+        ratios = ((one.series[0].device_name, ratio) for one in several for ratio in one.ratios)
+        owners = {(one.series[0].suite, one.rows[0].operator): one.owner for one in several if one.owner}
         return replace(
             self.facts,
-            rows=tuple(row for adds in several for row in adds.rows),
+            rows=tuple(row for one in several for row in one.rows),
             events=with_states(events, self._triages.value, dt.datetime.now(dt.UTC).date()),
             owners=owners,
             gpus=spreads(ratios),
@@ -345,17 +344,17 @@ class SiteReading:
                 beside={key: beside} if beside else {},
                 breakdowns=self.facts.breakdowns[:1],
             )
-            there = tuple(sorted(pages[head.device_name]))
-            name, inputs = paths.run_page(*key), digest(table_digest(table), head, verdicts, site, there)
+            named = tuple(sorted(pages[head.device_name]))
+            name, inputs = paths.run_page(*key), digest(table_digest(table), head, verdicts, site, named)
             if find(name, inputs) is None:
-                yield Part(name, inputs, site, self._run(head, verdicts, from_table(table, Record), there))
+                yield Part(name, inputs, site, self._run(head, verdicts, from_table(table, Record), named))
 
     def _run(
         self,
         head: RunHead,
         verdicts: RunVerdicts | None,
         records: Sequence[Record],
-        there: tuple[tuple[str, str, str], ...],
+        pages: tuple[tuple[str, str, str], ...],
     ) -> RunFacts:
         known = [(record, series) for record in records if (series := Series.of(record))]
         reasons = (record.throttle_reasons for record, _ in known)
@@ -371,7 +370,7 @@ class SiteReading:
             remeasured_blocks=remeasured_blocks(records),
             throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
             stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
-            there=there,
+            pages=pages,
         )
 
     def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:

@@ -163,11 +163,11 @@ def operator(
         data=data,
         name=name,
         newest=max(heads, key=lambda run: (run.started_at, run.run_id), default=None),
-        summaries=operator.adds.rows,
+        summaries=operator.contribution.rows,
         worst=next((row for row in rows if row.facts is worst), None),
         wrong=sum(1 for one in operator.series if one.gate_status.lasting),
         changes=changes,
-        verdict=operator_verdict(operator.adds.rows, operator.series),
+        verdict=operator_verdict(operator.contribution.rows, operator.series),
         heat=heat_map(operator.series),
         no_change=f"{at_most}: too few to find a change of level." if runs < _FEW else f"None found; {at_most}.",
         precision=about_precision(

@@ -229,7 +229,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         "run.html.j2",
         paths.run_page(*key),
         facts,
-        there=one.there,
+        there=one.pages,
         run=one,
         groups=grouped(one.environment),
         troubled=troubled[:_REASONS],
@@ -247,7 +247,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
-    payload = run_payload(one, one.there, facts.beside.get(key))
+    payload = run_payload(one, facts.beside.get(key))
     return page, File(path=paths.run_data(*key), content=script(data_name(*key), payload))
 
 

@@ -18,8 +18,8 @@ from pairbench.site.store_events import Shift
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorAdds:
-    """What an operator on a device model adds to the pages of all of them."""
+class Contribution:
+    """The values of an operator on a device model that the pages of all operators are made from."""
 
     rows: tuple[OverviewRow, ...]  # rows of the overview that show the operator
     happened: tuple[SeriesEvent, ...] = ()
@@ -40,7 +40,7 @@ class OperatorFacts:
     trends: tuple[Trend, ...]  # in the order of the series; all have points in runs that `SiteFacts.runs` lists
     ceilings: Mapping[str, float]  # of the newest run that has them: copy_gbps, float32_tflops and so on
     events: tuple[Event, ...]  # events in which a series of the operator moved, the newest first
-    adds: OperatorAdds
+    contribution: Contribution
     elsewhere: tuple[str, ...] = ()  # other device models on which it was measured
 
 
@@ -54,9 +54,8 @@ class RunFacts:
     throttle_reasons: Mapping[str, int]  # number of series that met each throttle reason
     verdicts: RunVerdicts | None = None  # what judging it beside an earlier run says; None where it was not judged
     stop_reasons: Mapping[str, int]
-    there: Collection[
-        tuple[str, str, str]
-    ] = ()  # device model, suite and operator of all that have a page, on its device model
+    pages: Collection[tuple[str, str, str]] = ()
+    """Device model, suite and operator of each operator that has a page, on this run's device model."""
 
 
 @dataclass(frozen=True, kw_only=True)

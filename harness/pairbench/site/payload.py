@@ -8,7 +8,7 @@ import dataclasses
 import json
 import math
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pairbench.analyze.history.trend import Trend
@@ -126,9 +126,7 @@ def figures(value: float | None, digits: int = _PAYLOAD_DIGITS) -> float | None:
     return whole if rounded == whole and -_WHOLE < whole < _WHOLE else rounded
 
 
-def run_payload(
-    run: RunFacts, there: Collection[tuple[str, str, str]] = (), beside: str | None = None
-) -> dict[str, object]:
+def run_payload(run: RunFacts, beside: str | None = None) -> dict[str, object]:
     """Return the data that runs are compared by: an array for each column, with a value for each series.
 
     `pages` holds suite, operator and page of each operator that has one. `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
@@ -168,7 +166,7 @@ def run_payload(
         "pages": [
             [suite, operator, paths.operator_page(head.device_name, suite, operator)]
             for suite, operator in sorted({(one.series.suite, one.series.operator) for one in series})
-            if (head.device_name, suite, operator) in there
+            if (head.device_name, suite, operator) in run.pages
         ],
         "verdicts": verdicts,
         "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},

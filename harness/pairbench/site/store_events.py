@@ -69,7 +69,7 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
 def environment_events(shifts: Iterable[Shift], heads: Heads, policy: Policy = DEFAULT) -> Iterator[Event]:
     """Yield one event for each change of environment that moved series: where a changepoint was found, or most moved alike.
 
-    It is one where none of the device model's runs before had that environment.
+    A run that returns to the environment of one of the eight runs before it is no such change.
     """
     least = math.log1p(policy.minimum_effect) / 2
     by_device = runs_by_device(heads)

@@ -219,7 +219,7 @@ def remove(place: StoreLocation, several: Iterable[OldSamples]) -> list[str]:
 
 DAMAGED, FOREIGN, NEWER = "damaged", "foreign", "newer"
 LEFT, UNFINISHED, ORPHANED = "left over", "unfinished", "orphaned"
-"""The kinds of findings; only damage has cost rows."""
+"""The kinds of findings; only in damaged files rows are lost."""
 _THREADS, _THREADS_REMOTE = 4, 32
 
 

@@ -60,7 +60,7 @@ class PlainProgress:
         return self.devices.setdefault(device.selector, DeviceNow(device=f"{device.selector} ({device.name})"))
 
     def _show(self, selector: str, *, begins: bool = False) -> None:
-        """Show that something of a device has changed, or that it begins a step."""
+        """Show the state of a device: a line when it begins a step, at most one every `every_s` seconds."""
         at, now = time.monotonic(), self.devices[selector]
         if not begins or (at - self._printed < self.every_s and self._printed):
             return

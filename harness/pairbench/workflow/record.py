@@ -66,7 +66,7 @@ class Recorder:
         return records
 
     def hold(self, outcomes: list[Outcome]) -> None:
-        """Store outcomes of one case that another round will replace, in case the process is killed before."""
+        """Store the outcomes of a case so far, so that a killed run still has them; the next round replaces them."""
         records = to_records(self.run, self.environment, outcomes, resamples=100)
         with self.lock:
             self._store(outcomes, records)

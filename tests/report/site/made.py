@@ -10,7 +10,7 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import KernelCount, Series
 from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
-from pairbench.site.paths import OperatorAdds, OperatorFacts, RunFacts
+from pairbench.site.paths import Contribution, OperatorFacts, RunFacts
 from pairbench.site.summary import overview_rows
 from pairbench.stats import Interval
 from tests import builders
@@ -242,7 +242,7 @@ def operator(runs: int = 12, *, name: str = "rms_norm", slower_from: int = 6, **
         series=facts,
         trends=trends,
         ceilings={"copy_gbps": 4000.0, "float32_tflops": 50.0, "bfloat16_tflops": 800.0},
-        adds=OperatorAdds(rows=overview_rows(zip(facts, trends, strict=True))),
+        contribution=Contribution(rows=overview_rows(zip(facts, trends, strict=True))),
         events=(event(slower_from, moved=(moved(facts[1].series, change=1.1),)),),
     )
     return replace(made, **changes)

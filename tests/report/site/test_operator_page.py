@@ -15,7 +15,7 @@ from pairbench.report.operator_charts import speedup_chart
 from pairbench.report.trend import series_chart
 from pairbench.site import operator as operator_page
 from pairbench.site import paths
-from pairbench.site.paths import OperatorAdds, OperatorFacts
+from pairbench.site.paths import Contribution, OperatorFacts
 from pairbench.site.payload import operator_payload, series_anchor
 from pairbench.site.templates import environment
 from tests import builders
@@ -61,7 +61,7 @@ def test_the_page_says_it_all_without_scripts(operator: OperatorFacts) -> None:
     text = " ".join(page.text.split())
     assert "rms_norm" in text and "Root mean square norm over the last axis." in text and "transformers" in text
     assert f"{made.REPOSITORY}/blob/{builders.sha(0)}/{builders.SUITE}#L12" in values(page, "a", "href")
-    (row,) = operator.adds.rows
+    (row,) = operator.contribution.rows
     assert row.speedup is not None
     assert units.ratio(row.speedup.estimate) in text and "6 → 1" in text
     assert f"{units.ratio(row.speedup.low)} to {units.ratio(row.speedup.high)}" in text
@@ -253,7 +253,7 @@ def hostile(name: str) -> OperatorFacts:
         about=About(summary=name, source=name, path=name, line=1),
         series=(*known, made.failed(identities[2], status=name, reason=name)),
         trends=tuple(make_trend(found, one) for one in identities),
-        adds=OperatorAdds(rows=()),
+        contribution=Contribution(rows=()),
         ceilings={"copy_gbps": 4000.0, f"{name}_tflops": 50.0},
         events=made.hostile(name).events,
     )

@@ -54,7 +54,7 @@ _TOLD_S = 0.05
 """Seconds from which the time to make a case's inputs is reported."""
 _VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
 _MORE_SEEDS = range(100, 104)
-"""Seeds far from those of verification, for inputs that tell whether small outputs are the same by chance."""
+"""Seeds of further inputs, on which outputs that are the same for all seeds of verification are compared once more."""
 
 
 def run_stage(

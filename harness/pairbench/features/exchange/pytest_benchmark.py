@@ -81,7 +81,7 @@ def is_ours(extra_info: Mapping[str, Any], machine_info: Mapping[str, Any]) -> b
 
 
 def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Mapping[str, Any]) -> Record:
-    """Return the record behind an extra_info; columns of the environment in it go before the machine's, for a run may have several devices."""
+    """Return the record that a benchmark's `extra_info` was made from; its columns replace the machine's, for a run may have several devices."""
     extra_info = {name: value for name, value in extra_info.items() if name not in RUN_COLUMNS}
     row = {name: {**machine, **extra_info, **run}.get(name) for name in _COLUMNS}
     if missing := [name for name in _REQUIRED if row[name] is None]:

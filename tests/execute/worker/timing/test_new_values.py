@@ -253,7 +253,7 @@ def test_a_busy_machine_convicts_nobody_and_hides_nobody_who_remembers(
 
 @pytest.mark.parametrize("spread", [0.05, 0.2, 0.5, 1.0])
 def test_calls_that_scatter_convict_nobody(spread: float) -> None:
-    """The timed calls were much quicker than these, because nothing else ran on the processor then."""
+    """Timed calls of 1 us, and calls on known and on new values of about 3 ms that differ by noise alone."""
     rng = random.Random(0)
 
     def more(_: int) -> Pairs:

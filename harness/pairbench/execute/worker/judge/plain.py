@@ -59,9 +59,9 @@ _AS_IT_IS = (*_PLAIN, complex, Refused)
 @dataclass(frozen=True)
 class Exported:
     leaves: list[Any]
-    """Path of each leaf, with a list of its kind and its description."""
+    """Each leaf's path in the output, with a list of its kind and its description."""
     pieces: list[Any]
-    """Bytes of the leaves that go by the host's memory, in their order."""
+    """The bytes of the leaves that are sent through host memory, in the order of the leaves."""
     held: list[torch.Tensor]
     """Tensors that own the memory of the pieces, and the memory to which descriptions have handles."""
 

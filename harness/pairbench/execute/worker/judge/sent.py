@@ -1,4 +1,4 @@
-"""The worker's side of a judge outside: it sends outputs and answers questions, and never has the expected outputs."""
+"""The worker's side of a judge in another process: the worker sends outputs and answers the judge's requests, and never has the expected outputs."""
 
 import functools
 import json

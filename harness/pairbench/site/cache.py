@@ -1,8 +1,8 @@
 """The cache of a site: what each part of it was made from, so that only parts whose inputs changed are made again.
 
-A part is the files of one operator or run, or the whole site. The cache lies in the site's folder and is safe to delete: it has a
-digest of each part's inputs, the digests of its files, which are read again from the folder, and what it adds to other pages. A cache
-or a file that is damaged, missing or made by other code counts as changed.
+A part is the files of one operator or run, or the whole site. The cache lies in the site's folder and is safe to delete. Of each part
+it has a digest of the inputs, the digests of the files, which are read again from the folder, and the values that other pages need of
+it. Where the cache or a file is damaged, missing or made by other code, the part is made again.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _ROOMS = ("pairbench.model.", "pairbench.site.", "pairbench.stats")
 _DIGEST = hashlib.sha256().digest_size
 
 Find = Callable[[str, str], Any]
-"""Returns what a part adds to other pages, by the part's name and the digest of its inputs; None where it has to be made."""
+"""Returns the values that other pages need of a part, by its name and the digest of its inputs; None where the part has to be made."""
 Facts = TypeVar("Facts")
 
 
@@ -40,15 +40,15 @@ class Part(NamedTuple, Generic[Facts]):
     name: str
     inputs: str
     site: SiteFacts
-    """What its page shows of the rest of the site, and no more: all of it is in the digest of its inputs."""
+    """The part of the site's facts that the page shows; nothing else, for all of it is in the digest."""
     facts: Facts
 
 
-class _Kept(NamedTuple):
+class _Cached(NamedTuple):
     inputs: str
     files: dict[str, str]
     """The digest of each file's content, by its path."""
-    adds: Any
+    values: Any
 
 
 class _Values(pickle.Unpickler):
@@ -69,8 +69,8 @@ class SiteCache:
         """Read the cache of a folder, which is empty unless it was made by the same code and with the same options."""
         self._folder = folder
         self._made_with = digest(code_digest(), *made_with)
-        self._before: dict[str, _Kept] = {}
-        self._now: dict[str, _Kept] = {}
+        self._before: dict[str, _Cached] = {}
+        self._now: dict[str, _Cached] = {}
         self._unchanged: list[File] = []
         with contextlib.suppress(Exception):  # an unpickler raises whatever bytes make it raise
             content = (folder / CACHE).read_bytes()
@@ -78,9 +78,9 @@ class SiteCache:
                 earlier, parts = _Values(io.BytesIO(content[_DIGEST:])).load()
                 self._before = parts if earlier == self._made_with else {}
 
-    def adds(self, name: str) -> Any:
-        """Return what a part added when it was made last, whatever it was made from; None where it is not in the cache."""
-        return self._before[name].adds if name in self._before else None
+    def values(self, name: str) -> Any:
+        """Return the values of a part, whatever its inputs were; None where it is not in the cache."""
+        return self._before[name].values if name in self._before else None
 
     def find(self, name: str, inputs: str) -> Any:
         part = self._before.get(name)
@@ -97,15 +97,15 @@ class SiteCache:
             found.append(file)
         self._unchanged += found
         self._now[name] = part
-        return part.adds
+        return part.values
 
-    def keep(self, name: str, inputs: str, adds: Any, files: Iterable[File]) -> Iterator[File]:
-        """Yield the files of a part that was made, and keep it for the next build."""
+    def put(self, name: str, inputs: str, values: Any, files: Iterable[File]) -> Iterator[File]:
+        """Yield the files of a part that was made, and put the part into the cache."""
         digests = {}
         for file in files:
             digests[file.path] = _sha(file.content)
             yield file
-        self._now[name] = _Kept(inputs, digests, adds)
+        self._now[name] = _Cached(inputs, digests, values)
 
     def unchanged(self) -> Iterator[File]:
         """Yield the files of the parts that were found since the last call."""
@@ -131,7 +131,9 @@ def digest(*inputs: object) -> str:
 @functools.cache
 def code_digest() -> str:
     """Return a digest of all that makes a site but its store: pairbench's files and the libraries that draw."""
-    folders = (Path(__file__).parents[1], catalogue_folder("dashboards"))
-    files = sorted(path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc")
+    # In a checkout of pairbench the site lies in `dashboards`, too, by default.
+    dashboards = catalogue_folder("dashboards")
+    folders = (Path(__file__).parents[1], dashboards / "templates", dashboards / "assets")
+    files = sorted(path for folder in folders for path in folder.rglob("*.*") if "__pycache__" not in path.parts)
     stats = [(str(path), status.st_size, status.st_mtime_ns) for path in files if (status := path.stat())]
     return digest(stats, sys.version, [importlib.metadata.version(name) for name in _LIBRARIES])
