@@ -217,6 +217,7 @@ class ParentLine(Protocol):
         """Send a message that has no answer."""
 
 
+HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
 JUDGED_OUTSIDE = "<judged outside>"
 """What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
 

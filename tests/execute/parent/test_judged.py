@@ -14,6 +14,7 @@ from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.judged import ClocksDisagreeError, OutsideClock, judged_results
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.protocol import (
+    HARNESS_LACKED,
     JUDGED_OUTSIDE,
     Alone,
     Answer,
@@ -133,8 +134,6 @@ CHANGES = verified(VARIANT, Status.MISMATCHED, "changes its input 'x'")
         ((), verified(VARIANT, Status.MISMATCHED, JUDGED_OUTSIDE), [], Status.FAILED, NOT_SENT, []),
         # What the worker itself finds wrong.
         ((), CHANGES, [], Status.MISMATCHED, "changes its input 'x'", []),
-        # Outputs that cannot be judged.
-        ((0,), verified(VARIANT), [OUT_OF_MEMORY], Status.OOM, "out of memory", [False]),
     ],
 )
 def test_an_entry_is_what_the_judge_says_of_its_outputs(
@@ -199,6 +198,38 @@ ROUND = timed_round(BASELINE, VARIANT)
 def test_a_case_for_which_the_judge_has_no_room_is_judged_by_its_worker(job: Any, said: Any) -> None:
     worker = Process(lambda given: iter([given, said]))
     assert results(worker, says(TooLarge()), job) == [replace(job, outside=False), said]
+
+
+def test_a_case_for_which_the_judge_has_no_room_beside_other_workers_is_left_for_later() -> None:
+    worker = Process(lambda _: pytest.fail("it is not asked"))
+    (ended,) = results(worker, says(TooLarge()), replace(VERIFY, beside=True))
+    assert (ended.entry, ended.status) == (None, Status.OOM)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [replace(verified(VARIANT), status=Status.SKIPPED, reason=f"{HARNESS_LACKED}: tried to allocate")],
+        [Ended(entry=VARIANT, status=Status.OOM, reason="out of memory")],
+        [*outputs(1, 0), verified(VARIANT)],
+    ],
+    ids=["in the harness", "in the call", "in the judge"],
+)
+def test_what_lacks_memory_beside_the_judge_is_verified_once_more_without_it(said: list[Any]) -> None:
+    """Other entries keep their verdict, and an out-of-memory counts only where the judge holds nothing."""
+    asked, inside = list[VerifyCase](), verified(VARIANT)
+
+    def script(job: Any) -> Iterator[Any]:
+        asked.append(job)
+        right = Ended(entry=BASELINE, status=Status.FAILED, reason="it says so")
+        yield from [right, *said] if job.outside else [verified(BASELINE), inside]
+
+    judge = verdicts(OUT_OF_MEMORY)
+    first, second = results(Process(script), judge, VERIFY)
+    assert (first.reason, second) == ("it says so", inside)
+    assert [job.outside for job in asked] == [True, False] and judge.closed
+    _, short = results(Process(script), verdicts(OUT_OF_MEMORY), replace(VERIFY, beside=True))
+    assert (short.entry, short.status) == (VARIANT, said[-1].status if len(said) == 1 else Status.OOM)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pairbench.execute.parent.pool import WorkerProcess, Workers
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.environment import HostLoad
 from pairbench.model.outcome import EntrySamples, ImpostorResult, Status, TimedRound, Verification, is_slowed
+from pairbench.model.plan import Entry
 
 _PART, _BEYOND_NS = 0.01, 1e6
 """Part of the time, and ns, by which two clocks may differ. Late messages need none: see `check_clock`."""
@@ -185,11 +186,25 @@ class _Verifying:
                 too_large |= isinstance(result, protocol.TooLarge)
                 ended |= isinstance(result, protocol.Ended)
                 yield from () if too_large else (result,)
-        if too_large:
+        if too_large and job.beside:  # the worker has done nothing yet
+            reason = "out of memory beside other workers that verify"
+            yield protocol.Ended(entry=None, status=Status.OOM, reason=reason)
+        elif too_large:
             yield from self._worker.request(dataclasses.replace(job, outside=False))
         elif not ended:
+            lacking = set[Entry]()
             with _to_the_end(self._worker):
-                yield from self._verify()
+                for result in self._verify():
+                    if not job.beside and _lacks_memory(result):
+                        lacking.add(result.entry)
+                    else:
+                        yield result
+            if lacking:
+                self._judge.close()  # for what it holds
+                again = dataclasses.replace(job, outside=False, automatic_impostors=False, declared_impostors=())
+                yield from (
+                    one for one in self._worker.request(again) if getattr(one, "entry", None) in {None, *lacking}
+                )
 
     def _verify(self) -> Iterator[Any]:
         for answer in self._worker.request(self._job, self._worker.outputs):
@@ -345,6 +360,13 @@ def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutpu
     """Return the judge's only answer."""
     answer = next(iter([*judge.request(job)]), None)
     return answer or protocol.Ended(entry=None, status=Status.FAILED, reason="the judge gave no verdict on its outputs")
+
+
+def _lacks_memory(result: Any) -> bool:
+    """Return whether memory was short for an entry, of which the judge may hold the most."""
+    if isinstance(result, Verification):
+        return result.status is Status.SKIPPED and protocol.HARNESS_LACKED in (result.reason or "")
+    return isinstance(result, protocol.Ended) and result.entry is not None and result.status is Status.OOM
 
 
 def _is_right(verdict: protocol.Judged | protocol.Ended) -> bool:

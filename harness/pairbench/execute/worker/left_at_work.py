@@ -80,10 +80,11 @@ def _descendants(of: Iterable[int] = ()) -> list[int]:
     found, at = list[int](), [*of] or [os.getpid()]
     while at:
         pid = at.pop()
-        for file in Path(f"/proc/{pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):  # it has just ended
-                at += (children := [int(word) for word in file.read_text().split()])
-                found += children
+        with contextlib.suppress(OSError):  # it has just ended
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 (asked often)
+                with contextlib.suppress(OSError), _open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    at += (children := list(map(int, file.read().split())))
+                    found += children
     return found
 
 

@@ -215,13 +215,11 @@ def _references(
 def _held_or_sparing(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, device: torch.device
 ) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
-    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a SuiteFaultError where memory is short beside other processes."""
+    """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a TooLargeError where a judge outside lacks memory."""
     case = job.case
     make = functools.partial(_made, operator, device)
     first = [make(case, SEEDS[0])]
     short = is_short(first[0], device)
-    if short and isinstance(job, protocol.VerifyCase) and job.beside:
-        raise SuiteFaultError(Status.OOM, "out of memory beside other workers that verify")
     if short and isinstance(job, protocol.HoldCase) and device.type == "cuda":
         raise TooLargeError(Status.OOM, "out of memory beside the worker that is judged")
     if not short:

@@ -1,10 +1,12 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
+from pairbench.execute.worker.verify import distance
 from pairbench.execute.worker.verify.distance import resolve_tolerance
-from pairbench.execute.worker.verify.judge import Known, clearly_right, judge, same_outputs
+from pairbench.execute.worker.verify.judge import Known, clearly_right, clearly_wrong, judge, same_outputs
 from pairbench.model.tolerance import Tolerance
 
 
@@ -93,3 +95,67 @@ def test_what_is_known_of_a_baseline_changes_no_verdict() -> None:
 )
 def test_the_same_outputs_are_the_same_to_the_bit(other: object, same: bool) -> None:
     assert same_outputs([torch.tensor([1.0, math.nan])], other) is same
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "tolerance", [Tolerance(), Tolerance(rtol=0, atol=0), Tolerance(atol_rms=1e-3, rms_by_row=True)]
+)
+def test_the_largest_part_of_a_limit_is_that_of_float64(
+    dtype: torch.dtype, tolerance: Tolerance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distance, "_CHUNK", 100)
+    generator = torch.Generator().manual_seed(0)
+    expected = torch.randn(40, 9, generator=generator).to(dtype)
+    allowed = resolve_tolerance(expected, tolerance)
+    for used in (1e-3, 0.5, 0.9999, 1.0, 1.0001, 3.0):
+        noise = used * (2 * torch.rand(40, 9, generator=generator, dtype=torch.float64) - 1)
+        atol = allowed.atol.unsqueeze(1) if isinstance(allowed.atol, torch.Tensor) else allowed.atol
+        value = (expected.double() + noise * (atol + allowed.rtol * expected.double().abs())).to(dtype)
+        for odd in (None, math.nan, math.inf):
+            if odd is not None:
+                value[3, 3] = expected[3, 3] = odd  # equal in both
+                value[7, 7], expected[7, 7] = odd, 1.0
+            quick = distance.tally(value, expected, None, allowed)
+            with monkeypatch.context() as patched:
+                patched.setattr(distance, "_ROUGH", ())
+                assert distance.tally(value, expected, None, allowed) == quick
+
+
+def test_distances_leave_out_what_is_not_finite_in_both() -> None:
+    value = torch.tensor([1.0, math.inf, math.nan, 2.0, math.inf])
+    truth = torch.tensor([1.0, math.inf, 3.0, 2.5, 1e300], dtype=torch.float64)
+    of_all, of_some = distance.distance(value, truth), distance.distance(value[[0, 3]], truth[[0, 3]])
+    assert (
+        of_all
+        == of_some
+        == distance.Distance(max_abs=0.5, sum_abs=0.5, sum_square=0.25, sum_square_reference=7.25, max_reference=2.5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (torch.zeros_like, "in 100 of its last 100 elements"),
+        (lambda x: torch.cat([x[:-2], torch.zeros(2)]), "in 2 of its last 100 elements"),
+        (lambda x: torch.cat([torch.zeros(2), x[2:]]), None),  # `judge` has to look at all
+        (lambda x: x, None),
+    ],
+)
+def test_large_outputs_are_wrong_by_their_last_elements(
+    spoil: Callable[[torch.Tensor], torch.Tensor], says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = torch.linspace(1.0, 2.0, 1000)
+    assert clearly_wrong(spoil(right), right, usual, Known()) is None  # it is not large
+    monkeypatch.setattr(distance, "_CHUNK", 100)
+    why = clearly_wrong(spoil(right), right, usual, Known())
+    assert why == (says and f"output differs from the baseline's {says}")
+
+
+def test_few_wrong_elements_may_be_strays(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.ones(100_000)
+    wrong = right.clone()
+    wrong[-10:] = 0.0
+    monkeypatch.setattr(distance, "_CHUNK", 100)
+    assert clearly_wrong(wrong, right, usual, Known()) is None
+    assert judge(wrong, right, None, usual).mismatch

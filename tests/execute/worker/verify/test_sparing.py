@@ -10,7 +10,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import HoldCase, VerifyCase
 from pairbench.execute.worker import stages, trees
-from pairbench.execute.worker.faults import SuiteFaultError, TooLargeError
+from pairbench.execute.worker.faults import TooLargeError
 from pairbench.execute.worker.profile import host_memory
 from pairbench.execute.worker.verify import case as verify_case
 from pairbench.execute.worker.verify import distance, judge, sparing
@@ -52,8 +52,8 @@ def about(operator: Operator) -> dict[str, Any]:
     return {"path": Path("suite.py"), "operator": "op", "case": case, "entries": (), "automatic_impostors": False}
 
 
-def job_of(operator: Operator, *, beside: bool = False) -> VerifyCase:
-    return VerifyCase(**about(operator), declared_impostors=(), beside=beside)
+def job_of(operator: Operator) -> VerifyCase:
+    return VerifyCase(**about(operator), declared_impostors=())
 
 
 def hold(operator: Operator) -> Held:
@@ -61,14 +61,6 @@ def hold(operator: Operator) -> Held:
     references, useless = stages._held_or_sparing(job_of(operator), operator, CPU)
     assert useless is None
     return Held(operator, case, CPU, references, functools.partial(stages._made, operator, CPU))
-
-
-@pytest.mark.usefixtures("short")
-def test_a_case_that_is_short_beside_others_is_left_for_later() -> None:
-    operator = declare()
-    with pytest.raises(SuiteFaultError, match="out of memory beside other workers") as raised:
-        stages._held_or_sparing(job_of(operator, beside=True), operator, CPU)
-    assert raised.value.status is Status.OOM
 
 
 @pytest.mark.usefixtures("short")

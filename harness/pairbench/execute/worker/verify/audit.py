@@ -11,10 +11,10 @@ from pairbench.execute.worker.calls import bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import arguments
-from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, refill, same_bits
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, refill
 from pairbench.execute.worker.verify.case import ExpectedOutputs, is_small
 from pairbench.execute.worker.verify.draws import by_output
-from pairbench.execute.worker.verify.judge import dtype_name, in_order_of, judge, same_outputs
+from pairbench.execute.worker.verify.judge import clearly_wrong, dtype_name, in_order_of, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
@@ -36,12 +36,16 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
     wrongs = ((name, path, {path: wrong}) for name, path, wrong in _wrong_gradients(operator, reference))
     results = []
     for name, path, wrong in itertools.chain(spoilt, wrongs):
-        if all(same_bits(one, right[place]) for place, one in wrong.items()):
-            continue  # zeros for an output that is zero is no impostor
-        # Alone: the other outputs would be right.
-        verdict = judge(wrong, {place: right[place] for place in wrong}, None, by, reference.known)
-        results.append(_result(f"{name}{_where(list(groups), path)}", False, verdict.mismatch))
+        alone = {place: right[place] for place in wrong}  # the other outputs would be right
+        why = (
+            clearly_wrong(wrong, alone, by, reference.known) or judge(wrong, alone, None, by, reference.known).mismatch
+        )
+        if why or not same_outputs(wrong, alone):  # zeros for an output that is zero is no impostor
+            results.append(_result(f"{name}{_where(list(groups), path)}", False, why))
     return results
+
+
+_OF_OTHERS = "the output for other inputs"
 
 
 def audit_other_inputs(
@@ -56,14 +60,16 @@ def audit_other_inputs(
     meant = operator.draws or operator.accepts_constant or case.tier == "edge"
     if meant or second.outputs is None or same_outputs(first.inputs, second.inputs):
         return None
-    paths = {path for path, _ in leaves(first.outputs)}
-    if same_outputs(first.outputs, second.outputs) or paths <= _left_by_rounding(operator, first):
+    paths, rounding = {path for path, _ in leaves(first.outputs)}, _left_by_rounding(operator, first)
+    if same_outputs(first.outputs, second.outputs) or paths <= rounding:
         return None
+    if not rounding and (why := clearly_wrong(second.outputs, first.outputs, operator.tolerance_for, first.known)):
+        return _result(_OF_OTHERS, False, why)
     made = (make_call(operator, operator.baseline, "eager", inputs).observe() for inputs in more)
     others = itertools.chain([second.outputs], made if is_small(first.outputs) else ())
     by = first.oracle, operator.tolerance_for, first.known
     verdicts = (judge(wrong, first.outputs, *by).mismatch for wrong in others)
-    return _result("the output for other inputs", False, next(filter(None, verdicts), None))
+    return _result(_OF_OTHERS, False, next(filter(None, verdicts), None))
 
 
 def _left_by_rounding(operator: Operator, reference: ExpectedOutputs) -> set[str]:

@@ -25,6 +25,7 @@ from pairbench.execute.worker.verify.distance import (
     resolve_tolerance,
     tally,
     within_but_strays,
+    wrong_at_the_end,
 )
 from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
 from pairbench.model.outcome import Correctness
@@ -217,6 +218,19 @@ def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str
     )
 
 
+def clearly_wrong(
+    outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known
+) -> str | None:
+    """Return why large outputs are wrong by their last elements alone, whatever an oracle says; None says nothing."""
+    for path, value, expected in _paired(outputs, baseline) or ():
+        if _alike(value, expected) and value.is_floating_point():
+            tolerance = tolerance_for(dtype_name(expected), path)
+            allowed = known.resolve(expected, tolerance)
+            if not tolerance.random and (found := wrong_at_the_end(value, expected, allowed)):
+                return f"{output_name(path)} differs from the baseline's in {found[0]} of its last {found[1]} elements"
+    return None
+
+
 def right_but_strays(
     outputs: Any, baseline: Any, oracle: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known
 ) -> bool:
@@ -363,13 +377,14 @@ def _judge_tensor(
         return _mismatch(f"{name} is {dtype_name(value)}, the baseline's is {dtype_name(expected)}")
     if value.device != expected.device:
         return _mismatch(f"{name} is on {value.device}, the baseline's is on {expected.device}")
-    if (nans := _nan_difference(value, expected)) is not None:
-        return _mismatch(f"{name} {nans}")
     value = known.with_ties(value, expected, tolerance)
     allowed, left = known.resolve(expected, tolerance), known.left_by_rounding(expected, truth, tolerance)
     if left:
         allowed = allowed.at_least(left)
     beyond = find_beyond(value, expected, truth, allowed, own=functools.partial(known.own, expected, truth, allowed))
+    # A NaN in one of both is beyond every limit, and right by no oracle.
+    if beyond.wrong and (nans := _nan_difference(value, expected)) is not None:
+        return _mismatch(f"{name} {nans}")
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
     ratio, errors = _oracle_ratio(value, expected, truth, tolerance, known, left)
     fraction = beyond.count / max(1, value.numel())
@@ -458,7 +473,7 @@ def _oracle_ratio(
 ) -> tuple[float | None, Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
-    mine = distance(value, truth)
+    mine = known.distance(expected, truth) if torch.equal(value, expected) else distance(value, truth)
     if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
         return None, mine
     theirs = known.distance(expected, truth)

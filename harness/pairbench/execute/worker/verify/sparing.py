@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.protocol import HARNESS_LACKED
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, free_bytes, release_memory
 from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
@@ -105,7 +106,7 @@ class Held:
                 if not is_out_of_memory(error) or (nothing_held and is_charged(error)):
                     raise
                 if nothing_held:
-                    reason = f"the harness ran out of memory as it verified this, not the call: {explain(error)[1]}"
+                    reason = f"{HARNESS_LACKED}: {explain(error)[1]}"
                     return Verification(entry=entry, status=Status.SKIPPED, reason=reason)
                 bare = self.references[0].sparing
             self.references = ()
