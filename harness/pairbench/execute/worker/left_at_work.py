@@ -33,19 +33,23 @@ class _Processes:
         self.compile_pool = False
         """Whether all at work are of the pool of torch's compiler, which starts beside the first compilation and then sleeps."""
         self._known: set[int] = set()
+        self._newest: set[int] | None = None
+        """Those found by the last look, which the next step or turn need not look for again; None where there was no look since one began."""
         self.of_another = False
         """Whether all that were killed last were there before the step or turn: they are another implementation's, and slept until then."""
 
     def begin(self) -> None:
-        self._known = set(_descendants()) if _has_children() else set()
+        found, self._newest = self._newest, None
+        self._known = found if found is not None else set(_descendants()) if _has_children() else set()
 
     def at_work(self) -> str | None:
         """Describe a process below this one that runs or is stopped, or return None; without children this takes a microsecond."""
         self.compile_pool = False
         if not _has_children():
-            self._at_work = {}
+            self._at_work, self._newest = {}, set()
             return None
-        found = {pid: state for pid in _descendants() if (state := _state(pid))[:1] in ("R", "T", "t")}
+        self._newest = set(_descendants())
+        found = {pid: state for pid in self._newest if (state := _state(pid))[:1] in ("R", "T", "t")}
         # Seen twice in a row: one that begins or ends runs for a moment.
         again = {pid: state for pid, state in found.items() if pid in self._at_work}
         self._at_work = found

@@ -148,7 +148,7 @@ class Values:
 
 _LOOKING_PART = 0.05
 """Part of the time of timing that looking may take, after the first block."""
-_AT_FIRST_S = 0.01
+_AT_FIRST_S = 0.002
 """Seconds that may be owed before frozen values are no longer looked at in the first block."""
 _COMPARED = 2
 """The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
