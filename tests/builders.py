@@ -259,3 +259,10 @@ def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main")
     done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def detect(levels: Any, **options: Any) -> tuple[Any, ...]:
+    """Return the changepoints of a series alone."""
+    from pairbench.analyze.history.changepoint import explain
+
+    return explain(levels, **options)[0]

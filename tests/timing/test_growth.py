@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pairbench import stats
-from pairbench.analyze.history.changepoint import detect
+from tests.builders import detect
 from tests.clock import least_seconds
 
 pytestmark = pytest.mark.timing

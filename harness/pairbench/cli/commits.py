@@ -17,11 +17,7 @@ from pairbench.errors import UsageError
     strict=option("Fail, with 3, also where something is undecided or cannot be compared.", "--strict"),
 )
 def ab(
-    given: Given,
-    base: str,
-    rest: list[str] | None = None,
-    store: str | None = None,
-    strict: bool = False,
+    given: Given, base: str, rest: list[str] | None = None, store: str | None = None, strict: bool = False
 ) -> int | None:
     """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
 

@@ -44,8 +44,7 @@ def push(given: Given) -> int | None:
 
 @store_verbs.command()
 @verb(
-    "store keep output",
-    keep=option("How many of the newest runs of each device model keep files of their own.", min=0),
+    "store keep output", keep=option("How many of the newest runs of each device model keep files of their own.", min=0)
 )
 def compact(given: Given, keep: int = 100) -> int | None:
     """Merge the records of old runs into one file a device model and month, so that `trend` reads pieces of few files. Loses nothing.
@@ -147,8 +146,7 @@ def _fleet() -> None:
 
 @fleet_verbs.command()
 @verb(
-    "address certificates insecure",
-    address=argument("Where to listen, like tls://0.0.0.0:8786.", metavar="[ADDRESS]"),
+    "address certificates insecure", address=argument("Where to listen, like tls://0.0.0.0:8786.", metavar="[ADDRESS]")
 )
 def scheduler(given: Given, address: str = "tcp://127.0.0.1:8786") -> None:
     """Hand units from commands to hosts, until Ctrl-C. It holds nothing that is not in the store, and may be started again at any time.
@@ -171,11 +169,7 @@ def scheduler(given: Given, address: str = "tcp://127.0.0.1:8786") -> None:
     ),
 )
 def worker(
-    given: Given,
-    address: str,
-    devices: str = "all",
-    python: str | None = None,
-    ignore_load: bool = False,
+    given: Given, address: str, devices: str = "all", python: str | None = None, ignore_load: bool = False
 ) -> None:
     """Measure units on this host, one after the other, until Ctrl-C. Start it in the checkout, where its suites' settings are.
 

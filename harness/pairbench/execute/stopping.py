@@ -113,10 +113,7 @@ class Checks:
         self._at = 8
 
     def reason(
-        self,
-        throttled: Sequence[bool],
-        elapsed_s: float,
-        pairs: Callable[[NDArray[np.bool_]], Sequence[PairedBlocks]],
+        self, throttled: Sequence[bool], elapsed_s: float, pairs: Callable[[NDArray[np.bool_]], Sequence[PairedBlocks]]
     ) -> str | None:
         """Return why to stop now, or None to go on; `pairs` makes the pairs of the good blocks for `Stopping.reason`."""
         over = elapsed_s >= self._stopping.seconds

@@ -155,7 +155,8 @@ def _reader(hint: Any) -> _Reader:
     if hint is int:
         return lambda value, _: _within(_checked(value, (int,)))
     if hint is str:
-        return lambda value, _: _readable(_checked(value, (str,)))
+        # Halves of characters, as in a file name that is no UTF-8, become escapes.
+        return lambda value, _: _checked(value, (str,)).encode(errors="backslashreplace").decode()
     if hint in (bool, types.NoneType):
         return lambda value, _: _checked(value, (hint,))
     raise AssertionError(f"no message can have a field of {hint}")
@@ -171,11 +172,6 @@ def _within(value: int) -> int:
     if not -(2**63) <= value < 2**63:
         raise OverflowError("an integer of more than 64 bits")
     return value
-
-
-def _readable(value: str) -> str:
-    """Return a text that can be encoded: halves of characters, as in a file name that is no UTF-8, become escapes."""
-    return value if value.isascii() else value.encode(errors="backslashreplace").decode()
 
 
 def _one_of(readers: list[_Reader]) -> _Reader:

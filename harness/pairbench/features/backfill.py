@@ -201,7 +201,9 @@ class _Walk:
             if before is not None and files and not touched.get(commit.sha, files) & files:
                 changed.append(False)
                 continue
-            hashes = self._loaded(index, _hashes)
+            hashes = self._loaded(
+                index, lambda one, _: frozenset((it.suite, it.name, *it.hashes) for it in one.chosen.operators())
+            )
             changed.append(before is not None and hashes is not None and hashes != before)
             before = before if hashes is None else hashes
         return changed
@@ -225,7 +227,3 @@ class _Walk:
             return None
         finally:
             self.worktrees.remove(commit.sha[:16])
-
-
-def _hashes(side: LoadedSide, _: int) -> frozenset[tuple[str, ...]]:
-    return frozenset((one.suite, one.name, *one.hashes) for one in side.chosen.operators())

@@ -167,12 +167,7 @@ _EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 class SiteReading:
     def __init__(
-        self,
-        config: Config,
-        *,
-        repository: str | None = None,
-        last: int | None = None,
-        options: tuple[str, ...] = (),
+        self, config: Config, *, repository: str | None = None, last: int | None = None, options: tuple[str, ...] = ()
     ) -> None:
         self.about = functools.cache(functools.partial(about_of, config))
         self._store = replace(store_of(config), tables=Held(math.inf))

@@ -25,22 +25,8 @@ from pairbench.store.compacted import Files, ranks, tidy
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.opened import SUITE, OpenedFile
-from pairbench.store.reading import (
-    dataset_files,
-    read_each,
-    stored_files,
-    with_derived,
-    without_throttled,
-)
-from pairbench.store.schema import (
-    PARTITIONS,
-    TEXT,
-    fields_of,
-    from_columns,
-    from_table,
-    python_values,
-    type_of,
-)
+from pairbench.store.reading import dataset_files, read_each, stored_files, with_derived, without_throttled
+from pairbench.store.schema import PARTITIONS, TEXT, fields_of, from_columns, from_table, python_values, type_of
 
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from pairbench.analyze.compare.exact import AcceptedLevel
-from pairbench.analyze.history.changepoint import detect
 from pairbench.analyze.history.trend import NewestRuns, Trend, judge_newest, make_trend
 from pairbench.model.comparison import Acceptance, Attribution, Floor, GateOutcome, Verdict
 from pairbench.model.record import Record, Series
 from pairbench.stats import Floats
-from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, sha
+from tests.builders import CASES, DEVICE, SUITE, detect, ended, make_run, run_id_of, sha
 
 CASE = CASES[0]
 FUSED = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pairbench.analyze.history.changepoint import detect
+from tests.builders import detect
 from tests.lab.detectors.noises import Floats
 
 

@@ -179,11 +179,6 @@ class Drift:
     """What the slope adds to each run, in log units."""
 
 
-def detect(levels: ArrayLike, **options: Any) -> tuple[Changepoint, ...]:
-    """Return the changepoints of a series alone, as `explain` has them."""
-    return explain(levels, **options)[0]
-
-
 def explain(
     levels: ArrayLike, *, floor: float | None = None, minimum_effect: float = 0.02, breaks: Collection[int] = ()
 ) -> tuple[tuple[Changepoint, ...], Drift | None]:

@@ -23,7 +23,10 @@ from pairbench.execute.forking import ForkRequest, Preload, receive_number, send
 from pairbench.execute.orphans import kill_orphans, mark, sweep
 
 _LATE = frozenset(
-    {"CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_INTERPRET"}
+    {
+        *("CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TRITON_CACHE_DIR", "TRITON_INTERPRET"),
+        *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"),
+    }
 )
 """Variables that nothing reads before a worker is at work; the driver reads the first when a GPU is used first, and a
 server never does, and a worker that interprets kernels imports Triton anew. All others decide which server serves, so

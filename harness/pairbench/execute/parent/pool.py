@@ -355,6 +355,8 @@ def _environment(cache: Path, device: Device, bytecode: Path | None, *, interpre
     if device.kind == "cuda":
         if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
+        # The compiler's pool imports torch while its first kernels are compiled without it; until it rests, nothing can be timed.
+        environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     elif device.kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if interpret:

@@ -16,7 +16,7 @@ _VARIABLES = (
     *("CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "TORCH", "PYTORCH_", "TRITON_"),
     *("OMP_", "MKL_", "KMP_", "ATEN_", "DNNL_", "ONEDNN_"),
 )
-_PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS")
 """Variables that pairbench sets for its workers, or that do not affect results."""
 
 

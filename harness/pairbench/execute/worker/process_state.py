@@ -410,8 +410,7 @@ STATE: dict[str, Flag] = {
     ),
     "saved_tensor_hooks": Flag(_saved_tensor_hooks, _set_saved_tensor_hooks, lambda *_: "hooks of all saved tensors"),
     "profiler": Flag(
-        lambda: bool(torch._C._autograd._profiler_enabled()),
-        lambda was: was or torch._C._autograd._disable_profiler(),
+        lambda: bool(torch._C._autograd._profiler_enabled()), lambda was: was or torch._C._autograd._disable_profiler()
     ),
     "forward_mode_level": Flag(lambda: torch.autograd.forward_ad._current_level, leave),
     "compiler": Flag(_compiler_settings, _set_compiler_settings, _of_settings),

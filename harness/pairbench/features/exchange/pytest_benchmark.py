@@ -384,9 +384,7 @@ def _name(record: Record) -> str:
     return f"{record.case}-{record.implementation}-{record.mode}" if record.case else record.suite
 
 
-def _by_place(
-    samples: Sequence[Samples],
-) -> dict[tuple[Series | None, str | None], dict[str, list[tuple[float, ...]]]]:
+def _by_place(samples: Sequence[Samples]) -> dict[tuple[Series | None, str | None], dict[str, list[tuple[float, ...]]]]:
     """Return the latencies in ns of each round by series, device and name; throttled samples that were measured again are left out."""
     latencies: dict[tuple[Series | None, str | None], dict[str, list[tuple[float, ...]]]] = {}
     for row in sorted(samples, key=lambda row: row.round):

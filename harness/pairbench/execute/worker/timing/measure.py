@@ -237,12 +237,7 @@ class Blocks:
             name: tuple(getattr(timed, name)[block] for block in blocks for timed in self._entries)
             for name in _COLUMNS[: _HOSTS if isinstance(self._setup.timer, HostTimer) else None]
         }
-        taken = Taken(
-            **columns,
-            now_ns=trusted.perf_counter_ns() - self._began,
-            since_ns=self._since_ns,
-            asks=asks,
-        )
+        taken = Taken(**columns, now_ns=trusted.perf_counter_ns() - self._began, since_ns=self._since_ns, asks=asks)
         self._told = until
         if asks:
             self._parent.ask(taken)
@@ -269,7 +264,7 @@ class Blocks:
                 timed.reset()
                 self._setup.timer.flush()
                 on_new = unseen and not timed.lead_in
-                keep = functools.partial(_keep_all, timed) if on_new else functools.partial(self._keep, timed, changed)
+                keep = functools.partial(self._keep, timed, changed, all_of_it=on_new)
                 sample = self._setup.timer.sample(timed.run, keep=keep)
                 if on_new:
                     timed.first_observed = sample.kept
@@ -309,8 +304,10 @@ class Blocks:
         self._changed_ns = now
         return changed
 
-    def _keep(self, timed: Timed, changed: bool, outputs: Any) -> Any | None:
+    def _keep(self, timed: Timed, changed: bool, outputs: Any, *, all_of_it: bool = False) -> Any | None:
         """Return a copy of some outputs, drawn at random so that no call can know, and None of most; on the values of the call before, a remembered result is right."""
+        if all_of_it:  # the state as well
+            return timed.copied(timed.observed(outputs))
         if not self._values.judged or not (changed or len(self._values.sets) == 1):
             return None
         timed.keepable += 1
@@ -331,11 +328,6 @@ class Blocks:
             telemetry=self._setup.recorder.summary(),
             measuring_s=self._busy_s,
         )
-
-
-def _keep_all(timed: Timed, outputs: Any) -> Any | None:
-    """Return a copy of a call's outputs and state; None where there is no room for it."""
-    return timed.copied(timed.observed(outputs))
 
 
 def _warm_up(setup: Setup, heartbeat: Heartbeat) -> None:

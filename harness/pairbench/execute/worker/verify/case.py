@@ -444,10 +444,7 @@ def compilations() -> Compilation:
     guards = [_first_line(frame.recompile_reason).partition("  #")[0].rstrip() for frame in again]
     notes = [f"{frame.co_name} again, {_FOLDER.sub('', guard)}" for frame, guard in zip(again, guards, strict=True)]
     return Compilation(
-        compilations=len(compiled),
-        recompilations=len(again),
-        graph_breaks=len(breaks),
-        notes=(*breaks, *notes),
+        compilations=len(compiled), recompilations=len(again), graph_breaks=len(breaks), notes=(*breaks, *notes)
     )
 
 

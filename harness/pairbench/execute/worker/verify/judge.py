@@ -35,6 +35,8 @@ _LARGE, _DRAWN = 1 << 22, 1 << 18
 """Elements beyond which an output is large, and elements that are drawn of it."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _PLAIN_VALUES = (bool, int, float, complex, str)
+ToleranceFor = Callable[[str, str], Tolerance]
+"""Returns the tolerance of an output, by dtype and path."""
 _PLAIN_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -132,11 +134,7 @@ def _repeats(indices: torch.Tensor, axis: int) -> bool:
 
 
 def judge(
-    outputs: Any,
-    baseline: Any,
-    oracle: Any | None,
-    tolerance_for: Callable[[str, str], Tolerance],
-    known: Known | None = None,
+    outputs: Any, baseline: Any, oracle: Any | None, tolerance_for: ToleranceFor, known: Known | None = None
 ) -> OutputVerdict:
     """Judge outputs by the baseline's, element by element, and by the oracle's in float64, as a whole; None leaves the oracle rule out."""
     known = known or Known()
@@ -170,10 +168,7 @@ def judge(
 
 
 def _judge_draws(
-    mine: dict[str, list[Any]],
-    theirs: dict[str, list[Any]],
-    tolerance_for: Callable[[str, str], Tolerance],
-    known: Known,
+    mine: dict[str, list[Any]], theirs: dict[str, list[Any]], tolerance_for: ToleranceFor, known: Known
 ) -> OutputVerdict:
     """Judge outputs of several calls, or of one: random ones by their distribution, and all others as ever, call by call."""
     if list(mine) != list(theirs):
@@ -209,7 +204,7 @@ def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, 
     return sorted(found, key=lambda item: places[item[0]])
 
 
-def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known) -> bool:
+def clearly_right(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
     """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
     pairs = _paired(outputs, baseline)
     return pairs is not None and all(
@@ -218,9 +213,7 @@ def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str
     )
 
 
-def clearly_wrong(
-    outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known
-) -> str | None:
+def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, known: Known) -> str | None:
     """Return why large outputs are wrong by their last elements alone, whatever an oracle says; None says nothing."""
     for path, value, expected in _paired(outputs, baseline) or ():
         if _alike(value, expected) and value.is_floating_point():
@@ -231,9 +224,7 @@ def clearly_wrong(
     return None
 
 
-def right_but_strays(
-    outputs: Any, baseline: Any, oracle: Any, tolerance_for: Callable[[str, str], Tolerance], known: Known
-) -> bool:
+def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
     """Return whether each element is within the tolerance to the baseline, or a stray that the oracle shows to be right; False says nothing. The oracle rule is left out."""
     pairs, truths = _paired(outputs, baseline), _paired(oracle, baseline)
     return (
@@ -265,7 +256,7 @@ def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
     return [(path, value, expected) for (path, value), (_, expected) in zip(mine, theirs, strict=True)]
 
 
-def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
+def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
     """Return whether outputs are near to the baseline's in randomly drawn elements: 26 are wrong if a call leaves out a ten-thousandth. False means that `judge` has to compare all, which takes long."""
     pairs = _paired(outputs, baseline)
     return pairs is not None and all(
