@@ -218,6 +218,7 @@ class ParentLine(Protocol):
 
 
 HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
+"""Begins the reason of an entry that could not be verified for want of memory."""
 JUDGED_OUTSIDE = "<judged outside>"
 """What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
 

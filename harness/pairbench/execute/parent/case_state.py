@@ -283,8 +283,8 @@ def _serve(
     try:
         for result in _results(workers, job):
             state.take(result, job, worker.log_line)
-            whole = isinstance(result, protocol.Ended) and result.entry is None
-            if enough and enough(state) and not whole:
+            last = isinstance(result, protocol.Ended) and result.entry is None
+            if enough and enough(state) and not last:
                 worker.close()  # it is still at work on the next
                 return ()
     except WorkerEndedError as error:

@@ -42,7 +42,7 @@ _CHUNK = 1 << 24
 
 _WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.float32: torch.float64}
 _ROUGH = (torch.bfloat16, torch.float16, torch.float32)
-"""Dtypes whose parts of a limit float32 tells well enough to find the largest."""
+"""Dtypes of outputs whose element nearest to its limit is found in float32."""
 _ALMOST = 1 - 1e-4
 """Part of a limit within which an element is for certain, by arithmetic that is wider than the outputs."""
 
@@ -253,9 +253,8 @@ def tally(
     for pieces in _pieces(*against):
         first, start = start, start + len(pieces[0])
         mine, theirs = pieces[:2]
-        if mine.dtype == theirs.dtype and torch.equal(
-            mine, theirs
-        ):  # one pass, where comparing within limits takes ten
+        # One pass, where comparing within limits takes ten.
+        if mine.dtype == theirs.dtype and torch.equal(mine, theirs):
             continue
         atol = allowed.atol_of(first, start, value.numel())
         if (largest := _largest_part(mine, theirs, allowed.rtol, atol)) is None:
@@ -283,7 +282,7 @@ def tally(
 def _largest_part(
     mine: torch.Tensor, theirs: torch.Tensor, rtol: float, atol: float | torch.Tensor
 ) -> list[float] | None:
-    """Return the largest part of its limit that any element of a piece uses, and its place; None where one may be beyond, which float64 has to tell. A third of the passes, at half the width."""
+    """Return the largest part of its limit that any element of a piece uses, and its place; None where one may be beyond, which float64 has to tell."""
     if mine.dtype not in _ROUGH or theirs.dtype != mine.dtype:
         return None
     left, right = mine.float(), theirs.float()
