@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.left_at_work import native_threads
+from pairbench.execute.worker.left_at_work import native_threads, processes
 from pairbench.execute.worker.trusted import left_running
 from pairbench.suite.modules import load_module
 
@@ -120,6 +120,23 @@ def test_a_process_that_sleeps_is_left_alone() -> None:
         time.sleep(0.5)
         assert left_running() is None and process.poll() is None
         process.kill()
+
+
+def test_whose_process_runs_is_known_by_the_last_look_or_by_a_new_one() -> None:
+    """A look at a turn's end serves the turn after it; a step that raises has none, and what it leaves is not the next one's."""
+    with _start("input()") as sleeper:
+        processes.begin()
+        assert left_running() is None
+        processes.begin()
+        assert sleeper.pid in processes._known
+        for before in (True, False):
+            with _start("while True: pass") as left:
+                time.sleep(0.3)
+                if before:
+                    processes.begin()
+                    assert left.pid in processes._known
+                assert "leaves a process running" in str(left_running()) and processes.of_another == before
+        sleeper.kill()
 
 
 @pytest.mark.parametrize("spins", [pytest.param(True, marks=pytest.mark.timing), False])
