@@ -53,7 +53,7 @@ class Describe(Message):
     suite: str
     path: Path
     deep: bool = False
-    """Whether descriptions have a `code_digest`, which costs a second reading of the code."""
+    """Whether to return each operator's `code_digest`, for which its code is read a second time."""
 
 
 class Probe(Message):
@@ -160,6 +160,10 @@ class HoldCase(CaseJob):
 
 class TooLarge(Message):
     """There may be too little memory to judge a case in another process: the worker judges it itself."""
+
+
+class HoldsMuch(Message):
+    """The judge holds so much of a GPU's memory for a case that a call in the worker may lack it."""
 
 
 class Inputs(Message):

@@ -195,14 +195,14 @@ class _Walk:
         newest = len(self.commits) - 1
         files = self._loaded(newest, lambda one, _: reached_paths(one.checkout, one.chosen.operators())) or frozenset()
         touched = touched_files(self.arguments.repository, self.commits)
-        before: frozenset[tuple[str, ...]] | None = None
+        before: set[tuple[str, ...]] | None = None
         changed = []
         for index, commit in enumerate(self.commits):
             if before is not None and files and not touched.get(commit.sha, files) & files:
                 changed.append(False)
                 continue
             hashes = self._loaded(
-                index, lambda one, _: frozenset((it.suite, it.name, *it.hashes) for it in one.chosen.operators())
+                index, lambda it, _: {(one.suite, one.name, *one.hashes) for one in it.chosen.operators()}
             )
             changed.append(before is not None and hashes is not None and hashes != before)
             before = before if hashes is None else hashes

@@ -72,7 +72,8 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         if group == len(heads):
             heads.append(float(group if shared else group + len(points)))
         row = heads[group] if shared else float(group + 1 + len(points))
-        speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
+        numbers = (one.numbers.get(name) or math.nan for name in ("speedup", "speedup_low", "speedup_high"))
+        speedup, low, high = (value if 0 < value < math.inf else math.nan for value in numbers)
         note = ""
         if math.isnan(speedup):
             low = high = math.nan
@@ -124,10 +125,6 @@ def speedup_summary(chart: SpeedupChart) -> str:
         f"Highest {units.ratio(best.speedup)} ({shorten(best.variant, 40)}, {chart.groups[best.group]}), "
         f"lowest {units.ratio(worst.speedup)} ({shorten(worst.variant, 40)}, {chart.groups[worst.group]}).{skipped}"
     )
-
-
-def _positive(value: float | None) -> float:
-    return value if value is not None and 0 < value < math.inf else math.nan
 
 
 _COPY = "copy_gbps"

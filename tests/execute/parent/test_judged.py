@@ -22,6 +22,7 @@ from pairbench.execute.protocol import (
     DrawSeed,
     Ended,
     HoldCase,
+    HoldsMuch,
     Inputs,
     Judged,
     JudgeOutputs,
@@ -224,12 +225,17 @@ def test_what_lacks_memory_beside_the_judge_is_verified_once_more_without_it(sai
         right = Ended(entry=BASELINE, status=Status.FAILED, reason="it says so")
         yield from [right, *said] if job.outside else [verified(BASELINE), inside]
 
-    judge = verdicts(OUT_OF_MEMORY)
+    judge = verdicts(OUT_OF_MEMORY, held=(HoldsMuch(),))
     first, second = results(Process(script), judge, VERIFY)
     assert (first.reason, second) == ("it says so", inside)
     assert [job.outside for job in asked] == [True, False] and judge.closed
-    _, short = results(Process(script), verdicts(OUT_OF_MEMORY), replace(VERIFY, beside=True))
-    assert (short.entry, short.status) == (VARIANT, said[-1].status if len(said) == 1 else Status.OOM)
+    for held, beside in (((), False), ((HoldsMuch(),), True)):
+        # A variant may say that it lacks memory, to be judged where it can reach the judge.
+        judge = verdicts(OUT_OF_MEMORY, held=held)
+        _, short = results(Process(script), judge, replace(VERIFY, beside=beside))
+        lacked = HARNESS_LACKED in short.reason
+        assert (short.entry, short.status) == (VARIANT, Status.SKIPPED if lacked else Status.OOM)
+        assert asked[-1].outside and not judge.closed
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class Effects:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """The verdicts of a policy on effects; a series that has none of the three is undecided."""
+    """Whether each effect is slower, faster or unchanged by a policy; an effect that is none of these is undecided."""
 
     adjusted: Floats
     """The p values after Benjamini-Hochberg over all latencies."""

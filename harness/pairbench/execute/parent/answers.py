@@ -33,7 +33,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
 _ABOUT_CASES: dict[type, tuple[type, ...]] = {
     protocol.VerifyCase: (Verification, ImpostorResult, protocol.Inputs, protocol.Outputs, protocol.InputsMade),
     protocol.TimeCase: (TimedRound, *_OF_TIMING, protocol.InputsMade),
-    protocol.HoldCase: (ImpostorResult, protocol.TooLarge),
+    protocol.HoldCase: (ImpostorResult, protocol.TooLarge, protocol.HoldsMuch),
     protocol.CompareInputs: (protocol.Judged,),
     protocol.JudgeOutputs: (protocol.Judged,),
     protocol.TimeAlone: (protocol.Alone, protocol.TooLarge),

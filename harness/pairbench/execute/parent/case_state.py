@@ -277,7 +277,7 @@ def _results(workers: Workers, job: protocol.CaseJob) -> Iterator[Any]:
 def _serve(
     state: CaseState, workers: Workers, job: protocol.CaseJob, enough: Enough | None = None
 ) -> tuple[Entry, ...]:
-    """Run a job and take its results until `enough`; return the entries that ended because the worker did."""
+    """Run a job and take its results, or those until `enough` returns True; return the entries that ended because the worker ended."""
     worker = workers.get()
     before = state.known()
     try:
@@ -305,7 +305,7 @@ def inspect(
     *,
     interpret: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield jobs about one entry each with a worker's answers; where the worker ends, the answer is an `Ended` of that entry."""
+    """Send jobs of one entry each to a worker, and yield each of its answers beside the job; if the worker ends, the answer is an `Ended` of the entry."""
     with Workers(context, device, interpret=interpret) as workers:
         for job in jobs:
             try:

@@ -179,23 +179,25 @@ class _Verifying:
         self._seeds: dict[int, set[int]] = {}
 
     def results(self) -> Iterator[Any]:
-        job, ended, too_large = self._job, False, False
+        job, ended, too_large, much = self._job, False, False, False
         about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.HoldCase)}
         with _to_the_end(self._judge):
             for result in self._judge.request(protocol.HoldCase(**about), self._worker.outputs):
                 too_large |= isinstance(result, protocol.TooLarge)
+                much |= isinstance(result, protocol.HoldsMuch)
                 ended |= isinstance(result, protocol.Ended)
-                yield from () if too_large else (result,)
+                if not isinstance(result, protocol.TooLarge | protocol.HoldsMuch):
+                    yield result
         if too_large and job.beside:  # the worker has done nothing yet
-            reason = "out of memory beside other workers that verify"
-            yield protocol.Ended(entry=None, status=Status.OOM, reason=reason)
+            yield protocol.Ended(entry=None, status=Status.OOM, reason="out of memory beside other workers")
         elif too_large:
             yield from self._worker.request(dataclasses.replace(job, outside=False))
         elif not ended:
             lacking = set[Entry]()
             with _to_the_end(self._worker):
                 for result in self._verify():
-                    if not job.beside and _lacks_memory(result):
+                    # Where the judge holds little, memory that a variant says to lack is no reason to have its worker judge.
+                    if much and not job.beside and _lacks_memory(result):
                         lacking.add(result.entry)
                     else:
                         yield result
@@ -236,7 +238,10 @@ class _Verifying:
         verdict, reason = self._verdicts.get(index), told.reason or ""
         unsaid = protocol.JUDGED_OUTSIDE in reason
         if isinstance(verdict, protocol.Ended):
-            return protocol.Ended(entry=told.entry, status=verdict.status, reason=verdict.reason)
+            status, reason = verdict.status, verdict.reason
+            if status is Status.OOM:
+                status, reason = Status.SKIPPED, f"{protocol.HARNESS_LACKED}: {reason}"
+            return protocol.Ended(entry=told.entry, status=status, reason=reason)
         if verdict is not None and verdict.mismatch:
             reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
@@ -364,9 +369,9 @@ def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutpu
 
 def _lacks_memory(result: Any) -> bool:
     """Return whether memory was short for an entry, of which the judge may hold the most."""
-    if isinstance(result, Verification):
-        return result.status is Status.SKIPPED and protocol.HARNESS_LACKED in (result.reason or "")
-    return isinstance(result, protocol.Ended) and result.entry is not None and result.status is Status.OOM
+    if not isinstance(result, Verification | protocol.Ended) or result.entry is None:
+        return False
+    return result.status is Status.OOM or protocol.HARNESS_LACKED in (result.reason or "")
 
 
 def _is_right(verdict: protocol.Judged | protocol.Ended) -> bool:

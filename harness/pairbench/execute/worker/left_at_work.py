@@ -33,8 +33,8 @@ class _Processes:
         self.compile_pool = False
         """Whether all at work are of the pool of torch's compiler, which starts beside the first compilation and then sleeps."""
         self._known: set[int] = set()
+        # Those found by the last look, for the next step or turn; None where there was no look since one began.
         self._newest: set[int] | None = None
-        """Those found by the last look, which the next step or turn need not look for again; None where there was no look since one began."""
         self.of_another = False
         """Whether all that were killed last were there before the step or turn: they are another implementation's, and slept until then."""
 

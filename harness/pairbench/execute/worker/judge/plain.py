@@ -232,7 +232,7 @@ def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.
 
 
 def _copied_on_gpu(tensor: torch.Tensor, extent: int) -> torch.Tensor:
-    """Return a copy of the bytes from a tensor's address on, queued behind what its device does now."""
+    """Return a copy of a tensor's memory as bytes, from its address on; a GPU makes it behind the work in its stream."""
     with _on(tensor.device):
         copied = _empty(extent, dtype=torch.uint8, device=tensor.device)
         _driver().copy(_address(copied), _address(tensor), extent, _stream().cuda_stream)
@@ -434,6 +434,6 @@ _KEPT_BYTES = 32 << 20
 
 
 def clear(file: int) -> None:
-    """Free the shared memory of large outputs; to get little again would take longer than it is worth."""
+    """Free the shared memory if large outputs were in it; to allocate it again for small ones takes longer than is saved."""
     if _status(file).st_size > _KEPT_BYTES:
         os.ftruncate(file, 0)

@@ -40,7 +40,7 @@ _WARM_UP_S, _SECONDS = 0.003, 0.01
 _FEWEST, _FEWEST_LONG, _LONG_NS, _MOST = 6, 3, 50e6, 200
 """Fewest timed calls, fewest where a call takes `_LONG_NS` or more, that length, and most timed calls."""
 _PART = 0.25
-"""Part of a GPU's free memory that inputs and a call of the baseline may take here: the worker needs as much, beside copies and captures."""
+"""Part of a GPU's free memory that inputs and a call of the baseline may take here, and part of its whole memory beyond which this process says that it `HoldsMuch`."""
 _OTHER_DATA = np.zeros(1 << 15)
 """Read before each call, as other implementations read theirs beside it: without, calls of 5 us alone read 2.2 times as quick as beside honest variants."""
 
@@ -80,6 +80,8 @@ class Judge:
             return
         try:
             self._references = tuple([_as_judged(reference) for reference in references])
+            if device.type == "cuda" and torch.cuda.memory_allocated() > _PART * torch.cuda.mem_get_info()[1]:
+                yield protocol.HoldsMuch()
         except DeclarationError as error:
             yield from protocol.without_baseline(job.entries, Status.FAILED, str(error))
 

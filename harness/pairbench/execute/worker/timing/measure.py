@@ -178,7 +178,7 @@ class Blocks:
         self._entries, self._values = setup.timed, setup.values
         self._changed_ns = trusted.perf_counter_ns()
         self._renewed = False
-        """Whether the first block has values that no call has seen."""
+        """Whether the inputs of the first block have values that no call was made on before."""
         self._began = trusted.perf_counter_ns()
         entries = setup.timed
         _warm_up(setup, heartbeat)

@@ -45,9 +45,6 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
     return results
 
 
-_OF_OTHERS = "the output for other inputs"
-
-
 def audit_other_inputs(
     operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
 ) -> ImpostorResult | None:
@@ -57,6 +54,7 @@ def audit_other_inputs(
     for `more` inputs are, too. None where these outputs are right.
     """
     first, second = references
+    name = "the output for other inputs"
     meant = operator.draws or operator.accepts_constant or case.tier == "edge"
     if meant or second.outputs is None or same_outputs(first.inputs, second.inputs):
         return None
@@ -64,12 +62,12 @@ def audit_other_inputs(
     if same_outputs(first.outputs, second.outputs) or paths <= rounding:
         return None
     if not rounding and (why := clearly_wrong(second.outputs, first.outputs, operator.tolerance_for, first.known)):
-        return _result(_OF_OTHERS, False, why)
+        return _result(name, False, why)
     made = (make_call(operator, operator.baseline, "eager", inputs).observe() for inputs in more)
     others = itertools.chain([second.outputs], made if is_small(first.outputs) else ())
     by = first.oracle, operator.tolerance_for, first.known
     verdicts = (judge(wrong, first.outputs, *by).mismatch for wrong in others)
-    return _result(_OF_OTHERS, False, next(filter(None, verdicts), None))
+    return _result(name, False, next(filter(None, verdicts), None))
 
 
 def _left_by_rounding(operator: Operator, reference: ExpectedOutputs) -> set[str]:

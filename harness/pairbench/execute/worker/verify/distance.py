@@ -58,6 +58,8 @@ class Beyond:
     """The largest part of the tolerance that any element uses, those let through left out; above 1 is a mismatch."""
     where: int
     """Flat index of the element that uses the largest part."""
+    equal: bool
+    """Whether each element equals that of the baseline; a NaN equals none."""
 
     @property
     def wrong(self) -> int:
@@ -248,7 +250,7 @@ def tally(
     reach: float = 1.0,
 ) -> Beyond:
     """Count the elements beyond the limit to what is expected; those within `reach` limits of the truth, where it is given, as strays."""
-    count, strays, used, where, start = 0, 0, 0.0, 0, 0
+    count, strays, used, where, start, equal = 0, 0, 0.0, 0, 0, True
     against = (value, expected) if truth is None else (value, expected, truth)
     for pieces in _pieces(*against):
         first, start = start, start + len(pieces[0])
@@ -256,6 +258,7 @@ def tally(
         # One pass, where comparing within limits takes ten.
         if mine.dtype == theirs.dtype and torch.equal(mine, theirs):
             continue
+        equal = False
         atol = allowed.atol_of(first, start, value.numel())
         if (largest := _largest_part(mine, theirs, allowed.rtol, atol)) is None:
             mine, theirs, *true = map(_widened, pieces)
@@ -276,7 +279,7 @@ def tally(
                 strays += int(let_through)
         if largest[0] > used:
             used, where = largest[0], first + int(largest[1])
-    return Beyond(count=count, strays=strays, used=used, where=where)
+    return Beyond(count=count, strays=strays, used=used, where=where, equal=equal)
 
 
 def _largest_part(

@@ -35,8 +35,7 @@ _LARGE, _DRAWN = 1 << 22, 1 << 18
 """Elements beyond which an output is large, and elements that are drawn of it."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _PLAIN_VALUES = (bool, int, float, complex, str)
-ToleranceFor = Callable[[str, str], Tolerance]
-"""Returns the tolerance of an output, by dtype and path."""
+ToleranceFor = Callable[[str, str], Tolerance]  # of an output, by dtype and path
 _PLAIN_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -218,8 +217,9 @@ def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
     for path, value, expected in _paired(outputs, baseline) or ():
         if _alike(value, expected) and value.is_floating_point():
             tolerance = tolerance_for(dtype_name(expected), path)
-            allowed = known.resolve(expected, tolerance)
-            if not tolerance.random and (found := wrong_at_the_end(value, expected, allowed)):
+            if not tolerance.random and (
+                found := wrong_at_the_end(value, expected, known.resolve(expected, tolerance))
+            ):
                 return f"{output_name(path)} differs from the baseline's in {found[0]} of its last {found[1]} elements"
     return None
 
@@ -377,7 +377,7 @@ def _judge_tensor(
     if beyond.wrong and (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
-    ratio, errors = _oracle_ratio(value, expected, truth, tolerance, known, left)
+    ratio, errors = _oracle_ratio(value, expected, truth, tolerance, known, left, beyond.equal)
     fraction = beyond.count / max(1, value.numel())
     correctness = Correctness(
         max_abs_error=errors.max_abs if errors else None,
@@ -461,10 +461,11 @@ def _oracle_ratio(
     tolerance: Tolerance,
     known: Known,
     left: float,
+    equal: bool,
 ) -> tuple[float | None, Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
-    mine = known.distance(expected, truth) if torch.equal(value, expected) else distance(value, truth)
+    mine = known.distance(expected, truth) if equal else distance(value, truth)
     if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
         return None, mine
     theirs = known.distance(expected, truth)

@@ -190,7 +190,7 @@ def _in_slices(operator: Operator, case: Case, make: Make, size: int, slices: in
 
 
 def _dimensions(one: dict[str, Any], two: dict[str, Any]) -> dict[str, int]:
-    """Return the dimension of each tensor that has 1 element for a batch of one, and 2 for a batch of two."""
+    """Return, by path, the dimension along which a tensor has size 1 for a batch of one, and 2 for a batch of two."""
     found = dict[str, int]()
     for path, tensor in one.items():
         shapes = (tuple(tensor.shape), tuple(two[path].shape)) if isinstance(tensor, torch.Tensor) else ((), ())
