@@ -34,8 +34,8 @@ from pairbench.model.plan import Entry
 _PLENTY = 20
 """Multiple of the inputs' size that verification may take if it holds all of both seeds, float64 copies included, and outputs are as large."""
 
-_LONG_S, _COPIES = 1.0, 4
-"""Seconds from which made inputs are kept, if the host has free memory for so many copies of them."""
+_LONG_S, _COPIES, _COPIED_BYTES_A_S = 1.0, 4, 7e8
+"""Seconds from which made inputs are kept, if the host has free memory for so many copies of them; copying them there takes a second for so many bytes."""
 
 Make = Callable[[Case, int], dict[str, Any]]
 
@@ -127,7 +127,7 @@ def _remembered(make: Make) -> Make:
         inputs, host = make(case, seed), torch.device("cpu")
         took_s = time.perf_counter() - began
         size = sum(tensor.nbytes for tensor in named_tensors(inputs).values())
-        if took_s >= _LONG_S and _COPIES * size < free_bytes(host):
+        if took_s >= max(_LONG_S, size / _COPIED_BYTES_A_S) and _COPIES * size < free_bytes(host):
             held = copy_inputs(inputs, device=lambda _: host)
             places = named_tensors(inputs)
             kept[case, seed] = held, {id(one): places[path].device for path, one in named_tensors(held).items()}
