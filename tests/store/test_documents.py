@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbench.errors import StoreError
 from pairbench.model.breakdown import DeviceWait
 from pairbench.model.record import Series
 from pairbench.store.documents import (
@@ -109,12 +108,6 @@ def test_a_file_that_is_wrong_is_named_and_costs_only_itself(tmp_path: Path, con
     assert found.value == {SERIES: ACCEPTANCE}
     (problem,) = found.problems
     assert str(wrong) in problem and words in problem
-
-
-def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="cannot be made"):
-        write_acceptance(tmp_path / "file", ACCEPTANCE)
 
 
 def test_a_number_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
