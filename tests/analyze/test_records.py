@@ -125,7 +125,9 @@ def test_identity(pair: tuple[Record, Record]) -> None:
     assert fast.status == "measured" and fast.reason is None
 
 
-def test_each_latency_has_intervals_and_rounds(pair: tuple[Record, Record]) -> None:
+def test_each_latency_has_the_percentiles_of_all_its_rounds_with_intervals_and_those_of_each(
+    pair: tuple[Record, Record],
+) -> None:
     baseline, fast = pair
     hosts = [[value / 10 for value in values] for values in QUICK]
     for name, rounds in (("device", DEVICE), ("call", QUICK), ("host", hosts)):
@@ -134,8 +136,10 @@ def test_each_latency_has_intervals_and_rounds(pair: tuple[Record, Record]) -> N
             (expected,) = latency_intervals(rounds if name != "host" else [min(rounds, key=np.median)], (q,))
             ends = [getattr(fast, f"{name}_p{q}_ns{end}") for end in ("", "_low", "_high")]
             assert ends == pytest.approx(list(expected))
+            assert name == "host" or ends[0] == np.percentile(np.concatenate(rounds), q)
             of_rounds = [np.percentile(values, q) for values in rounds]
             assert getattr(fast, f"{name}_round_p{q}_ns") == pytest.approx(of_rounds)
+    assert (fast.n_samples, fast.n_rounds, fast.timer, fast.device_timer) == (70, 2, "cuda_event", "graph_replay")
     assert (fast.call_round_p50_ns, fast.call_round_p95_ns) == (fast.round_p50_ns, fast.round_p95_ns)
     lower = [np.mean(sorted(values)[: len(values) // 2]) for values in hosts]
     assert fast.host_round_lower_mean_ns == pytest.approx(lower)
@@ -177,16 +181,6 @@ def test_on_a_cpu_the_host_is_the_call() -> None:
         ]
     assert fast.host_round_p50_ns == fast.round_p50_ns and fast.host_round_lower_mean_ns is None
     assert fast.bound is None and fast.device_speedup is None
-
-
-def test_latencies_are_percentiles_of_all_rounds_pooled(pair: tuple[Record, Record]) -> None:
-    _, fast = pair
-    for name, rounds in (("call", QUICK), ("device", DEVICE)):
-        pooled = np.concatenate(rounds)
-        assert getattr(fast, f"{name}_p50_ns") == np.percentile(pooled, 50)
-        assert getattr(fast, f"{name}_p95_ns") == np.percentile(pooled, 95)
-    assert fast.host_p50_ns == pytest.approx(min(np.percentile(values, 50) for values in QUICK) / 10)
-    assert (fast.n_samples, fast.n_rounds, fast.timer, fast.device_timer) == (70, 2, "cuda_event", "graph_replay")
 
 
 def test_the_speedup_is_baseline_over_variant(pair: tuple[Record, Record]) -> None:
@@ -294,13 +288,6 @@ def test_a_configuration_that_not_all_rounds_chose_says_how_many_did() -> None:
     assert plain.autotuned is None
 
 
-@pytest.mark.parametrize("reuses", [True, False, None])
-def test_what_returns_the_same_memory_says_so(reuses: bool | None) -> None:
-    verified = Verification(entry=BASELINE, status=Status.VERIFIED, reuses_output=reuses)
-    (record,) = records(replace(outcome(BASELINE, *ROUNDS), verification=verified))
-    assert record.reuses_output is reuses
-
-
 def test_telemetry_over_rounds() -> None:
     readings = [
         Telemetry(sm_clock_mhz=1900, temperature_c=50, power_w=300, throttle_reasons=("sw_power_cap",)),
@@ -321,6 +308,7 @@ def test_what_was_not_measured_has_no_latency() -> None:
         entry=FAST,
         status=Status.MISMATCHED,
         first_call_ns=5.0,
+        reuses_output=True,
         correctness=Correctness(
             max_abs_error=1.0,
             mean_abs_error=0.5,
@@ -336,6 +324,7 @@ def test_what_was_not_measured_has_no_latency() -> None:
     assert (found.status, found.reason) == ("mismatched", "wrong")
     assert (found.call_p50_ns, found.n_samples, found.timer, found.speedup) == (None,) * 4
     assert (found.max_abs_error, found.oracle_ratio, found.margin, found.first_call_ns) == (1.0, 3.0, -2.0, 5.0)
+    assert found.reuses_output is True
 
 
 def test_the_profile() -> None:
