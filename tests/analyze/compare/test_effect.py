@@ -75,30 +75,21 @@ def test_a_floor_widens_and_never_narrows() -> None:
     assert of(sides, floor=1e-9).error[0] == pytest.approx(of(sides, floor=0.0).error[0])
 
 
-def test_one_round_a_side_is_judged_by_the_floor_alone_or_not_at_all() -> None:
+def test_one_round_a_side_is_judged_by_the_floor_alone_or_not_at_all_as_is_a_side_without_runs() -> None:
     sides = runs([[[0.0]]], [[[0.3]]])
     lonely = of(sides)
     assert lonely.change[0] == pytest.approx(0.3)
     assert math.isnan(lonely.error[0]) and math.isnan(lonely.p_value[0]) and math.isnan(lonely.low[0])
-    known = of(sides, floor=0.02)
-    assert known.p_value[0] < 1e-5
-
-
-def test_a_side_without_runs_is_not_known() -> None:
+    assert of(sides, floor=0.02).p_value[0] < 1e-5
     found = of(runs([[[0.0, 0.1]], []], [[[0.0, 0.1]], [[0.0]]]), series=2)
     assert math.isfinite(found.error[0]) and math.isnan(found.change[1]) and math.isnan(found.p_value[1])
 
 
-def test_more_reference_runs_narrow() -> None:
-    once, often = [[0.0, 0.01, 0.02]], [[0.0, 0.01, 0.02]] * 5
-    now = [[[0.0, 0.01, 0.02]]]
-    assert of(runs([often], now)).error[0] < of(runs([once], now)).error[0]
-
-
-def test_runs_that_differ_widen_more_than_rounds_that_do() -> None:
-    now = [[[0.0, 0.01, 0.02]]]
-    alike, apart = [[0.0, 0.01, 0.02]] * 4, [[x, x + 0.01, x + 0.02] for x in (-0.1, -0.03, 0.03, 0.1)]
-    assert of(runs([apart], now)).error[0] > 2 * of(runs([alike], now)).error[0]
+def test_more_reference_runs_narrow_and_runs_that_differ_widen_more_than_rounds_that_do() -> None:
+    alike, now = [[0.0, 0.01, 0.02]], [[[0.0, 0.01, 0.02]]]
+    apart = [[x, x + 0.01, x + 0.02] for x in (-0.1, -0.03, 0.03, 0.1)]
+    once, often, widely = (of(runs([before], now)).error[0] for before in (alike, alike * 4, apart))
+    assert often < once and widely > 2 * often
 
 
 def test_rounds_that_agree_to_the_tick_are_not_certain() -> None:
