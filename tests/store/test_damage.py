@@ -82,7 +82,7 @@ def test_another_version_is_read(tmp_path: Path) -> None:
     (other,) = read_run(tmp_path, "run-2").value
     assert (other.branch, other.kernels, other.operator) == (None, None, "rms_norm")
     series = read_series(tmp_path, where={"implementation": "fused"}, columns=["run_id", "branch", "kernels"])
-    assert [one.branch is one.kernels is None for one in series.value] == [False, True, False]
+    assert [one.branch is None and one.kernels is None for one in series.value] == [False, True, False]
     assert read_series(tmp_path, where={"branch": "x"}).value == ()
     assert {head.confirms for head in RunIndex.of_store(tmp_path)} == {None}
 
@@ -147,7 +147,15 @@ def test_a_run_is_written_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"run_id": "a/b"}, {"run_id": ".a"}, {"run_id": "a.part-1"}, {"run_id": "a.compact-0123456789abcdef"}, {"device_slug": "a b"}, {"month": "May"}]
+    "changes",
+    [
+        {"run_id": "a/b"},
+        {"run_id": ".a"},
+        {"run_id": "a.part-1"},
+        {"run_id": "a.compact-0123456789abcdef"},
+        {"device_slug": "a b"},
+        {"month": "May"},
+    ],
 )
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path, changes: dict[str, str]) -> None:
     names = {"run_id": "run-1", "device_slug": "cpu", "month": "2026-01", **changes}
