@@ -31,12 +31,6 @@ def outcomes(found: Sequence[Matched]) -> list[GateOutcome | None]:
     return [item.outcome for item in found]
 
 
-def test_every_series_comes_back_once_with_both_sides() -> None:
-    found = match(BEFORE, NOW)
-    assert outcomes(found) == [None] * 4
-    assert all(len(item.reference) == len(item.current) == 1 for item in found)
-
-
 def test_several_runs_come_oldest_first_doubled_ones_once_and_two_gpus_are_two_records() -> None:
     found = match([*make_run(2), *BEFORE, *BEFORE], [*NOW, *(replace(record, device_uuid="GPU-1") for record in NOW)])
     assert [(len(item.reference), len(item.current)) for item in found] == [(2, 2)] * 4
@@ -92,12 +86,9 @@ def test_runs_by_the_same_timer_and_of_the_same_era_alone_are_the_reference(colu
     assert outcomes(all_old) == [None] * 4 and all(item.reference for item in all_old)
 
 
-def test_another_mode_beside_the_known_one_is_new() -> None:
-    found = match(BEFORE, [*NOW, *make_run(1, mode="graph")])
-    assert outcomes(found) == [None] * 4 + [GateOutcome.NEW] * 4
-
-
 def test_new_missing_and_new_but_broken() -> None:
+    found = match(BEFORE, [*NOW, *make_run(1, mode="graph")])
+    assert outcomes(found) == [None] * 4 + [GateOutcome.NEW] * 4, "another mode beside the known one is new"
     other = make_run(1, cases=["softmax[tokens=1]"])
     found = match(BEFORE, [*NOW, *other])
     assert outcomes(found)[4:] == [GateOutcome.NEW] * 2
@@ -316,17 +307,13 @@ def test_graphability_is_exact_and_a_reason_is_always_given() -> None:
     assert "no reason was stored" in judge_status([GOOD[0]], [nameless]).reason
 
 
-def test_one_failure_among_several_runs_is_not_lost() -> None:
-    found = judge_status([GOOD[0]], [ended(GOOD[1], "failed", "crashed"), make_run(2)[0]])
-    assert found.outcome is GateOutcome.FAILED and "failed in 1 of 2 current runs: crashed" in found.reason
-
-
-def test_what_fails_once_and_then_works_is_undecided() -> None:
+def test_one_failure_among_several_runs_is_not_lost_and_undecided_where_it_then_works() -> None:
     failed = ended(GOOD[1], "failed", "crashed")
+    found = judge_status([GOOD[0]], [failed, make_run(2)[0]])
+    assert found.outcome is GateOutcome.FAILED and "failed in 1 of 2 current runs: crashed" in found.reason
     again = replace(make_run(2)[0], confirms=run_id_of(1))
     found = judge_status([GOOD[0]], [failed, again])
     assert found.outcome is GateOutcome.UNDECIDED and "it worked when it was measured again" in found.reason
-    twice = judge_status([GOOD[0]], [failed, replace(ended(again, "failed", "again"), confirms=run_id_of(1))])
-    assert twice.outcome is GateOutcome.FAILED
-    later = judge_status([GOOD[0]], [GOOD[1], ended(again, "failed", "again")])
-    assert later.outcome is GateOutcome.FAILED
+    broken_again = ended(again, "failed", "again")
+    for first in (failed, GOOD[1]):
+        assert judge_status([GOOD[0]], [first, broken_again]).outcome is GateOutcome.FAILED

@@ -248,38 +248,34 @@ def judged(levels: Floats, **options: Any) -> NewestRuns:
     return judge_newest(levels, detect(levels, **options), **options)
 
 
-@pytest.mark.parametrize("runs", [1, 2, 3])
-@pytest.mark.parametrize(("times", "verdict"), [(1.06, SLOWER), (0.94, FASTER)])
-def test_a_few_runs_off_the_level_say_so(runs: int, times: float, verdict: Verdict) -> None:
-    levels = series(0.005, (runs, times))
-    found = judged(levels)
-    assert found.verdict is verdict
-    assert found.effect == pytest.approx(times, abs=0.01)
-
-
 MODES = np.tile([0.0, 0.0, 0.05, 0.05, 0.0], 10)
 ODD = np.isin(np.arange(40), [3, 11, 19, 39]) * 0.05
+SPIKES = series(0.005, (1, 1.3)) + math.log(1.2) * np.isin(np.arange(41), [5, 17, 30])
 
 
 @pytest.mark.parametrize(
-    ("levels", "options", "verdict"),
+    ("levels", "options", "verdict", "effect"),
     [
-        (series(0.003), {}, SAME),
-        (series(0.003, (20, 1.1)), {}, SAME),
-        (series(0.001, (3, 1.015)), {}, SAME),
-        (series(0.001, (3, 1.015)), {"minimum_effect": 0.01}, SLOWER),
-        (series(0.003, (1, 1.05), before=12), {}, SLOWER),
-        (series(0.003, (1, 1.05), before=12), {"floor": 0.08}, UNDECIDED),
-        ((MODES + series(0.004, before=50))[:-1], {}, UNDECIDED),
-        (series(0.004) + ODD, {}, UNDECIDED),
+        pytest.param(series(0.003), {}, SAME, 1.0, id="quiet"),
+        pytest.param(series(0.003, (20, 1.1)), {}, SAME, 1.0, id="old step"),
+        pytest.param(series(0.001, (3, 1.015)), {}, SAME, 1.015, id="small"),
+        pytest.param(series(0.001, (3, 1.015)), {"minimum_effect": 0.01}, SLOWER, 1.015, id="small enough"),
+        pytest.param(series(0.003, (1, 1.05), before=12), {}, SLOWER, 1.05, id="off"),
+        pytest.param(series(0.003, (1, 1.05), before=12), {"floor": 0.08}, UNDECIDED, 1.013, id="within its floor"),
+        pytest.param((MODES + series(0.004, before=50))[:-1], {}, UNDECIDED, 1.05, id="other mode"),
+        pytest.param(series(0.004) + ODD, {}, UNDECIDED, 1.058, id="odd among three"),
+        pytest.param(SPIKES, {}, UNDECIDED, 1.3, id="one more spike"),
+        pytest.param(np.append(SPIKES, math.log(1300)), {}, SLOWER, 1.3, id="two in a row"),
+        *(pytest.param(series(0.005, (n, 1.06)), {}, SLOWER, 1.06, id=f"{n} slower") for n in (1, 2, 3)),
+        *(pytest.param(series(0.005, (n, 0.94)), {}, FASTER, 0.94, id=f"{n} faster") for n in (1, 2, 3)),
     ],
-    ids=["quiet", "old step", "small", "small enough", "off", "within its floor", "other mode", "odd among three"],
 )
-def test_the_newest_runs_of_a_series(levels: Floats, options: dict[str, float], verdict: Verdict) -> None:
+def test_the_newest_runs_of_a_series(
+    levels: Floats, options: dict[str, float], verdict: Verdict, effect: float
+) -> None:
     found = judged(levels, **options)
     assert found.verdict is verdict
-    if verdict is SAME:
-        assert found.effect == pytest.approx(1, abs=0.02)
+    assert found.effect == pytest.approx(effect, abs=0.01)
 
 
 def test_a_noisy_series_proves_nothing() -> None:
@@ -289,14 +285,6 @@ def test_a_noisy_series_proves_nothing() -> None:
         "too noisy a series to tell from so few runs",
         "off its level, but noise may explain it",
     }
-
-
-def test_one_more_spike_is_not_news_but_two_in_a_row_are() -> None:
-    levels = series(0.005, (1, 1.3))
-    levels[[5, 17, 30]] += math.log(1.2)
-    assert judged(levels).verdict is UNDECIDED
-    again = np.append(levels, math.log(1300))
-    assert judged(again).verdict is SLOWER
 
 
 def test_a_run_that_is_back_on_the_old_level_is_undecided() -> None:
