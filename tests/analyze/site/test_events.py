@@ -152,7 +152,7 @@ def counted(runs: Runs, since: int, until: int = 1000, **columns: int) -> Runs:
     ]
 
 
-def test_another_launch_is_an_event_at_once() -> None:
+def test_another_launch_is_an_event_at_once_and_one_with_the_latency_that_goes_with_it() -> None:
     runs = counted(history(13, 1000), 12, launches_per_call=3)
     (event,) = events_of(moves(runs), heads_of(runs))
     assert (event.kind, event.direction, event.outcome) == ("moved", "worse", GateOutcome.REGRESSION)
@@ -160,9 +160,6 @@ def test_another_launch_is_an_event_at_once() -> None:
     assert [(one.metric, one.before, one.after) for one in event.moved[0].counts] == [("launches_per_call", 1, 3)]
     assert event.moved[0].change is None and event.moved[0].attribution is Attribution.CODE
     assert {one.moved.outcome for one in lasting(moves(runs)).values()} == {GateOutcome.REGRESSION}
-
-
-def test_a_count_and_the_latency_that_goes_with_it_are_one_event() -> None:
     runs = counted(history(24, 12), 11, launches_per_call=3)
     (event,) = events_of(moves(runs), heads_of(runs))
     assert event.after.run_id == run_id_of(11), "the count is exact, so it says where"
@@ -183,8 +180,8 @@ def test_what_was_taken_back_says_in_which_run() -> None:
 
 
 def test_the_same_step_on_two_device_models_is_one_event() -> None:
-    here, there = history(24, 12), history(24, 12)
-    other = [tuple(replace(one, device_name="NVIDIA H100") for one in run) for run in there[::2]]
+    here = history(24, 12)
+    other = [tuple(replace(one, device_name="NVIDIA H100") for one in run) for run in here[::2]]
     heads = {**heads_of(here), **{(run[0].run_id, "NVIDIA H100"): run_head(run) for run in other}}
     found = events_of([*moves(here), *moves(other)], heads)
     assert len(found) == 2
@@ -198,19 +195,14 @@ def test_the_same_step_on_two_device_models_is_one_event() -> None:
 
 def test_kernels_of_both_runs_say_what_differs() -> None:
     runs = history(24, 12)
-    events = events_of(moves(runs), heads_of(runs))
-    wanted = kernels_wanted(events)
-    assert set(wanted) == {run_id_of(11), run_id_of(12)}
-    records = {
-        (record.run_id, series): record for run in runs[11:13] for record in run if (series := Series.of(record))
-    }
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert set(kernels_wanted([event])) == {run_id_of(11), run_id_of(12)}
     copied = KernelCount(name="copy", count=2, total_ns=8e3)
-    for key, record in records.items():
-        if key[0] == run_id_of(12) and record.kernels and record.implementation == "fused":
-            records[key] = replace(record, kernels=(*record.kernels, copied))
-    told = with_kernels(events[0], records)
-    assert told.moved[0].kernels[0] == "new: copy (0 -> 2 a call, 0 -> 8 us)"
-    assert with_kernels(events[0], {}) == events[0]
+    after = [replace(one, kernels=(*(one.kernels or ()), copied)) for one in only(runs[12], implementation="fused")]
+    both = [*runs[11], *runs[12], *after]
+    records = {(record.run_id, series): record for record in both if (series := Series.of(record))}
+    assert with_kernels(event, records).moved[0].kernels[0] == "new: copy (0 -> 2 a call, 0 -> 8 us)"
+    assert with_kernels(event, {}) == event
 
 
 CASE = CASES[0]
