@@ -81,12 +81,14 @@ def test_what_becomes_of_one_series_among_forty(
     assert others == {UNCHANGED} and (outcome is UNCHANGED or found.judgements[0].outcome is outcome)
 
 
-def test_a_judgement_has_its_interval_its_chance_and_its_control() -> None:
-    found = fused(compare(BEFORE, now(1.02)))
+def test_a_judgement_has_its_interval_its_chance_and_its_control_and_kernels_go_with_it() -> None:
+    found = fused(compare(BEFORE, edited(now(1.02), kernels=KERNELS)))
     judged = judgement_of(found, "call_p50_ns")
     assert found.judgements[0] == judged and judged.change is not None and judged.p_value is not None
     assert judged.change.low > 1.015 and judged.minimum_effect == pytest.approx(0.02) and judged.p_value < 0.005
     assert found.control is not None and found.control.estimate == pytest.approx(1, abs=0.005)
+    changes = [(kernel.name, kernel.what) for kernel in found.kernels]
+    assert changes == [("slow_kernel", "new"), ("fused_kernel", "gone")]
 
 
 def test_all_variants_slower_is_still_seen_and_a_baseline_alone_is_the_code() -> None:
@@ -144,12 +146,6 @@ def test_a_damaged_run_is_undecided_and_beside_good_ones_left_out_and_named() ->
     assert alone.outcome is UNDECIDED and "expected a positive number" in alone.reason
     found = fused(compare([*bad, *make_run(1, cases=MANY)], make_run(2, cases=MANY)))
     assert found.outcome is UNCHANGED and "left out: run" in found.reason
-
-
-def test_kernels_go_with_the_change() -> None:
-    found = fused(compare(BEFORE, edited(now(1.1), kernels=KERNELS)))
-    changes = [(kernel.name, kernel.what) for kernel in found.kernels]
-    assert changes == [("slow_kernel", "new"), ("fused_kernel", "gone")]
 
 
 def test_a_run_against_itself_and_nothing_on_either_side() -> None:
@@ -269,19 +265,11 @@ def second(slower: float = 1.1, **columns: Any) -> list[Record]:
     return edited(make_run(2, cases=MANY[3:4], slower={ONE: slower}, confirms=run_id_of(1)), **columns)
 
 
-def confirmed(*current: Sequence[Record]) -> Change:
-    changes = compare(BEFORE, [record for run in current for record in run])
-    found = fused(changes)
-    assert all(item.confirmed is None for item in changes if item is not found)
-    return found
-
-
 def test_suspects_are_what_would_fail_and_was_not_measured_twice() -> None:
-    assert confirmed(first()).confirmed is None
-    (suspect,) = suspects(compare(BEFORE, first()))
-    assert (suspect.case, suspect.implementation) == (MANY[3], "fused")
-    assert suspects(compare(BEFORE, [*first(), *second()])) == ()
-    assert suspects(compare(BEFORE, make_run(1, cases=MANY))) == ()
+    alone = compare(BEFORE, first())
+    (suspect,) = suspects(alone)
+    assert (suspect.case, suspect.implementation, fused(alone).confirmed) == (MANY[3], "fused", None)
+    assert suspects(compare(BEFORE, [*first(), *second()])) == suspects(compare(BEFORE, now())) == ()
     assert suspects(compare(BEFORE, [ended(record, "failed") for record in first()])) != ()
     assert again([*first(), *second()]) == second()
     assert again(second()) == [], "only runs that are there can be confirmed"
@@ -301,7 +289,9 @@ def test_suspects_are_what_would_fail_and_was_not_measured_twice() -> None:
 )
 def test_what_was_worse_has_to_be_seen_again(before: list[Record], later: list[Record], seen: bool) -> None:
     """Of several metrics it is enough that one is: the last has a latency that is not."""
-    found = confirmed(before, later)
+    changes = compare(BEFORE, [*before, *later])
+    found = fused(changes)
+    assert all(item.confirmed is None for item in changes if item is not found)
     assert (found.outcome is REGRESSION, found.confirmed) == (seen, seen)
     assert found.current_runs == (run_id_of(1), run_id_of(2))
     assert seen or "not seen again" in found.reason
