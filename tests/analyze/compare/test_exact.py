@@ -137,23 +137,14 @@ def test_two_device_models_are_put_beside_each_other_and_not_judged() -> None:
         beside = changes[implementation].across
         assert beside is not None and changes[implementation].verdict is None
         assert beside.reference_device == "NVIDIA H200" and beside.ratio == pytest.approx(factor, rel=0.05)
+    # What answers another question, or by another clock, has no ratio, nor has a device model beside itself.
+    for column in ("timer", "definition_hash", "mode"):
+        assert {one.across for one in compare(BEFORE, [replace(one, **{column: "x"}) for one in now])} == {None}  # type: ignore[arg-type]
+    assert {one.across for one in compare(BEFORE, NOW)} == {None}
 
 
-@pytest.mark.parametrize("column", ["timer", "definition_hash", "mode"])
-def test_what_answers_another_question_or_by_another_clock_has_no_ratio(column: str) -> None:
-    other: dict[str, Any] = {"device_name": "NVIDIA A100", column: "other"}
-    changes = compare(BEFORE, make_run(1, **other))
-    assert {change.across for change in changes} == {None}
-    assert {change.across for change in compare(BEFORE, make_run(1))} == {None}
-
-
-def on_gpu(records: Sequence[Record], uuid: str | None) -> list[Record]:
-    return [replace(record, device_uuid=uuid) for record in records]
-
-
-def test_the_reference_is_of_the_same_gpu_where_it_has_one() -> None:
-    found = match([*on_gpu(make_run(1), "GPU-0"), *on_gpu(make_run(2), "GPU-1")], on_gpu(make_run(3), "GPU-0"))
-    assert {record.device_uuid for item in found for record in item.reference} == {"GPU-0"}
+def on_gpu(number: int, uuid: str | None, slower: float = 1.0) -> tuple[Record, ...]:
+    return make_run(number, device_uuid=uuid, slower={"fused": slower})
 
 
 @pytest.mark.parametrize(
@@ -167,16 +158,14 @@ def test_the_reference_is_of_the_same_gpu_where_it_has_one() -> None:
 def test_another_gpu_of_the_model_is_never_the_code(
     before: str | None, now: str, attribution: Attribution, outcome: GateOutcome
 ) -> None:
-    reference = [record for number in range(5) for record in on_gpu(make_run(number), before)]
-    slower = [
-        replace(record, implementation_hash="new") if record.implementation == "fused" else record
-        for record in on_gpu(make_run(9, slower={"fused": 1.1}), now)
-    ]
-    fused = [change for change in compare(reference, slower) if change.series.implementation == "fused"]
+    reference = [record for number in range(5) for record in on_gpu(number, before)]
+    slower = [replace(one, implementation_hash="new") if one.role == "variant" else one for one in on_gpu(9, now, 1.1)]
+    fused = [change for change in compare(reference, slower) if change.role == "variant"]
     assert [(change.attribution, change.outcome) for change in fused] == [(attribution, outcome)] * 2
-    assert all(
-        ("another GPU of the model, GPU-0 -> GPU-1" in change.reason) == (before == "GPU-0" != now) for change in fused
-    )
+    another = before == "GPU-0" != now
+    assert all(("another GPU of the model, GPU-0 -> GPU-1" in one.reason) == another for one in fused)
+    found = match([*on_gpu(1, "GPU-0"), *on_gpu(2, "GPU-1")], on_gpu(3, "GPU-0"))
+    assert {record.device_uuid for item in found for record in item.reference} == {"GPU-0"}, "where it has one"
 
 
 RECORD = replace(make_run(0)[0], peak_bytes=1 << 30)
@@ -258,10 +247,9 @@ def test_half_of_it_lost_and_less_than_half_left(before: float, now: float | Non
 
 def test_the_oracle_rule_has_a_margin_too() -> None:
     before, now = (replace(RECORD, margin=None, oracle_ratio=ratio) for ratio in (0.5, 1.6))
-    (found,) = judge_margin(before, now)
+    (found,), (fine,) = judge_margin(before, now), judge_margin(now, now)
     assert (found.metric, found.outcome) == ("oracle_ratio", GateOutcome.UNDECIDED)
     assert "only 20 % of the oracle rule is left, before 75 %" in found.reason
-    (fine,) = judge_margin(now, now)
     assert fine.outcome is GateOutcome.UNCHANGED
     assert not list(judge_margin(replace(RECORD, margin=None), RECORD))
 
