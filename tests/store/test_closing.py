@@ -161,41 +161,36 @@ class _Files:
         return stream
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> RunWriter:
-    return begun(tmp_path, 0)
-
-
-def _elsewhere(folder: Path, between: Callable[[str], None]) -> StoreLocation:
-    return StoreLocation(filesystem=_Files(between), root=str(folder), name="s3://bucket")
+def elsewhere(folder: Path, between: Callable[[str], None], files: type[_Files] = _Files) -> StoreLocation:
+    return StoreLocation(filesystem=files(between), root=str(folder), name="s3://bucket")
 
 
 @pytest.mark.parametrize("read", [runs, read_frame, lambda store: read_series(store, where={"case": CASES})])
-def test_a_run_that_closes_between_the_two(tmp_path: Path, writer: RunWriter, read: Callable[[Any], Any]) -> None:
-    found = read(_elsewhere(tmp_path, lambda _: writer.close()))
+def test_a_run_that_closes_between_the_two(tmp_path: Path, read: Callable[[Any], Any]) -> None:
+    writer = begun(tmp_path, 0)
+    found = read(elsewhere(tmp_path, lambda _: writer.close()))
     assert found.problems == ()
     assert len(found.value) == (1 if read is runs else len(make_run(0)))
 
 
-def test_a_part_that_another_round_replaces_between_the_two(tmp_path: Path, writer: RunWriter) -> None:
-    replaced: list[str] = []
+def test_a_part_that_another_round_replaces_between_the_two(tmp_path: Path) -> None:
+    writer, replaced = begun(tmp_path, 0), list[str]()
 
-    def another_round(_: str) -> None:
+    def another_round(path: str) -> None:
         for record in make_run(0) if not replaced else ():
             longer = replace(record, reason="for a reason that makes the file longer than it was")
             writer.write_case((record.case, record.implementation), [longer])
-        replaced.append("")
+        replaced.append(path)
 
-    found = read_series(_elsewhere(tmp_path, another_round), where={"case": CASES})
+    found = read_series(elsewhere(tmp_path, another_round), where={"case": CASES})
     assert replaced and found.problems == () and len(found.value) == len(make_run(0))
 
 
-def test_a_store_that_does_not_give_what_is_there(tmp_path: Path, writer: RunWriter) -> None:
-    def fail(_: str) -> None:
-        raise OSError("AWS Error INTERNAL_FAILURE during GetObject operation")
-
+def test_a_store_that_does_not_give_what_is_there(tmp_path: Path) -> None:
+    begun(tmp_path, 0)
+    fail = mock.Mock(side_effect=OSError("AWS Error INTERNAL_FAILURE during GetObject operation"))
     with pytest.raises(StoreFailedError, match="INTERNAL_FAILURE"):
-        runs(_elsewhere(tmp_path, fail))
+        runs(elsewhere(tmp_path, fail))
 
 
 class _Broken(http.server.BaseHTTPRequestHandler):
@@ -230,7 +225,7 @@ def test_a_broken_object_store_is_asked_a_few_times(monkeypatch: pytest.MonkeyPa
 def test_a_file_is_asked_for_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runs(tmp_path, make_run(0))
     asked: list[str] = []
-    place = replace(StoreLocation.of(tmp_path), filesystem=_Files(asked.append))
+    place = elsewhere(tmp_path, asked.append)
     for _ in range(3):
         assert len(read_frame(place).value) == len(make_run(0))
     assert len(asked) == 1
@@ -254,6 +249,5 @@ def test_a_store_that_takes_no_checksum_behind_an_upload_is_told_what_helps(tmp_
         def open_output_stream(self, path: str) -> Any:
             raise OSError(f"{path}: aws-chunked is not supported")
 
-    place = replace(StoreLocation.of(tmp_path), filesystem=Old(lambda _: None))
     with pytest.raises(StoreFailedError, match="AWS_REQUEST_CHECKSUM_CALCULATION=when_required"):
-        place.publish(f"{place.root}/a", pa.py_buffer(b"x"))
+        elsewhere(tmp_path, lambda _: None, Old).publish(f"{tmp_path}/a", pa.py_buffer(b"x"))

@@ -155,16 +155,15 @@ def moved(changes: Sequence[Change]) -> dict[str, str]:
     }
 
 
-def runs_of(host: Mapping[str, Sequence[Sequence[float]]]) -> list[list[Record]]:
-    count = len(next(iter(host.values())))
-    return [records(at, {name: rounds[at] for name, rounds in host.items()}) for at in range(count)]
+def runs_of(host: Mapping[str, Sequence[Sequence[float]]], count: int, rounds: int = 99) -> list[list[Record]]:
+    return [records(at, {name: of_run[at][:rounds] for name, of_run in host.items()}) for at in range(count)]
 
 
 @pytest.mark.parametrize("host", MEASURED["runs"])
 def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
     host: Mapping[str, Sequence[Sequence[float]]],
 ) -> None:
-    *runs, planted = runs_of(host)
+    *runs, planted = runs_of(host, len(next(iter(host.values()))))
     floors = calibrate_from(runs[:5]).floors
     for before, now in pairwise(runs):
         assert not moved(compare(before, now, floors=floors)), "the same code moves nowhere from one run to the next"
@@ -180,27 +179,21 @@ def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
 
 @pytest.mark.parametrize("sides", MEASURED["ab"])
 def test_side_by_side_they_are_found_as_well(sides: dict[str, list[list[float]]]) -> None:
-    before, now = (records(side, {name: rounds[side] for name, rounds in sides.items()}) for side in range(2))
-    changes = compare_interleaved(before, now)
+    changes = compare_interleaved(*runs_of(sides, 2))
     found = moved(changes)
     assert {name.partition("[")[0] for name in found} <= PLANTED
+    assert sum(name.startswith("product") for name in found) == 2
     again = [series.operator for series in to_measure_again(changes)]
     assert again.count("product") >= 3  # the two that are found, and what looks slower
     assert len([name for name in again if name not in PLANTED]) <= 2  # by chance, of 18
-    reasons = [of_host(one).reason for one in changes]
-    assert any("those of the quietest rounds" in reason for reason in reasons)
-    assert not any("medians of all samples" in reason for reason in reasons)
-    assert sum(name.startswith("product") for name in found) == 2
+    reasons = "; ".join(of_host(one).reason for one in changes)
+    assert "those of the quietest rounds" in reasons and "medians of all samples" not in reasons
 
 
 # The command found the fourth of the first as well: p = 0.0031 beside all that had changed, kernels among it, and 0.0073 beside these alone.
 @pytest.mark.parametrize(("which", "at_once", "in_the_end"), [(0, 3, 3), (1, 2, 4), (2, 0, 0)])
 def test_second_rounds_find_more_of_the_python(which: int, at_once: int, in_the_end: int) -> None:
     sides = MEASURED["ab_lower_means"][which]
-
-    def found(rounds: int) -> list[str]:
-        before, now = (records(side, {name: of[side][:rounds] for name, of in sides.items()}) for side in range(2))
-        return [name.partition("[")[0] for name in moved(compare_interleaved(before, now))]
-
-    assert [found(rounds).count("product") for rounds in (5, 10)] == [at_once, in_the_end]
-    assert set(found(10)) <= (PLANTED if in_the_end else set())
+    found, in_all = (moved(compare_interleaved(*runs_of(sides, 2, rounds))) for rounds in (5, 10))
+    assert [sum(name.startswith("product[") for name in one) for one in (found, in_all)] == [at_once, in_the_end]
+    assert {name.partition("[")[0] for name in in_all} <= (PLANTED if in_the_end else set())
