@@ -69,6 +69,13 @@ def merge(place: StoreLocation, keep: int = 2) -> int:
     return sum(one.files for one in found)
 
 
+def merge_all(place: StoreLocation, expected: Any, *, files: int) -> None:
+    """Compact all, after which nothing is left to do, and readers find what they found."""
+    merge(place, keep=0)
+    assert merge(place, keep=0) == 0 and len(layout(place)) == files
+    assert same(rows_of_all(place), expected)
+
+
 def answers(place: StoreLocation) -> dict[str, Any]:
     """Return what every reader says, each row of each run in its order."""
     index = RunIndex.of_store(place)
@@ -232,16 +239,13 @@ def test_two_stores_that_were_compacted_become_one(place: StoreLocation, tmp_pat
     shutil.copytree(other.root, place.root, dirs_exist_ok=True)
     expected = rows_of_all(write(tmp_path / "plain", range(RUNS + 3)))
     assert same(rows_of_all(place), expected)
-    merge(place, keep=0)
-    assert len(layout(place)) == 2 and same(rows_of_all(place), expected)
-    assert merge(place, keep=0) == 0
+    merge_all(place, expected, files=2)
 
 
 def test_later_runs_join_the_file_of_their_month_and_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:
     """The files that were listed are gone; their rows are found, each run once; also where they were compacted already."""
     columns = IDENTITY[:3]
-    more: tuple[Sequence[int], ...] = ((), range(RUNS, RUNS + 6))
-    for numbers, keep in zip(more, (2, 0), strict=True):
+    for numbers, keep in ((range(0), 2), (range(RUNS, RUNS + 6), 0)):
         write(place.root, numbers)
         expected = rows_of_all(place)
         listed = dataset_files(place, "records")
@@ -250,14 +254,11 @@ def test_later_runs_join_the_file_of_their_month_and_who_listed_before_reads_all
         found = read_each(place, "records", listed, lambda opened: opened.read(columns))
         assert found.problems == ()
         rows = pa.concat_tables(found.value.values()).to_pylist()
-        frame = expected["frame"]
-        assert Counter(tuple(row[name] for name in columns) for row in rows) == Counter(
-            zip(*(frame[name] for name in columns), strict=True)
-        )
+        wanted = zip(*(expected["frame"][name] for name in columns), strict=True)
+        assert Counter(tuple(row.values()) for row in rows) == Counter(wanted)
         assert [head.run_id for head in index] == sorted({row["run_id"] for row in rows}, reverse=True)
         assert same(rows_of_all(place), expected)
-    # Both months are this one, and nothing is kept: one file a device model.
-    assert len(layout(place)) == 2 and merge(place, keep=0) == 0
+    merge_all(place, expected, files=2)  # both months are this one, and nothing is kept: one file a device model
 
 
 def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> None:
@@ -284,8 +285,34 @@ def test_two_that_compact_at_once_lose_nothing(place: StoreLocation) -> None:
     expected = rows_of_all(place)
     at_once(*(lambda keep=keep: list(compact(place, keep=keep)) for keep in (0, 2, 4)))
     assert same(rows_of_all(place), expected)
-    merge(place, keep=0)
-    assert same(rows_of_all(place), expected) and len(layout(place)) == 2
+    merge_all(place, expected, files=2)
+
+
+def test_columns_of_another_form_are_not_mixed(place: StoreLocation) -> None:
+    """Two versions in one month become two files, each as its version wrote it."""
+    for name in layout(place)[::2]:
+        table = pq.ParquetFile(Path(place.root, name)).read()
+        metadata = {**table.schema.metadata, b"pairbench.schema_version": b"6"}
+        pq.write_table(table.drop_columns(["saved_bytes"]).replace_schema_metadata(metadata), Path(place.root, name))
+    merge_all(place, rows_of_all(place), files=3)
+    assert sum("h200" in name for name in layout(place)) == 2
+
+
+def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "MOST_ROWS", 20)
+    merge_all(place, rows_of_all(place), files=3)
+    files = stored_files(place, "records").files
+    assert all(compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in files)
+
+
+def test_one_case_reads_one_group(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacted, "GROUP_ROWS", 8)
+    merge_all(place, rows_of_all(place), files=2)
+    (file,) = [one for one in stored_files(place, "records").files if "h200" in one.path]
+    opened = compacted.CompactedFile(place, file, "records")
+    assert opened.metadata.num_row_groups == 2
+    table = opened.read(["case"], [CASES[0]])
+    assert set(table.column("case").to_pylist()) == {CASES[0]} and len(table) == opened.num_rows / 2
 
 
 def test_a_push_into_a_compacted_run_adds_what_is_missing(
@@ -356,9 +383,9 @@ def test_a_store_that_does_not_give_back_what_it_took_keeps_its_files(
     real = StoreLocation.publish
 
     def publish(location: StoreLocation, path: str, content: pa.Buffer) -> None:
-        changed = bytearray(content.to_pybytes())
+        changed = bytearray(content)
         changed[500] ^= 1
-        real(location, path, pa.py_buffer(bytes(changed)))
+        real(location, path, pa.py_buffer(changed))
 
     monkeypatch.setattr(StoreLocation, "publish", publish)
     with pytest.raises(StoreFailedError, match="cannot be read back"):
@@ -372,36 +399,3 @@ def test_files_of_old_versions_stay_for_columns_are_derived_of_their_samples(tmp
     before = {path: path.read_bytes() for path in store.rglob("*.parquet")}
     assert list(compact(StoreLocation.of(store), keep=0)) == [] and before
     assert before == {path: path.read_bytes() for path in store.rglob("*.parquet")}
-
-
-def test_columns_of_another_form_are_not_mixed(place: StoreLocation) -> None:
-    """Two versions in one month become two files, each as its version wrote it."""
-    for name in layout(place)[::2]:
-        table = pq.ParquetFile(Path(place.root, name)).read()
-        metadata = {**table.schema.metadata, b"pairbench.schema_version": b"6"}
-        pq.write_table(table.drop_columns(["saved_bytes"]).replace_schema_metadata(metadata), Path(place.root, name))
-    before = rows_of_all(place)
-    merge(place, keep=0)
-    assert same(rows_of_all(place), before) and merge(place, keep=0) == 0
-    assert Counter("h200" in name for name in layout(place))[True] == 2
-
-
-def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "MOST_ROWS", 20)
-    before = rows_of_all(place)
-    merge(place, keep=0)
-    assert same(rows_of_all(place), before) and merge(place, keep=0) == 0
-    files = stored_files(place, "records").files
-    assert all(compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in files)
-
-
-def test_one_case_reads_one_group(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacted, "GROUP_ROWS", 8)
-    before = rows_of_all(place)
-    merge(place)
-    assert same(rows_of_all(place), before)
-    (file,) = [one for one in stored_files(place, "records").files if one.is_compacted and "h200" in one.path]
-    opened = compacted.CompactedFile(place, file, "records")
-    assert opened.metadata.num_row_groups == 2
-    table = opened.read(["case"], [CASES[0]])
-    assert set(table.column("case").to_pylist()) == {CASES[0]} and len(table) == opened.num_rows / 2
