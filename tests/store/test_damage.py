@@ -100,12 +100,12 @@ def test_an_empty_store_says_what_to_do(tmp_path: Path, make: Callable[[Path], A
 def test_a_run_is_found_by_the_beginning_of_its_id_and_an_unknown_one_refused_with_what_there_is(
     tmp_path: Path,
 ) -> None:
-    for run_id in ("run-10", "run-11", "run-2"):
+    for run_id in ("run-10", "run-11", "run-20"):
         write(tmp_path, record(run_id))
     found = {name: read_run(tmp_path, name).value[0].run_id for name in ("latest", "run-11", "run-2")}
-    assert found == {"latest": "run-2", "run-11": "run-11", "run-2": "run-2"}
+    assert found == {"latest": "run-20", "run-11": "run-11", "run-2": "run-20"}
     with pytest.raises(
-        StoreError, match="'other' is no run there; expected 'latest' or one run, such as run-2, run-11"
+        StoreError, match="'other' is no run there; expected 'latest' or one run, such as run-20, run-11"
     ):
         read_run(tmp_path, "other")
     with pytest.raises(StoreError, match="'run-1' begins 2 runs"):
