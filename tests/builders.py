@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from pairbench.model.comparison import Calibration, Change, Floor, Judgement
+from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome, Judgement
 from pairbench.model.latency import HOST_JUDGED
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.model.record import KernelCount, Record, Samples, Series
@@ -222,6 +222,15 @@ def change_of(changes: Iterable[Change], case: str, implementation: str = "fused
     """Return the change of one series of a comparison."""
     (change,) = [one for one in changes if (one.series.case, one.series.implementation) == (case, implementation)]
     return change
+
+
+def moved_alone(changes: Iterable[Change], case: str, implementation: str = "fused") -> Change:
+    """Return the change of one series of a comparison; no other may have raised an alarm."""
+    changes = list(changes)
+    found = change_of(changes, case, implementation)
+    others = {one.outcome for one in changes if one is not found}
+    assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
+    return found
 
 
 def judgement_of(change: Change, metric: str) -> Judgement:

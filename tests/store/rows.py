@@ -1,13 +1,18 @@
-"""Rows to store: plain ones to tell apart, and any that the types allow."""
+"""Rows to store: plain ones to tell apart, and any that the types allow; and readers of them."""
 
 import json
 import typing
+from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
 from pairbench.model.record import KernelCount, Record, Samples
+from pairbench.store.files import Reading
+from pairbench.store.reader import read_frame
+from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import IDENTITY
 from tests.builders import make_run, make_samples
 
@@ -46,9 +51,8 @@ _OBJECTS = st.dictionaries(st.text(max_size=4), st.integers(), max_size=2).map(j
 
 def _beside(row: Samples) -> Samples:
     """Return samples with a value of each kind for each."""
-    lists: dict[str, Any] = {name: value for name, value in vars(row).items() if isinstance(value, tuple)}
-    count = min(map(len, lists.values()))
-    cut: dict[str, Any] = {name: value[:count] for name, value in lists.items()}
+    lists = {name: value for name, value in vars(row).items() if isinstance(value, tuple)}
+    cut: dict[str, Any] = {name: value[: min(map(len, lists.values()))] for name, value in lists.items()}
     return replace(row, **cut)
 
 
@@ -65,3 +69,17 @@ def record(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
 
 def samples(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
     return make_samples(replace(make_run()[1], run_id=run_id), **changes)
+
+
+def by_index(store: Path) -> Reading[Any]:
+    index = RunIndex.of_store(store)
+    heads = list(index)
+    found = index.records(heads)
+    keys = index.keys(heads, ("case", "implementation"))
+    assert Counter(row.run_id for row in found.value) == {run_id: len(rows) for run_id, rows in keys.items()}
+    return Reading(found.value, tuple(dict.fromkeys((*index.problems, *found.problems))))
+
+
+def by_frame(store: Path) -> Reading[Any]:
+    frame, problems = read_frame(store)
+    return Reading(list(frame.itertuples()), problems)

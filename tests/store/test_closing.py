@@ -21,11 +21,10 @@ from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import read_frame, read_records, read_series, runs
-from pairbench.store.run_index import RunIndex
-from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, run_id_of, write_runs
 from tests.faults.s3 import ENVIRONMENT, url_of
+from tests.store.rows import by_frame, by_index
 
 RUNS = 6
 
@@ -33,58 +32,53 @@ RUNS = 6
 @pytest.fixture
 def open_runs(tmp_path: Path) -> list[RunWriter]:
     """Return the writers of runs that are under way, each with its records in several parts."""
-    writers = []
-    for number in range(RUNS):
-        first, *others = make_run(number)
-        writer = RunWriter(tmp_path, run_id=first.run_id, device_slug="nvidia-h200", month="2024-01").__enter__()
-        for part in ([first], others):
-            writer.append_records(part)
-        writers.append(writer)
-    return writers
+    return [begun(tmp_path, number) for number in range(RUNS)]
 
 
-def by_index(store: Path) -> Reading[Any]:
-    index = RunIndex.of_store(store)
-    found = index.records(list(index))
-    return Reading(found.value, (*index.problems, *found.problems))
+def begun(store: Path, number: int) -> RunWriter:
+    records = make_run(number)
+    writer = RunWriter(store, run_id=records[0].run_id, device_slug="nvidia-h200", month="2024-01").__enter__()
+    for record in records:
+        writer.write_case((record.case, record.implementation), [record])
+    return writer
 
 
-def by_frame(store: Path) -> Reading[Any]:
-    frame, problems = read_frame(store, columns=["run_id"])
-    return Reading(list(frame.itertuples()), problems)
+Before = Callable[[Callable[[str], None]], None]
+
+
+@pytest.fixture
+def before_opening(monkeypatch: pytest.MonkeyPatch) -> Before:
+    """Return what has a function called with the path of each file, just before it is opened."""
+    real = OpenedFile.__init__
+
+    def patch(call: Callable[[str], None]) -> None:
+        def late(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
+            call(path)
+            real(self, place, path, dataset)
+
+        monkeypatch.setattr(OpenedFile, "__init__", late)
+
+    return patch
 
 
 @pytest.mark.parametrize("read", [by_frame, by_index, lambda store: read_series(store, where={"case": CASES})])
 def test_each_run_closes_just_before_it_is_opened(
-    tmp_path: Path, open_runs: list[RunWriter], monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], Reading[Any]]
+    tmp_path: Path, open_runs: list[RunWriter], before_opening: Before, read: Callable[[Path], Reading[Any]]
 ) -> None:
     """As fast as anybody can read: more closes a second than there are listings."""
     closing = {run_id_of(number): writer for number, writer in enumerate(open_runs)}
     lock = threading.RLock()
-    real = OpenedFile.__init__
 
-    def late(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
+    def close(path: str) -> None:
         with lock:
             writer = closing.pop(Path(path).name.partition(".")[0], None)
             if writer is not None:
                 writer.close()
-        real(self, place, path, dataset)
 
-    monkeypatch.setattr(OpenedFile, "__init__", late)
+    before_opening(close)
     found, problems = read(tmp_path)
     assert Counter(row.run_id for row in found) == {run_id_of(number): 4 for number in range(RUNS)}
     assert problems == () and not closing
-
-
-def test_an_index_that_was_opened_before_runs_closed(tmp_path: Path, open_runs: list[RunWriter]) -> None:
-    index = RunIndex.of_store(tmp_path)
-    heads = list(index)
-    for writer in open_runs:
-        writer.close()
-    rows = index.keys(heads, ("case", "implementation"))
-    assert {run_id: len(of_run) for run_id, of_run in rows.items()} == {head.run_id: 4 for head in heads}
-    assert len(index.columns(heads, ["case"])["case"]) == 4 * RUNS
-    assert len(index.records(heads).value) == 4 * RUNS and index.problems == []
 
 
 def test_a_run_that_closes_while_its_folder_is_listed(
@@ -119,29 +113,25 @@ def test_a_run_that_closes_while_its_folder_is_listed(
 
 
 def test_a_run_that_was_deleted_meanwhile_is_gone(
-    tmp_path: Path, open_runs: list[RunWriter], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, open_runs: list[RunWriter], before_opening: Before
 ) -> None:
-    real = OpenedFile.__init__
-
-    def late(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
+    def delete(_: str) -> None:
         for part in tmp_path.rglob(f"{run_id_of(3)}.*"):
             part.unlink(missing_ok=True)
-        real(self, place, path, dataset)
 
-    monkeypatch.setattr(OpenedFile, "__init__", late)
+    before_opening(delete)
     found = read_records(tmp_path, [run_id_of(2), run_id_of(3)])
     assert {record.run_id for record in found.value} == {run_id_of(2)} and found.problems == ()
 
 
-def test_what_vanishes_again_and_again_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
+def test_what_vanishes_again_and_again_is_named(tmp_path: Path, before_opening: Before) -> None:
+    def vanish(path: str) -> None:
         raise FileNotFoundError(path)
 
-    with RunWriter(tmp_path, run_id="run-1", device_slug="cpu", month="2026-01") as writer:
-        writer.append_records(make_run(0))
-    monkeypatch.setattr(OpenedFile, "__init__", gone)
+    write_runs(tmp_path, make_run(0))
+    before_opening(vanish)
     value, (problem,) = read_series(tmp_path, where={"case": CASES})
-    assert value == () and problem.endswith("run-1.parquet: was gone as it was read, left out")
+    assert value == () and problem.endswith(f"{run_id_of(0)}.parquet: was gone as it was read, left out")
 
 
 class _Files:
@@ -171,46 +161,36 @@ class _Files:
         return stream
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> RunWriter:
-    """Return the writer of a run that is under way, with a part for each record."""
-    records = make_run(0)
-    writer = RunWriter(tmp_path, run_id=records[0].run_id, device_slug="nvidia-h200", month="2024-01").__enter__()
-    for record in records:
-        writer.write_case((record.case, record.implementation), [record])
-    return writer
-
-
-def _elsewhere(folder: Path, between: Callable[[str], None]) -> StoreLocation:
-    return StoreLocation(filesystem=_Files(between), root=str(folder), name="s3://bucket")
+def elsewhere(folder: Path, between: Callable[[str], None], files: type[_Files] = _Files) -> StoreLocation:
+    return StoreLocation(filesystem=files(between), root=str(folder), name="s3://bucket")
 
 
 @pytest.mark.parametrize("read", [runs, read_frame, lambda store: read_series(store, where={"case": CASES})])
-def test_a_run_that_closes_between_the_two(tmp_path: Path, writer: RunWriter, read: Callable[[Any], Any]) -> None:
-    found = read(_elsewhere(tmp_path, lambda _: writer.close()))
+def test_a_run_that_closes_between_the_two(tmp_path: Path, read: Callable[[Any], Any]) -> None:
+    writer = begun(tmp_path, 0)
+    found = read(elsewhere(tmp_path, lambda _: writer.close()))
     assert found.problems == ()
     assert len(found.value) == (1 if read is runs else len(make_run(0)))
 
 
-def test_a_part_that_another_round_replaces_between_the_two(tmp_path: Path, writer: RunWriter) -> None:
-    replaced: list[str] = []
+def test_a_part_that_another_round_replaces_between_the_two(tmp_path: Path) -> None:
+    writer, replaced = begun(tmp_path, 0), list[str]()
 
-    def another_round(_: str) -> None:
+    def another_round(path: str) -> None:
         for record in make_run(0) if not replaced else ():
             longer = replace(record, reason="for a reason that makes the file longer than it was")
             writer.write_case((record.case, record.implementation), [longer])
-        replaced.append("")
+        replaced.append(path)
 
-    found = read_series(_elsewhere(tmp_path, another_round), where={"case": CASES})
+    found = read_series(elsewhere(tmp_path, another_round), where={"case": CASES})
     assert replaced and found.problems == () and len(found.value) == len(make_run(0))
 
 
-def test_a_store_that_does_not_give_what_is_there(tmp_path: Path, writer: RunWriter) -> None:
-    def fail(_: str) -> None:
-        raise OSError("AWS Error INTERNAL_FAILURE during GetObject operation")
-
+def test_a_store_that_does_not_give_what_is_there(tmp_path: Path) -> None:
+    begun(tmp_path, 0)
+    fail = mock.Mock(side_effect=OSError("AWS Error INTERNAL_FAILURE during GetObject operation"))
     with pytest.raises(StoreFailedError, match="INTERNAL_FAILURE"):
-        runs(_elsewhere(tmp_path, fail))
+        runs(elsewhere(tmp_path, fail))
 
 
 class _Broken(http.server.BaseHTTPRequestHandler):
@@ -242,28 +222,10 @@ def test_a_broken_object_store_is_asked_a_few_times(monkeypatch: pytest.MonkeyPa
     assert 1 < len(_Broken.asked) <= 4
 
 
-def test_runs_that_are_compacted_between_the_two(tmp_path: Path) -> None:
-    write_runs(tmp_path, *(make_run(number, cases=CASES[:1]) for number in range(18)))
-    columns = ["run_id", "case", "implementation"]
-    expected = read_frame(tmp_path, columns=columns).value
-    merged: list[int] = []
-
-    def compact_once(_: str) -> None:
-        if not merged:
-            merged.extend(one.runs for one in compact(StoreLocation.of(tmp_path), keep=2))
-
-    place = replace(StoreLocation.of(tmp_path), filesystem=_Files(compact_once))
-    assert not place.is_local
-    found = read_frame(place, columns=columns)
-    assert merged == [16] and found.problems == ()
-    assert found.value.equals(expected)
-    assert read_frame(place, columns=columns).value.equals(expected)
-
-
 def test_a_file_is_asked_for_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runs(tmp_path, make_run(0))
     asked: list[str] = []
-    place = replace(StoreLocation.of(tmp_path), filesystem=_Files(asked.append))
+    place = elsewhere(tmp_path, asked.append)
     for _ in range(3):
         assert len(read_frame(place).value) == len(make_run(0))
     assert len(asked) == 1
@@ -287,6 +249,5 @@ def test_a_store_that_takes_no_checksum_behind_an_upload_is_told_what_helps(tmp_
         def open_output_stream(self, path: str) -> Any:
             raise OSError(f"{path}: aws-chunked is not supported")
 
-    place = replace(StoreLocation.of(tmp_path), filesystem=Old(lambda _: None))
     with pytest.raises(StoreFailedError, match="AWS_REQUEST_CHECKSUM_CALCULATION=when_required"):
-        place.publish(f"{place.root}/a", pa.py_buffer(b"x"))
+        elsewhere(tmp_path, lambda _: None, Old).publish(f"{tmp_path}/a", pa.py_buffer(b"x"))

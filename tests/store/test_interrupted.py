@@ -6,8 +6,10 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO
+from unittest import mock
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -57,7 +59,7 @@ def begun(store: Path) -> tuple[int, IO[str]]:
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     generator = random.Random(1)
     ends = Counter[str]()
-    for number in range(30):
+    for number in range(14):
         store = tmp_path / str(number)
         child, output = begun(store)
         with output:
@@ -70,7 +72,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         sure = sum(line.startswith("batch") for line in said)
         ends["closed" if "closed\n" in said else "in the middle" if sure else "before"] += 1
         check(store, sure=sure)
-    assert ends["in the middle"] >= 10, ends
+    assert ends["in the middle"] >= 5, ends
 
 
 def check(store: Path, *, sure: int) -> None:
@@ -111,17 +113,6 @@ def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path
     assert sorted(row.case or "" for row in read_run(tmp_path).value) == ["a", "b", "early", "late"]
 
 
-def test_ctrl_c_closes_the_run(tmp_path: Path) -> None:
-    def interrupted() -> None:
-        with open_writer(tmp_path) as writer:
-            writer.append_records([record("run-1")])
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
-
-
 @pytest.mark.parametrize("next_one", [read_run, lambda store: open_writer(store, "run-2").__enter__()])
 def test_killed_between_the_one_file_and_its_parts_the_next_reader_or_writer_removes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_one: Callable[[Path], object]
@@ -138,13 +129,11 @@ def test_killed_between_the_one_file_and_its_parts_the_next_reader_or_writer_rem
 
 
 def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path).__enter__()
-    writer.append_records([record("run-1")])
+    open_writer(tmp_path).__enter__().append_records([record("run-1")])
     (part,) = (tmp_path / "records").rglob("*.parquet")
     part.with_name("run-1.parquet").write_bytes(b"cut short by a bad copy")
     found = read_run(tmp_path)
-    assert (len(found.value), len(found.problems)) == (1, 1)
-    assert part.exists()
+    assert (len(found.value), len(found.problems), part.exists()) == (1, 1, True)
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
@@ -158,9 +147,18 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
         assert len(read_samples(tmp_path, run_id).value) == 4
 
 
-def test_a_closed_run_takes_no_more(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
+def break_off(writer: RunWriter, error: BaseException, before: Callable[[], object] = lambda: None) -> None:
+    with writer:
         writer.append_records([record("run-1")])
+        before()
+        raise error
+
+
+def test_ctrl_c_closes_the_run_which_takes_no_more(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        break_off(writer, KeyboardInterrupt())
+    assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
     writer.close()
     with pytest.raises(ValueError, match="run-1 is closed"):
         writer.append_records([record("run-1")])
@@ -170,16 +168,8 @@ def test_a_closed_run_takes_no_more(tmp_path: Path) -> None:
 def test_a_close_that_fails_leaves_the_parts_and_hides_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: StoreLocation, path: str, content: object) -> None:
-        raise StoreFailedError("no space")
-
-    def ended() -> None:
-        with open_writer(tmp_path) as writer:
-            writer.append_records([record("run-1")])
-            monkeypatch.setattr(StoreLocation, "publish", refuse)
-            raise RuntimeError("the first")
-
+    refuse = partial(monkeypatch.setattr, StoreLocation, "publish", mock.Mock(side_effect=StoreFailedError("no space")))
     with pytest.raises(RuntimeError, match="the first") as error:
-        ended()
+        break_off(open_writer(tmp_path), RuntimeError("the first"), refuse)
     assert any("no space" in note for note in error.value.__notes__)
     assert len(read_run(tmp_path).value) == 1

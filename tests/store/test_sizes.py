@@ -16,9 +16,8 @@ from pairbench.store.schema import VERSION_KEY
 from tests.builders import make_run, run_id_of, write_runs
 from tests.faults.forked import each_forked
 
-RUN = run_id_of(9)
 TEXTS = {
-    "run_id": RUN,
+    "run_id": run_id_of(9),
     "device_name": "x",
     "suite": "s.py",
     "case": "c",
@@ -36,7 +35,7 @@ def repeated(text: str, count: int) -> pa.DictionaryArray:
 
 
 def written(store: Path, count: int, **columns: Any) -> Path:
-    path = store / "records" / "device=x" / "month=2024-01" / f"{RUN}.parquet"
+    path = store / "records" / "device=x" / "month=2024-01" / f"{TEXTS['run_id']}.parquet"
     path.parent.mkdir(parents=True)
     table = pa.table({**{name: repeated(text, count) for name, text in TEXTS.items()}, **columns})
     pq.write_table(table.replace_schema_metadata({VERSION_KEY: b"5"}), path, compression="zstd")
@@ -109,16 +108,13 @@ def test_what_the_footer_adds_up_to(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "holds more than 0 MiB once it is decoded" in found.problems[0]
 
 
-def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_runs(tmp_path, make_run(0))
-    monkeypatch.setattr("pairbench.store.opened.read_content.__defaults__", (1000,))
-    with pytest.raises(Exception, match="expected at most 0 MiB"):
-        read_run(tmp_path)
-
-
-def test_a_document_that_is_too_large(tmp_path: Path) -> None:
+def test_a_file_and_a_document_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "accepted").mkdir()
     with (tmp_path / "accepted" / "x.json").open("wb") as file:
         file.truncate(opened.LARGEST_DOCUMENT + 1)
     value, (problem,) = read_acceptances(tmp_path)
     assert value == {} and "expected at most 64 MiB" in problem
+    write_runs(tmp_path, make_run(0))
+    monkeypatch.setattr("pairbench.store.opened.read_content.__defaults__", (1000,))
+    with pytest.raises(Exception, match="expected at most 0 MiB"):
+        read_run(tmp_path)

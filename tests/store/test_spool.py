@@ -1,5 +1,6 @@
 """What a store does not take waits in a folder, and is published once, whatever happens on the way."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -43,8 +44,20 @@ class Store:
     def spool(self) -> Spool:
         return Spool(self.location, "run-1", self.said.append)
 
-    def writer(self, spool: Spool) -> RunWriter:
-        return RunWriter(self.location, run_id="run-1", device_slug="cpu", month="2026-01", publish=spool.publish)
+    def ended(self, spool: Spool) -> Waiting:
+        """End a run, after which the store works again, and return what waits of it."""
+        assert spool.close() == ()
+        self.fails = False
+        (one,) = waiting()
+        return one
+
+    def has_all(self) -> bool:
+        """Return whether the run is there, each row once."""
+        records, samples = read_run(self.location, "run-1"), read_samples(self.location, "run-1")
+        assert records.problems == samples.problems == ()
+        both = [(row.case, row.round) for row in samples.value]
+        rounds = [(row.case, row.n_rounds) for row in records.value]
+        return sorted(rounds) == [(case, 2) for case in CASES] and sorted(both) == [*itertools.product(CASES, (0, 1))]
 
 
 @pytest.fixture
@@ -54,61 +67,36 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def write(store: Store, *, fails_at: int) -> Spool:
-    """Write two rounds of three cases; the store fails from one of its nine batches of records and samples on."""
+    """Write two rounds of three cases; the store fails from one of its six batches of records and samples on."""
     spool = store.spool()
-    writer = store.writer(spool).__enter__()
-    batch = 0
-    for number in (0, 1):
-        for case in CASES:
-            store.fails = batch >= fails_at
-            writer.append_samples([samples("run-1", case=case, round=number)])
-            writer.write_case(case, [record("run-1", case=case, n_rounds=number + 1)])
-            batch += 1
+    place: dict[str, Any] = {"run_id": "run-1", "device_slug": "cpu", "month": "2026-01"}
+    writer = RunWriter(store.location, **place, publish=spool.publish).__enter__()
+    for batch, (number, case) in enumerate(itertools.product((0, 1), CASES)):
+        store.fails = batch >= fails_at
+        writer.append_samples([samples("run-1", case=case, round=number)])
+        writer.write_case(case, [record("run-1", case=case, n_rounds=number + 1)])
     return spool
-
-
-def state(store: Store) -> tuple[list[tuple[str | None, int | None]], list[tuple[str, int]]]:
-    records, samples = read_run(store.location, "run-1"), read_samples(store.location, "run-1")
-    assert records.problems == samples.problems == ()
-    return (
-        sorted((row.case, row.n_rounds) for row in records.value),
-        sorted((row.case, row.round) for row in samples.value),
-    )
-
-
-WHOLE = (
-    [(case, 2) for case in CASES],
-    sorted((case, number) for case in CASES for number in (0, 1)),
-)
-
-
-def ended(spool: Spool) -> Waiting:
-    assert spool.close() == ()
-    (one,) = waiting()
-    return one
 
 
 @pytest.mark.parametrize("fails_at", [0, 2, 5])
 def test_from_any_batch_on_it_waits_and_is_published_once(store: Store, fails_at: int) -> None:
-    one = ended(write(store, fails_at=fails_at))
+    one = store.ended(write(store, fails_at=fails_at))
     assert one.store == store.location.root and one.why == "the first"
     assert store.said == [f"pairbench: the first; what is measured from here on is kept in {one.folder}"]
-    store.fails = False
     copied = shutil.copytree(one.folder, one.folder.with_name("copy"))
     done = push(one, store.location)
     assert done.value == len(list(copied.rglob("*.parquet"))) and done.problems == ()
-    assert state(store) == WHOLE and not one.folder.exists()
+    assert store.has_all() and not one.folder.exists()
     assert [path.name for path in Path(store.location.root).rglob("*.parquet")] == ["run-1.parquet"] * 2
     (again,) = waiting()
     push(again, store.location)
-    assert state(store) == WHOLE and list(waiting()) == []
+    assert store.has_all() and list(waiting()) == []
     assert pd.read_parquet(Path(store.location.root) / "records")["case"].is_unique
 
 
 @pytest.mark.slow
 def test_killed_at_any_line_and_done_again(store: Store, tmp_path: Path) -> None:
-    one = ended(write(store, fails_at=3))
-    store.fails = False
+    one = store.ended(write(store, fails_at=3))
     places = (Path(store.location.root), one.folder)
     kept = [shutil.copytree(place, tmp_path / f"kept-{number}") for number, place in enumerate(places)]
 
@@ -127,14 +115,13 @@ def test_killed_at_any_line_and_done_again(store: Store, tmp_path: Path) -> None
         restore()
         met += killed_at(line, work, "store/")
         work()
-        assert state(store) == WHOLE, f"killed before line {line} of {lines}"
+        assert store.has_all(), f"killed before line {line} of {lines}"
         assert list(waiting()) == []
     assert met > 20
 
 
 def test_two_at_once_publish_it_once(store: Store) -> None:
-    one = ended(write(store, fails_at=0))
-    store.fails = False
+    one = store.ended(write(store, fails_at=0))
     ends: list[str] = []
 
     def publish() -> None:
@@ -145,7 +132,7 @@ def test_two_at_once_publish_it_once(store: Store) -> None:
             ends.append("left to the other")
 
     at_once(*[publish] * 4)
-    assert "published" in ends and state(store) == WHOLE
+    assert "published" in ends and store.has_all()
 
 
 def test_where_the_folder_cannot_be_another_one_is_taken(
@@ -154,12 +141,11 @@ def test_where_the_folder_cannot_be_another_one_is_taken(
     (tmp_path / "state").write_text("in the way")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     spool = write(store, fails_at=1)
-    store.fails = False
     assert list(waiting()) == [], "what a run still writes to is left alone"
-    one = ended(spool)
+    one = store.ended(spool)
     assert one.folder.is_relative_to(tmp_path) and "pairbench-" in str(one.folder)
     push(one, store.location)
-    assert state(store) == WHOLE
+    assert store.has_all()
 
 
 def test_where_no_folder_can_be_it_stays_in_memory_until_the_store_takes_it(
@@ -173,7 +159,7 @@ def test_where_no_folder_can_be_it_stays_in_memory_until_the_store_takes_it(
     assert len(spool.close()) == 7, "four batches of samples, and three cases' records, of which the newest counts"
     store.fails = False
     assert spool.close() == ()
-    assert state(store) == WHOLE
+    assert store.has_all()
 
 
 def test_a_full_disk_under_the_folder_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,26 +176,24 @@ def test_a_full_disk_under_the_folder_too(store: Store, monkeypatch: pytest.Monk
     spool = write(store, fails_at=0)
     assert room == [0]
     room[0] = 100
-    one = ended(spool)
-    store.fails = False
-    push(one, store.location)
-    assert state(store) == WHOLE
+    push(store.ended(spool), store.location)
+    assert store.has_all()
 
 
 def test_a_damaged_file_stays_and_is_named(store: Store) -> None:
-    one = ended(write(store, fails_at=0))
-    store.fails = False
+    one = store.ended(write(store, fails_at=0))
     first = next(path for path in one.files if path.parts[0] == "samples")
     (one.folder / first).write_bytes(b"PAR1")
     done = push(one, store.location)
     assert len(done.problems) == 1 and "cannot be read" in done.problems[0]
     assert (one.folder / first).exists() and len(list(waiting())) == 1
-    assert sorted((row.case, row.n_rounds) for row in read_run(store.location).value) == WHOLE[0]
+    assert [(row.case, row.n_rounds) for row in read_run(store.location).value] == [(case, 2) for case in CASES]
 
 
 def test_a_store_that_fails_again_keeps_what_waits_and_a_note_that_is_none_is_passed_over(store: Store) -> None:
-    one = ended(write(store, fails_at=0))
+    one = store.ended(write(store, fails_at=0))
     before = one.files
+    store.fails = True
     with pytest.raises(StoreFailedError):
         push(one, store.location)
     assert one.files == before
@@ -219,14 +203,12 @@ def test_a_store_that_fails_again_keeps_what_waits_and_a_note_that_is_none_is_pa
     assert [found.folder for found in waiting()] == [one.folder]
     store.fails = False
     push(one, store.location)
-    assert state(store) == WHOLE
+    assert store.has_all()
 
 
 def test_a_document_waits_as_runs_do(store: Store) -> None:
     store.fails = True
     spool = store.spool()
     write_calibration(store.location, CALIBRATION, spool.publish_alone)
-    one = ended(spool)
-    store.fails = False
-    assert push(one, store.location).value == 1
+    assert push(store.ended(spool), store.location).value == 1
     assert read_calibrations(store.location) == ((CALIBRATION,), ())

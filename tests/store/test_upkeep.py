@@ -1,5 +1,7 @@
 import shutil
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,9 +35,9 @@ def call(folder: Path, *words: str) -> Said:
 
 
 def found(said: Said) -> dict[str, list[str]]:
-    by_word: dict[str, list[str]] = {}
+    by_word = defaultdict(list)
     for row in said.document["found"]:
-        by_word.setdefault(row["what"], []).append(row["file"])
+        by_word[row["what"]].append(row["file"])
     return by_word
 
 
@@ -67,29 +69,20 @@ def test_a_sound_store_and_each_kind_of_file_that_is_damaged(store: Path) -> Non
 def test_all_that_is_left_or_strange_is_named(store: Path) -> None:
     (store / "records/strange.parquet").write_bytes((store / INDEX).read_bytes())
     folder = store / "samples/device=nvidia-h200/month=2026-03"
-    write_run(
-        store,
-        run_id="20260301T000000-ffffff",
-        device_slug="nvidia-h200",
-        month="2026-03",
-        records=(),
-        samples=[samples("20260301T000000-ffffff")],
-    )
+    orphan, unfinished = "20260301T000000-ffffff", "20260302T000000-eeeeee"
+    where: dict[str, Any] = {"device_slug": "nvidia-h200", "month": "2026-03"}
+    write_run(store, run_id=orphan, records=(), samples=[samples(orphan)], **where)
+    RunWriter(store, run_id=unfinished, **where).__enter__().append_records([record(unfinished)])
     (folder / ".half.tmp").write_bytes(b"x")
-    writer = RunWriter(store, run_id="20260302T000000-eeeeee", device_slug="nvidia-h200", month="2026-03")
-    writer.__enter__()
-    writer.append_records([record("20260302T000000-eeeeee")])
-    (folder / ".half.tmp").write_bytes(b"x")  # the run has removed it
     own = next(path for path in store.rglob("records/**/*.parquet") if "compact-" in path.name)
-    run = make_run(24 * 40)
-    write_runs(store.parent / "other", run)
+    write_runs(store.parent / "other", make_run(24 * 40))
     (copy,) = (store.parent / "other").rglob("records/**/*.parquet")
     shutil.copy(copy, own.parent)
     (store / INDEX).write_text("{}")
     said = call(store, "check", "--format", "json")
     words = found(said)
     assert said.code == 1 and words["damaged"] == [str(store / "records/strange.parquet")]
-    assert words["orphaned"] == [str(folder / "20260301T000000-ffffff.parquet")]
+    assert words["orphaned"] == [str(folder / f"{orphan}.parquet")]
     assert any("part-" in name for name in words["unfinished"])
     assert {Path(name).name for name in words["left over"]} >= {".half.tmp", "_compacted.json", copy.name}
 
@@ -117,40 +110,39 @@ def test_compact_names_what_cannot_be_read(store: Path) -> None:
     assert said.code == 1 and str(path) in said.err and path.exists()
 
 
-def old_store(folder: Path) -> StoreLocation:
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """Make a store with two runs of long ago and one that is not over."""
     for run_id in ("20250101T000000-aaaaaa", "20250102T000000-bbbbbb", "29990101T000000-cccccc"):
-        month = f"{run_id[:4]}-{run_id[4:6]}"
-        write_run(
-            folder, run_id=run_id, device_slug="cpu", month=month, records=[record(run_id)], samples=[samples(run_id)]
-        )
-    return StoreLocation.of(folder)
+        rows: dict[str, Any] = {"records": [record(run_id)], "samples": [samples(run_id)]}
+        write_run(tmp_path / "store", run_id=run_id, device_slug="cpu", month=f"{run_id[:4]}-{run_id[4:6]}", **rows)
+    return tmp_path / "store"
 
 
-def test_prune_is_dry_until_it_is_told(tmp_path: Path) -> None:
-    place = old_store(tmp_path / "store")
-    before = contents(tmp_path / "store")
+def test_prune_is_dry_until_it_is_told(old: Path) -> None:
+    before = contents(old)
     size = sum(len(content) for path, content in before.items() if "samples" in path.parts and "2025" in str(path))
-    said = call(tmp_path / "store", "prune", "--samples", "--older", "90d", "--format", "json")
-    assert said.code == 0 and contents(tmp_path / "store") == before
+    words = ("prune", "--samples", "--older", "90d")
+    said = call(old, *words, "--format", "json")
+    assert said.code == 0 and contents(old) == before
     assert said.document["old samples"] == [{"folder": "samples/device=cpu/month=2025-01", "files": 2, "bytes": size}]
     assert "2 files of samples" in said.err and "nothing was removed, --yes does it" in said.err
-    said = call(tmp_path / "store", "prune", "--samples", "--older", "90d", "--yes")
+    said = call(old, *words, "--yes")
     assert said.code == 0 and "2 files of samples" in said.err and "were removed" in said.err
-    gone = before.keys() - contents(tmp_path / "store").keys()
+    gone = before.keys() - contents(old).keys()
     assert len(gone) == 2 and all("samples" in path.parts for path in gone)
-    assert read_samples(place, "20250101T000000-aaaaaa").value == ()
-    assert len(read_samples(place, "29990101T000000-cccccc").value) == 1
-    assert len(read_run(place, "20250101T000000-aaaaaa").value) == 1
-    said = call(tmp_path / "store", "prune", "--samples", "--older", "90d", "--yes")
+    assert read_samples(old, "20250101T000000-aaaaaa").value == ()
+    assert len(read_samples(old, "29990101T000000-cccccc").value) == 1
+    assert len(read_run(old, "20250101T000000-aaaaaa").value) == 1
+    said = call(old, *words, "--yes")
     assert said.code == 0 and "0 files" in said.err
 
 
 @pytest.mark.parametrize(
     "words", [("--older", "90d"), ("--samples", "--older", "0d"), ("--samples", "--older", "90"), ("--samples",)]
 )
-def test_prune_takes_no_half_order(tmp_path: Path, words: tuple[str, ...]) -> None:
-    old_store(tmp_path / "store")
-    before = contents(tmp_path / "store")
-    said = call(tmp_path / "store", "prune", "--yes", *words)
+def test_prune_takes_no_half_order(old: Path, words: tuple[str, ...]) -> None:
+    before = contents(old)
+    said = call(old, "prune", "--yes", *words)
     assert said.code == 2 and ("expected" in said.err.lower() or "Missing option" in said.err)
-    assert contents(tmp_path / "store") == before
+    assert contents(old) == before

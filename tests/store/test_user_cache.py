@@ -4,22 +4,14 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from pairbench.model.environment import HostLoad
 from pairbench.store.user_cache import KeptCeilings, KeptValues, kept_bytecode, kept_compilations, user_folder
 from tests.analyze.test_records import ENVIRONMENT
-
-DAMAGE = {
-    "nothing": b"",
-    "cut off": b'{"format": 1, "values": {"a": {"b"',
-    "no text": b"\xff\xfe\x00",
-    "a list": b"[1, 2]",
-    "another format": b'{"format": 0, "values": {"a": {"b": 1}}}',
-    "no values": b'{"format": 1, "values": 7}',
-    "nested too deep": b"[" * 100_000,
-}
 
 
 def test_values_are_kept_beside_others_and_the_oldest_go(tmp_path: Path) -> None:
@@ -33,21 +25,24 @@ def test_values_are_kept_beside_others_and_the_oldest_go(tmp_path: Path) -> None
     assert [file.name for file in (tmp_path / "below").iterdir()] == ["values.json"]
 
 
-@pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b'{"format": 1, "values": {"a": {"b"', id="cut off"),
+        pytest.param(b"\xff\xfe\x00", id="no text"),
+        pytest.param(b"[1, 2]", id="a list"),
+        pytest.param(b'{"format": 0, "values": {"a": {"b": 1}}}', id="another format"),
+        pytest.param(b'{"format": 1, "values": 7}', id="no values"),
+        pytest.param(b"[" * 100_000, id="nested too deep"),
+    ],
+)
 def test_a_damaged_file_is_an_empty_one(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "values.json"
-    file.write_bytes(content)
-    kept = KeptValues(file, most=2)
+    kept = KeptValues(tmp_path / "values.json", most=2)
+    (tmp_path / "values.json").write_bytes(content)
     assert kept.read() == {}
     kept.keep({"one": {"x": 1}})
     assert kept.read() == {"one": {"x": 1}}
-
-
-def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    kept = KeptValues(tmp_path / "file" / "values.json", most=2)
-    kept.keep({"one": {"x": 1}})
-    assert kept.read() == {}
 
 
 def test_the_folder_is_the_users(tmp_path: Path) -> None:
@@ -66,12 +61,8 @@ def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
     assert kept.put_in(bare) is None, "there was nothing to keep"
     kept.keep(measured, HostLoad(cores=4, before=0.0))
     assert kept.put_in(bare) == measured
-    for other in (
-        replace(bare, driver="2"),
-        replace(bare, torch="2.7"),
-        replace(bare, device=replace(bare.device, uuid="GPU-2")),
-    ):
-        assert kept.put_in(other) is None
+    others: list[dict[str, Any]] = [{"driver": "2"}, {"torch": "2.7"}, {"device": replace(bare.device, uuid="GPU-2")}]
+    assert [kept.put_in(replace(bare, **other)) for other in others] == [None] * 3
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text().replace("4000.0", '"fast"'))
     assert kept.put_in(bare) is None
@@ -90,12 +81,13 @@ def test_what_was_compiled_long_ago_goes(tmp_path: Path, monkeypatch: pytest.Mon
     assert [entry.name for entry in (folder / "triton").iterdir()] == ["young"]
 
 
-def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere(path: Path) -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "expanduser", nowhere)
-    kept = KeptValues(user_folder({}) / "values.json", most=2)
+@pytest.mark.parametrize("home", [True, False])
+def test_where_nothing_can_be_written_or_without_a_home_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: bool
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(Path, "expanduser", mock.Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    kept = KeptValues((tmp_path / "file" if home else user_folder({})) / "values.json", most=2)
     kept.keep({"one": {"x": 1}})
     assert kept.read() == {}
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

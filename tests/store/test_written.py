@@ -13,7 +13,6 @@ import pytest
 from pairbench.site.build import publish
 from pairbench.site.paths import File
 from pairbench.store.files import sweep_temporary, write_whole
-from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
 from pairbench.store.user_cache import KeptValues
 from pairbench.store.writer import RunWriter, spool_places, waiting
@@ -32,20 +31,22 @@ def kill_while_writing(path: Path) -> Path:
     return left
 
 
-def test_the_next_run_sweeps_the_whole_store(tmp_path: Path) -> None:
+def test_the_next_run_sweeps_the_whole_store_and_nothing_beside_its_folders(tmp_path: Path) -> None:
     folders = [tmp_path / "records" / "device=cpu" / "month=2020-01", tmp_path / "accepted", tmp_path / "samples"]
     left = []
     for folder in folders:
         folder.mkdir(parents=True)
         left.append(kill_while_writing(folder / "a.parquet"))
     (folders[0] / ".probe-00000000.tmp").touch()  # as a kill leaves it between the probe and its end
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / ".a.tmp").touch()
     held = folders[1] / ".b.json.01234567.tmp"
     with held.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with RunWriter(tmp_path, run_id="20260101T000000-a", device_slug="cpu", month="2026-01") as writer:
             writer.append_records([record(run_id="20260101T000000-a")])
         assert held.exists() and not any(path.exists() for path in left)
-    assert sorted(path.name for path in tmp_path.rglob(".*")) == [held.name]
+    assert sorted(path.name for path in tmp_path.rglob(".*")) == [".a.tmp", held.name]
     assert len(read_run(tmp_path).value) == 1
 
 
@@ -119,11 +120,3 @@ def test_an_empty_folder_of_the_spool_goes(tmp_path: Path, monkeypatch: pytest.M
     (spool / "has-rows" / "records").mkdir()
     assert list(waiting()) == []
     assert [path.name for path in spool.iterdir()] == ["has-rows"]
-
-
-def test_nothing_outside_of_the_folders_of_a_store_is_swept(tmp_path: Path) -> None:
-    """Only its own folders are: a store may lie in a folder with other things."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / ".a.tmp").touch()
-    StoreLocation.of(tmp_path).sweep()
-    assert (tmp_path / "elsewhere" / ".a.tmp").exists()

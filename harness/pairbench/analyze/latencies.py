@@ -38,12 +38,16 @@ def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
     return next((samples for samples in timed.entries if samples.entry == entry), None)
 
 
+def taken(outcome: Outcome) -> list[EntrySamples]:
+    return [own for timed in outcome.rounds if (own := samples_of(timed, outcome.entry))]
+
+
 def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int) -> dict[str, Any]:
     """Return the columns of an outcome's latencies, and speedups over the control of its mode; none unless it was measured."""
     rounds = sampled_rounds(outcome)
     if outcome.status is not Status.MEASURED or not rounds[CALL]:
         return {}
-    samples = [own for timed in outcome.rounds if (own := samples_of(timed, outcome.entry))]
+    samples = taken(outcome)
     firsts = [item.first_call_ns for item in samples if item.first_call_ns is not None]
     # The configurations that rounds chose, each with the number of these rounds unless all did.
     counts, size = Counter(text for item in samples for text in item.autotuned), len(samples)
@@ -102,9 +106,10 @@ def _speedup_columns(
         return {}
     columns: dict[str, float | None] = {}
     beside = sampled_rounds(control)
+    timers, its = ({own.device_timer for own in taken(side)} for side in (outcome, control))
     for latency in latencies:
         # A replay is not divided by launches, whose pauses it does not have.
-        replayed = latency is DEVICE and _device_timers(outcome) != _device_timers(control)
+        replayed = latency is DEVICE and timers != its
         ours, theirs = (side.get(STREAM if replayed else latency, []) for side in (rounds, beside))
         if latency is HOST and ours and theirs:
             ours, theirs = [_quietest(ours)], [_quietest(theirs)]
@@ -121,7 +126,3 @@ def _speedup_columns(
             speedup = speedup_interval(*sides, resamples=resamples)
         columns |= interval_columns(latency.speedup, speedup)
     return columns
-
-
-def _device_timers(outcome: Outcome) -> set[str | None]:
-    return {own.device_timer for timed in outcome.rounds if (own := samples_of(timed, outcome.entry))}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pairbench.analyze.latencies import latency_columns, samples_of
+from pairbench.analyze.latencies import latency_columns, samples_of, taken
 from pairbench.model.environment import Commit, Environment, withheld
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status, is_slowed
@@ -80,11 +80,11 @@ def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
 
 def why_no_replay(outcome: Outcome) -> str | None:
     """Return a sentence where replays of a captured call have a device latency that cannot be right, else None."""
-    taken = _taken(outcome)
-    if outcome.status is not Status.MEASURED or {samples.device_timer for samples in taken} != {"graph_replay"}:
+    of_rounds = taken(outcome)
+    if outcome.status is not Status.MEASURED or {samples.device_timer for samples in of_rounds} != {"graph_replay"}:
         return None
-    device = percentile([value for samples in taken for value in samples.device_ns or ()], 50)
-    streams = [value for samples in taken for value in _known(samples.stream_ns)]
+    device = percentile([value for samples in of_rounds for value in samples.device_ns or ()], 50)
+    streams = [value for samples in of_rounds for value in _known(samples.stream_ns)]
     launches = outcome.profile.launches if outcome.profile else None
     if streams and launches and launches.status == "exact":
         work = max(launches.launches or 0, launches.kernels or 0) + (launches.memcpys or 0) + (launches.memsets or 0)
@@ -97,7 +97,7 @@ def why_no_replay(outcome: Outcome) -> str | None:
             return f"{own}, and a replay of the captured call {device / 1e3:.1f} us"
     rounds = [
         tuple(percentile(values, 50) for values in (samples.call_ns, samples.device_ns, samples.host_ns) if values)
-        for samples in taken
+        for samples in of_rounds
     ]
     if all(len(each) == 3 and each[0] > CALL_FACTOR * (each[1] + each[2]) + CALL_NS for each in rounds):
         call, on_device, host = (f"{value / 1e3:.1f} us" for value in rounds[0])
@@ -118,7 +118,7 @@ def _by_stream(outcome: Outcome, why: str | None) -> Outcome:
     if outcome.status is not Status.MEASURED:
         return outcome
     rounds = tuple(replace(timed, entries=tuple(map(changed, timed.entries))) for timed in outcome.rounds)
-    instead = "that of its own launches" if any(samples.stream_ns for samples in _taken(outcome)) else "not known"
+    instead = "that of its own launches" if any(samples.stream_ns for samples in taken(outcome)) else "not known"
     reason = f"its device latency is {instead}, for a replay {'is' if why else 'beside it is'} not believed"
     reason = "; ".join(filter(None, [outcome.reason, f"{reason}: {why}" if why else reason]))
     return replace(outcome, rounds=rounds, reason=reason)
@@ -126,10 +126,6 @@ def _by_stream(outcome: Outcome, why: str | None) -> Outcome:
 
 def _known(values: Sequence[float | None] | None) -> list[float]:
     return [value for value in values or () if value is not None]
-
-
-def _taken(outcome: Outcome) -> list[EntrySamples]:
-    return [samples for timed in outcome.rounds for samples in timed.entries if samples.entry == outcome.entry]
 
 
 def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
@@ -177,9 +173,8 @@ def without_work(outcome: Outcome, control: Outcome | None, environment: Environ
 
 def quicker_than_device(outcome: Outcome) -> str | None:
     """Return a sentence where calls take less time than the device needs for their work, else None."""
-    taken = _taken(outcome)
-    devices = [value for samples in taken for value in _known(samples.on_device_ns)]
-    calls = [value for samples in taken for value in samples.call_ns]
+    devices = [value for samples in taken(outcome) for value in _known(samples.on_device_ns)]
+    calls = [value for samples in taken(outcome) for value in samples.call_ns]
     if not devices or not calls:
         return None
     call, device = percentile(calls, 50), percentile(devices, 50)
@@ -195,9 +190,8 @@ def _device_work(launches: Launches) -> int:
 
 def _latency_ns(outcome: Outcome) -> float | None:
     """Return the median latency of all rounds, of the device where each of them has it; throttled blocks count, they are slower."""
-    taken = _taken(outcome)
-    devices = [_known(samples.on_device_ns) for samples in taken if samples.on_device_ns is not None]
-    chosen = devices if len(devices) == len(taken) else [samples.call_ns for samples in taken]
+    devices = [samples.on_device_ns for samples in taken(outcome)]
+    chosen = [samples.call_ns for samples in taken(outcome)] if None in devices else map(_known, devices)
     values = [*itertools.chain(*chosen)]
     return percentile(values, 50) if values else None
 
@@ -219,19 +213,37 @@ def to_records(
     """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them."""
     # Impossible outcomes (`believed`) become rows with the status `failed`, without latencies.
     known = believed(tuple(outcomes), environment)
+    of_run = _run_columns(run, environment)
     # On a busy host speedups are withheld as they are shown, and it slows what runs for long more than what runs for some ms.
-    busy = withheld(environment.device.kind, environment_columns(environment)["environment"])
-    slowed = None if busy else why_slowed(known)
+    slowed = None if withheld(environment.device.kind, of_run["environment"]) else why_slowed(known)
     controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"} if slowed is None else {}
     # The precision of one implementation holds for the case: that of compiled calls, replays and Triton's kernels is not seen.
     seen = {item.profile.float32_precision for item in known if item.profile} - {None}
-    precision = next(iter(seen), None)
     records = []
     for item in known:
-        noted = item
-        if slowed and item.status is Status.MEASURED:
-            noted = replace(item, reason="; ".join(filter(None, [item.reason, slowed])))
-        records.append(_record(run, environment, noted, controls.get(item.entry.mode), precision, resamples))
+        operator, case, entry = item.operator, item.case, item.entry
+        declared = operator.implementation(entry.implementation)
+        of_time = slowed if item.status is Status.MEASURED else None
+        reasons = (item.reason, of_time, item.profile.reason if item.profile else None)
+        records.append(
+            Record(
+                **of_run,
+                **_key_columns(item),
+                definition_hash=operator.definition_hash,
+                implementation_hash=declared.hash,
+                axes=json.dumps(dict(case.axes)),
+                tier=case.tier,
+                dtype=case.dtype,
+                float32_precision=next(iter(seen), None),
+                role=entry.role,
+                status=item.status.value,
+                reason="; ".join(filter(None, reasons)) or None,
+                consumes=declared.consumes or None,
+                **_correctness_columns(item),
+                **_time_columns(item, controls.get(entry.mode), environment, resamples),
+                **_profile_columns(item),
+            )
+        )
     return records
 
 
@@ -253,11 +265,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
                     run_id=run.run_id,
                     device_name=environment.device.name,
                     device_uuid=environment.device.uuid,
-                    suite=outcome.operator.suite,
-                    operator=outcome.operator.name,
-                    case=outcome.case.key,
-                    implementation=outcome.entry.implementation,
-                    mode=outcome.entry.mode,
+                    **_key_columns(outcome),
                     timer=timed.timer,
                     round=timed.round,
                     stop_reason=timed.stop_reason,
@@ -270,37 +278,14 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     return rows
 
 
-def _record(
-    run: Run,
-    environment: Environment,
-    outcome: Outcome,
-    control: Outcome | None,
-    float32_precision: str | None,
-    resamples: int,
-) -> Record:
-    operator, case, entry = outcome.operator, outcome.case, outcome.entry
-    declared = operator.implementation(entry.implementation)
-    return Record(
-        **_run_columns(run, environment),
-        suite=operator.suite,
-        operator=operator.name,
-        definition_hash=operator.definition_hash,
-        implementation_hash=declared.hash,
-        case=case.key,
-        axes=json.dumps(dict(case.axes)),
-        tier=case.tier,
-        dtype=case.dtype,
-        float32_precision=float32_precision,
-        implementation=entry.implementation,
-        role=entry.role,
-        mode=entry.mode,
-        status=outcome.status.value,
-        reason="; ".join(filter(None, (outcome.reason, outcome.profile.reason if outcome.profile else None))) or None,
-        consumes=declared.consumes or None,
-        **_correctness_columns(outcome),
-        **_time_columns(outcome, control, environment, resamples),
-        **_profile_columns(outcome),
-    )
+def _key_columns(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "suite": outcome.operator.suite,
+        "operator": outcome.operator.name,
+        "case": outcome.case.key,
+        "implementation": outcome.entry.implementation,
+        "mode": outcome.entry.mode,
+    }
 
 
 def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:

@@ -75,42 +75,30 @@ def test_a_floor_widens_and_never_narrows() -> None:
     assert of(sides, floor=1e-9).error[0] == pytest.approx(of(sides, floor=0.0).error[0])
 
 
-def test_one_round_a_side_is_judged_by_the_floor_alone_or_not_at_all() -> None:
+def test_one_round_a_side_is_judged_by_the_floor_alone_or_not_at_all_as_is_a_side_without_runs() -> None:
     sides = runs([[[0.0]]], [[[0.3]]])
     lonely = of(sides)
     assert lonely.change[0] == pytest.approx(0.3)
     assert math.isnan(lonely.error[0]) and math.isnan(lonely.p_value[0]) and math.isnan(lonely.low[0])
-    known = of(sides, floor=0.02)
-    assert known.p_value[0] < 1e-5
-
-
-def test_a_side_without_runs_is_not_known() -> None:
+    assert of(sides, floor=0.02).p_value[0] < 1e-5
     found = of(runs([[[0.0, 0.1]], []], [[[0.0, 0.1]], [[0.0]]]), series=2)
     assert math.isfinite(found.error[0]) and math.isnan(found.change[1]) and math.isnan(found.p_value[1])
 
 
-def test_more_reference_runs_narrow() -> None:
-    once, often = [[0.0, 0.01, 0.02]], [[0.0, 0.01, 0.02]] * 5
-    now = [[[0.0, 0.01, 0.02]]]
-    assert of(runs([often], now)).error[0] < of(runs([once], now)).error[0]
-
-
-def test_runs_that_differ_widen_more_than_rounds_that_do() -> None:
-    now = [[[0.0, 0.01, 0.02]]]
-    alike, apart = [[0.0, 0.01, 0.02]] * 4, [[x, x + 0.01, x + 0.02] for x in (-0.1, -0.03, 0.03, 0.1)]
-    assert of(runs([apart], now)).error[0] > 2 * of(runs([alike], now)).error[0]
-
-
-def test_rounds_that_agree_to_the_tick_are_not_certain() -> None:
-    found = of(runs([[[0.0] * 3]], [[[0.001] * 3]]), policy=Policy())
-    assert 0 < found.error[0] < 0.001 and found.p_value[0] > 0
+def test_more_reference_runs_narrow_and_runs_that_differ_widen_more_than_rounds_that_do() -> None:
+    alike, now = [[0.0, 0.01, 0.02]], [[[0.0, 0.01, 0.02]]]
+    apart = [[x, x + 0.01, x + 0.02] for x in (-0.1, -0.03, 0.03, 0.1)]
+    once, often, widely = (of(runs([before], now)).error[0] for before in (alike, alike * 4, apart))
+    assert often < once and widely > 2 * often
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("apart", [0.0, 1e-12])
-def test_runs_of_one_round_that_agree_by_chance_are_not_certain(apart: float) -> None:
+def test_rounds_and_runs_of_one_round_that_agree_by_chance_are_not_certain(apart: float) -> None:
     found = of(runs([[[0.0], [apart]]], [[[0.001]]]), policy=Policy())
     assert found.error[0] > Policy().least_spread and 0.01 < found.p_value[0] < 1
+    found = of(runs([[[0.0, apart, 0.0]]], [[[0.001] * 3]]), policy=Policy())
+    assert 0 < found.error[0] < 0.001 and found.p_value[0] > 0, "they agree to the tick"
 
 
 @settings(max_examples=25)
@@ -156,18 +144,15 @@ def test_a_certain_change_below_what_counts_is_the_same_and_twice_the_floor_coun
     assert np.expm1(said.minimum[0]) == pytest.approx(0.08) and not said.slower[0] and said.same[0]
 
 
-def test_all_latencies_are_adjusted_together() -> None:
+def test_all_latencies_are_adjusted_together_and_what_is_not_known_counts_for_nothing() -> None:
     one, many = effects([0.03], [0.008]), effects([0.0] * 99, [0.008] * 99)
     (alone,) = decide([one], [NO_FLOOR[:1]])
     among, _ = decide([one, many], [NO_FLOOR[:1], np.full(99, np.nan)])
     assert alone.slower[0] and not among.slower[0]
     assert among.adjusted[0] == pytest.approx(100 * alone.adjusted[0])
-
-
-def test_what_is_not_known_is_undecided_and_counts_for_nothing() -> None:
     (said,) = decide([effects([0.03, math.nan], [0.008, math.nan])], [NO_FLOOR[:2]])
     assert not (said.slower[1] or said.faster[1] or said.same[1]) and math.isnan(said.adjusted[1])
-    assert said.adjusted[0] == pytest.approx(float(effects([0.03], [0.008]).p_value[0]))
+    assert said.adjusted[0] == pytest.approx(float(one.p_value[0]))
     (none,) = decide([effects([math.nan], [math.nan])], [NO_FLOOR[:1]])
     assert not none.same[0]
 
@@ -229,7 +214,7 @@ def test_series_without_freedom_of_their_own_borrow() -> None:
     assert np.sqrt(usual[50]) == pytest.approx(0.01, rel=0.4) and lent[50] > 5
 
 
-def test_runs_that_differ_more_than_their_rounds_show_in_the_controls() -> None:
+def test_runs_that_differ_more_than_their_rounds_show_in_the_controls_where_these_are_not_few() -> None:
     rng = np.random.default_rng(2)
     null = np.arange(400) % 2 == 0
     x, freedom, guess = np.linspace(0, 7, 400), np.full(400, 24.0), np.full(400, 2.0)
@@ -237,6 +222,8 @@ def test_runs_that_differ_more_than_their_rounds_show_in_the_controls() -> None:
     assert 1 <= np.median(quiet) < 1.4
     loud = excess(3 * rng.standard_t(24, 400), freedom, x, null, guess)
     assert np.median(loud) == pytest.approx(9, rel=0.4)
+    few = excess(np.zeros(400), freedom, x, np.arange(400) < 15, x)
+    assert few.tolist() == x.tolist(), "then it is the guess"
 
 
 def test_changes_of_variants_are_no_noise_nor_is_a_slower_machine() -> None:
@@ -245,9 +232,3 @@ def test_changes_of_variants_are_no_noise_nor_is_a_slower_machine() -> None:
     z = rng.standard_t(24, 400) + np.where(null, 0.0, rng.normal(0, 30, 400)) + 12
     found = excess(z, np.full(400, 24.0), np.linspace(0, 7, 400), null, np.full(400, 2.0))
     assert np.median(found) < 1.4
-
-
-def test_few_controls_leave_the_guess() -> None:
-    guess = np.array([1.0, 2.0] * 20)
-    found = excess(np.zeros(40), np.full(40, 9.0), np.arange(40.0), np.arange(40) < 15, guess)
-    assert found.tolist() == guess.tolist()

@@ -25,16 +25,12 @@ def typical(levels: Floats) -> float:
     return float(np.median(noise(levels, kinds(levels))[0]))
 
 
-def test_plain_noise() -> None:
-    found, number = noise(past(), kinds(past()))
+def test_plain_noise_and_most_changes_are_below_it() -> None:
+    levels = past()
+    found, number = noise(levels, kinds(levels))
     assert np.median(found) == pytest.approx(TRUE, rel=0.06)
     assert np.median(number) == RUNS - 1
-
-
-def test_most_changes_are_below() -> None:
-    levels = past()
-    changes = np.abs(np.diff(levels, axis=1))
-    assert np.mean(changes <= noise(levels, kinds(levels))[0][:, None]) == pytest.approx(0.95, abs=0.015)
+    assert np.mean(np.abs(np.diff(levels, axis=1)) <= found[:, None]) == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize("places", [slice(12, None), slice(7, 8)])

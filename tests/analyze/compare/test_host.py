@@ -15,7 +15,7 @@ from pairbench.features.ab import compare_interleaved, to_measure_again
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
 from pairbench.model.latency import HOST
 from pairbench.model.record import Record
-from tests.builders import change_of, judgement_of, make_run, with_device
+from tests.builders import judgement_of, make_run, moved_alone, with_device
 
 DEVICE_NS = (50_000.0, 50_020.0, 49_980.0)
 MOODS = (
@@ -48,12 +48,9 @@ CALM = [run(number) for number in range(5)]
 FLOORS = calibrate_from(CALM).floors
 
 
-def first(changes: Sequence[Change]) -> Change:
+def changed(current: Sequence[Record]) -> Change:
     """Return what became of the first variant; nothing else may have moved."""
-    found = change_of(changes, "norm[n=0]")
-    others = {one.outcome for one in changes if one is not found}
-    assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
-    return found
+    return moved_alone(compare(CALM[0], current, floors=FLOORS), "norm[n=0]")
 
 
 def of_host(change: Change) -> Judgement:
@@ -70,34 +67,29 @@ def test_a_calibration_finds_that_the_ratio_repeats_where_the_host_does_not() ->
 
 
 @pytest.mark.parametrize("moods", MOODS)
-def test_more_work_of_the_host_is_found_in_any_mood(moods: tuple[float, ...]) -> None:
-    found = first(compare(CALM[0], run(8, moods, variant=2.0), floors=FLOORS))
+def test_more_work_of_the_host_is_found_in_any_mood_which_itself_is_no_change(moods: tuple[float, ...]) -> None:
+    found = changed(run(8, moods, variant=2.0))
     assert (found.outcome, found.attribution) == (GateOutcome.REGRESSION, Attribution.CODE)
     assert found.reason.startswith("issuing the call takes 19.")
     for words in (" us more (+98.2 % relative to its baseline", "the device is unchanged", "its source did not change"):
         assert words in found.reason
     assert "control" not in found.reason and "disagree" not in found.reason
     assert of_host(found).relative_to_baseline
-
-
-@pytest.mark.parametrize("moods", MOODS)
-def test_a_mood_is_no_change(moods: tuple[float, ...]) -> None:
-    found = first(compare(CALM[0], run(8, moods), floors=FLOORS))
+    found = changed(run(8, moods))
     assert found.outcome is GateOutcome.UNCHANGED
     assert of_host(found).reason.startswith("host time relative to its baseline the same")
 
 
 def test_a_baseline_that_moved_alone_says_nothing_of_its_variant() -> None:
-    found = first(compare(CALM[0], run(8, MOODS[0], baseline=0.6), floors=FLOORS))
-    assert found.outcome is GateOutcome.UNCHANGED
+    found = changed(run(8, MOODS[0], baseline=0.6))
     judged = of_host(found)
-    assert judged.outcome is GateOutcome.UNDECIDED
+    assert (found.outcome, judged.outcome) == (GateOutcome.UNCHANGED, GateOutcome.UNDECIDED)
     assert "relative to its baseline, but " in judged.reason and "so it may be the baseline that moved" in judged.reason
 
 
 def test_beside_a_baseline_with_another_source_it_is_not_judged() -> None:
     now = [replace(one, implementation_hash="f" * 16) if one.role == "baseline" else one for one in run(8, variant=2.0)]
-    judged = of_host(first(compare(CALM[0], now, floors=FLOORS)))
+    judged = of_host(changed(now))
     assert not judged.relative_to_baseline and "not judged" in judged.reason
 
 
@@ -105,7 +97,7 @@ def test_beside_a_baseline_with_another_source_it_is_not_judged() -> None:
 def test_it_has_to_be_seen_again_relative_to_the_baseline(mood: float, factor: float, seen: bool) -> None:
     """The second measurement is in a mood in which the variant's own time says the opposite."""
     suspects = run(8, (1.0, 1.0, 1.0), variant=2.0)
-    judgement = of_host(first(compare(CALM[0], suspects, floors=FLOORS)))
+    judgement = of_host(changed(suspects))
     second = run(9, (mood, mood, mood), variant=factor, confirms=suspects[0].run_id)
     current, reference = [*suspects, *second], CALM[0]
     of_pair = [
@@ -118,10 +110,12 @@ def test_it_has_to_be_seen_again_relative_to_the_baseline(mood: float, factor: f
 
 
 def test_interleaved_rounds_are_relative_to_the_baseline_as_well() -> None:
-    found = first(compare_interleaved(run(0, MOODS[0]), run(8, MOODS[1], variant=1.5)))
-    assert found.outcome is GateOutcome.REGRESSION
+    found, still = (
+        moved_alone(compare_interleaved(run(0, MOODS[0]), run(8, MOODS[1], variant=more)), "norm[n=0]")
+        for more in (1.5, 1.0)
+    )
+    assert (found.outcome, still.outcome) == (GateOutcome.REGRESSION, GateOutcome.UNCHANGED)
     assert " us more (+48.7 % relative to its baseline" in found.reason
-    assert first(compare_interleaved(run(0, MOODS[0]), run(8, MOODS[1]))).outcome is GateOutcome.UNCHANGED
 
 
 def test_a_series_whose_runs_agree_by_chance_is_not_judged_by_itself() -> None:
@@ -161,16 +155,15 @@ def moved(changes: Sequence[Change]) -> dict[str, str]:
     }
 
 
-def runs_of(host: Mapping[str, Sequence[Sequence[float]]]) -> list[list[Record]]:
-    count = len(next(iter(host.values())))
-    return [records(at, {name: rounds[at] for name, rounds in host.items()}) for at in range(count)]
+def runs_of(host: Mapping[str, Sequence[Sequence[float]]], count: int, rounds: int = 99) -> list[list[Record]]:
+    return [records(at, {name: of_run[at][:rounds] for name, of_run in host.items()}) for at in range(count)]
 
 
 @pytest.mark.parametrize("host", MEASURED["runs"])
 def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
     host: Mapping[str, Sequence[Sequence[float]]],
 ) -> None:
-    *runs, planted = runs_of(host)
+    *runs, planted = runs_of(host, len(next(iter(host.values()))))
     floors = calibrate_from(runs[:5]).floors
     for before, now in pairwise(runs):
         assert not moved(compare(before, now, floors=floors)), "the same code moves nowhere from one run to the next"
@@ -186,27 +179,21 @@ def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
 
 @pytest.mark.parametrize("sides", MEASURED["ab"])
 def test_side_by_side_they_are_found_as_well(sides: dict[str, list[list[float]]]) -> None:
-    before, now = (records(side, {name: rounds[side] for name, rounds in sides.items()}) for side in range(2))
-    changes = compare_interleaved(before, now)
+    changes = compare_interleaved(*runs_of(sides, 2))
     found = moved(changes)
     assert {name.partition("[")[0] for name in found} <= PLANTED
+    assert sum(name.startswith("product") for name in found) == 2
     again = [series.operator for series in to_measure_again(changes)]
     assert again.count("product") >= 3  # the two that are found, and what looks slower
     assert len([name for name in again if name not in PLANTED]) <= 2  # by chance, of 18
-    reasons = [of_host(one).reason for one in changes]
-    assert any("those of the quietest rounds" in reason for reason in reasons)
-    assert not any("medians of all samples" in reason for reason in reasons)
-    assert sum(name.startswith("product") for name in found) == 2
+    reasons = "; ".join(of_host(one).reason for one in changes)
+    assert "those of the quietest rounds" in reasons and "medians of all samples" not in reasons
 
 
 # The command found the fourth of the first as well: p = 0.0031 beside all that had changed, kernels among it, and 0.0073 beside these alone.
 @pytest.mark.parametrize(("which", "at_once", "in_the_end"), [(0, 3, 3), (1, 2, 4), (2, 0, 0)])
 def test_second_rounds_find_more_of_the_python(which: int, at_once: int, in_the_end: int) -> None:
     sides = MEASURED["ab_lower_means"][which]
-
-    def found(rounds: int) -> list[str]:
-        before, now = (records(side, {name: of[side][:rounds] for name, of in sides.items()}) for side in range(2))
-        return [name.partition("[")[0] for name in moved(compare_interleaved(before, now))]
-
-    assert [found(rounds).count("product") for rounds in (5, 10)] == [at_once, in_the_end]
-    assert set(found(10)) <= (PLANTED if in_the_end else set())
+    found, in_all = (moved(compare_interleaved(*runs_of(sides, 2, rounds))) for rounds in (5, 10))
+    assert [sum(name.startswith("product[") for name in one) for one in (found, in_all)] == [at_once, in_the_end]
+    assert {name.partition("[")[0] for name in in_all} <= (PLANTED if in_the_end else set())

@@ -45,10 +45,7 @@ WIDE = (198_000.0, 202_000.0, 206_000.0)
         (
             varied(round_p50_ns=(206_000.0, 210_000.0, 214_000.0)),
             Verdict.UNDECIDED,
-            (
-                "median latency +4.9 % (+2.0 % to +7.9 %): it looks changed, but chance is not ruled out (p = 0.011 among all "
-                "latencies compared)"
-            ),
+            "median latency +4.9 % (+2.0 % to +7.9 %): it looks changed, but chance is not ruled out (p = 0.011 among all latencies compared)",
         ),
     ],
 )
@@ -70,38 +67,24 @@ def test_only_one_device_and_mode_lend_each_other() -> None:
     assert spread_groups([first, other, second]).tolist() == [0, 1, 0]
 
 
-def of_tail(verdict: Verdict, estimate: float, low: float) -> Judgement:
-    return Judgement(
-        metric=CALL.p95,
-        outcome=GateOutcome.UNDECIDED,
-        verdict=verdict,
-        change=Interval(estimate, low, 2 * estimate),
-        minimum_effect=0.02,
-        reason="",
-    )
-
-
 @pytest.mark.parametrize(
-    ("judgement", "expected"),
+    ("verdict", "change", "expected"),
     [
-        (of_tail(Verdict.UNDECIDED, 1.05, 1.01), True),
-        (of_tail(Verdict.UNDECIDED, 1.05, 0.99), False),
-        (of_tail(Verdict.UNDECIDED, 1.005, 1.001), False),
-        (of_tail(Verdict.SAME, 1.05, 1.01), False),
-        (replace(of_tail(Verdict.UNDECIDED, 1.05, 1.01), change=None), False),
+        (Verdict.UNDECIDED, Interval(1.05, 1.01, 2.1), True),
+        (Verdict.UNDECIDED, Interval(1.05, 0.99, 2.1), False),
+        (Verdict.UNDECIDED, Interval(1.005, 1.001, 2.01), False),
+        (Verdict.UNDECIDED, None, False),
+        (Verdict.SAME, Interval(1.05, 1.01, 2.1), False),
     ],
 )
-def test_suspicious_is_large_and_by_itself_no_chance(judgement: Judgement, expected: bool) -> None:
-    assert suspicious(judgement) is expected
+def test_suspicious_is_large_and_by_itself_no_chance(verdict: Verdict, change: Interval | None, expected: bool) -> None:
+    undecided = Judgement(metric=CALL.p95, outcome=GateOutcome.UNDECIDED, minimum_effect=0.02, reason="")
+    assert suspicious(replace(undecided, verdict=verdict, change=change)) is expected
 
 
 def test_percent_has_no_negative_zero() -> None:
     assert [percent(value) for value in (1.02, 0.98, 0.99999, 1.0)] == ["+2.0 %", "-2.0 %", "0.0 %", "0.0 %"]
     assert percent(math.e) == "+171.8 %"
-
-
-DRIFT = (1.0, 1.4, 0.8, 1.1, 2.0)
-"""The machine's mood in each round: forty times the change that is to be found."""
 
 
 def effects(ratios: list[Floats], latency_ns: float = 1e5) -> Effects:
@@ -117,7 +100,7 @@ def judged(now: float, rounds: int = 5, spread: float = 0.0005) -> dict[str, Jud
     """Return what is said of one series whose rounds drift far more than it changes."""
     rng = np.random.default_rng(0)
     record = make_run()[0]
-    before = [2e5 * mood for mood in DRIFT[:rounds]]
+    before = [2e5 * mood for mood in (1.0, 1.4, 0.8, 1.1, 2.0)[:rounds]]
     after = [value * now * float(np.exp(rng.normal(0, spread))) for value in before]
     return judge_interleaved([measured(of_rounds(record, before), of_rounds(record, after))])[0]
 
@@ -128,9 +111,6 @@ def test_a_change_of_2_percent_is_found_in_a_machine_that_drifts_by_half() -> No
     change = found[CALL.p50].change
     assert found[CALL.p50].verdict is Verdict.SLOWER and change is not None
     assert change.low > 1.015 and change.high < 1.025 and change.estimate == pytest.approx(1.02, abs=0.002)
-
-
-def test_no_change_is_proven_to_be_none_and_faster_is_no_slower() -> None:
     assert {item.verdict for item in judged(1.0).values()} == {Verdict.SAME}
     assert judged(0.97)[CALL.p50].verdict is Verdict.FASTER
 
@@ -196,7 +176,7 @@ def test_the_same_code_raises_no_alarm_and_2_percent_is_caught_among_hundreds() 
     rng = np.random.default_rng(2)
     base = make_run()[0]
     alarms, caught = 0, 0
-    for _ in range(20):
+    for _ in range(8):
         all_measured = []
         for index in range(100):
             record = replace(base, case=f"op[n={index}]")
@@ -206,5 +186,5 @@ def test_the_same_code_raises_no_alarm_and_2_percent_is_caught_among_hundreds() 
         verdicts = [found[CALL.p50].verdict for found in judge_interleaved(all_measured)]
         caught += verdicts[0] is Verdict.SLOWER
         alarms += sum(verdict in (Verdict.SLOWER, Verdict.FASTER) for verdict in verdicts[1:])
-    assert caught == 20
+    assert caught == 8
     assert alarms == 0

@@ -22,7 +22,7 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Verdict
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.record import Record, Series
-from tests.builders import change_of, make_run, with_device
+from tests.builders import make_run, moved_alone, with_device
 
 RECORD = replace(make_run(0)[0], round_p50_ns=(100.0, 200.0, 400.0), round_p95_ns=(150.0, 150.0, 150.0))
 
@@ -54,11 +54,8 @@ def test_a_latency_that_cannot_be_is_damage(wrong: float | None, column: str) ->
     values: Any = (100.0, wrong, 100.0)
     said = damage(replace(RECORD, **{column: values}))
     assert said is not None and RECORD.run_id in said and "expected a positive number" in said
-
-
-def test_no_latency_is_damage() -> None:
-    said = damage(replace(RECORD, round_p50_ns=(), call_p50_ns=None))
-    assert said is not None and "holds no latency" in said
+    none = damage(replace(RECORD, round_p50_ns=(), call_p50_ns=None))
+    assert none is not None and "holds no latency" in none
     assert damage(RECORD) is damage(replace(RECORD, round_p95_ns=None, call_p95_ns=None)) is None
 
 
@@ -76,13 +73,10 @@ CASE = MANY[3]
 BEFORE = tuple(record for number in range(3) for record in make_run(number, cases=MANY))
 
 
-def variant(current: Sequence[Record], reference: Sequence[Record] = BEFORE) -> Change:
+def variant(current: Sequence[Record]) -> Change:
     """Return what became of the variant whose case moved; no other case may raise an alarm."""
-    changes = compare(reference, current)
-    found = change_of(changes, CASE)
-    others = {one.outcome for one in changes if one.series.case != CASE}
-    assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
-    return found
+    changes = compare(BEFORE, current)
+    return moved_alone([one for one in changes if one.series.case != CASE or one.role == "variant"], CASE)
 
 
 def now(*, machine: float, code: float) -> tuple[Record, ...]:
@@ -130,9 +124,6 @@ def test_what_was_hidden_has_to_be_seen_again(code: float, outcome: GateOutcome)
     assert (found.outcome, found.confirmed or False) == (outcome, outcome is GateOutcome.REGRESSION)
 
 
-BOTH = (True, True)
-
-
 def sides(reference: Sequence[Record], current: Sequence[Record]) -> list[MeasuredSides]:
     found = []
     for before, after in zip(reference, current, strict=True):
@@ -142,24 +133,20 @@ def sides(reference: Sequence[Record], current: Sequence[Record]) -> list[Measur
     return found
 
 
-def test_rounds_are_those_that_a_steady_baseline_would_have_left() -> None:
+def test_rounds_are_those_that_a_steady_baseline_would_have_left_of_runs_in_which_it_has_as_many() -> None:
     reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
-    found = relative_to_baselines(sides(reference, current), CALL.p50, BOTH)
+    found = relative_to_baselines(sides(reference, current), CALL.p50, (True, True))
     assert (found.series.tolist(), found.current.tolist(), found.count.tolist()) == ([1, 1], [False, True], [3, 3])
     baseline, fused = (np.log([run[place].round_p50_ns or () for run in (reference, current)]) for place in range(2))
     steady = fused - baseline + baseline.mean()
     assert found.mean == pytest.approx(steady.mean(axis=1))
     assert found.square == pytest.approx(steady.var(axis=1) * 3)
-
-
-def test_a_run_whose_baseline_lacks_a_round_is_left_out() -> None:
-    reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
     cut = replace(reference[0], round_p50_ns=(reference[0].round_p50_ns or ())[:2])
-    found = relative_to_baselines(sides([cut, reference[1]], current), CALL.p50, BOTH)
+    found = relative_to_baselines(sides([cut, reference[1]], current), CALL.p50, (True, True))
     assert found.current.tolist() == [True]
 
 
-@pytest.mark.parametrize(("metric", "chosen"), [(DEVICE.p50, BOTH), (CALL.p50, (True, False))])
+@pytest.mark.parametrize(("metric", "chosen"), [(DEVICE.p50, (True, True)), (CALL.p50, (True, False))])
 def test_only_a_latency_that_is_there_and_a_series_that_is_chosen_count(metric: str, chosen: tuple[bool, ...]) -> None:
     reference, current = (make_run(number, cases=[CASE]) for number in range(2))
     assert not len(relative_to_baselines(sides(reference, current), metric, chosen).series)

@@ -35,31 +35,16 @@ def places(found: tuple[Changepoint, ...]) -> list[int]:
 def test_a_step_is_found_with_its_levels() -> None:
     (point,) = detect(levels((40, 1000), (30, 1050)) + noise(70, 0.01))
     assert point.index == pytest.approx(40, abs=2)
-    assert point.before == pytest.approx(math.log(1000), abs=0.005)
-    assert point.after == pytest.approx(math.log(1050), abs=0.005)
+    assert (point.before, point.after) == pytest.approx((math.log(1000), math.log(1050)), abs=0.005)
     assert point.effect == pytest.approx(1.05, abs=0.01)
     assert point.strength > 7 + math.log(70)
     (exact,) = detect(levels((10, 500), (10, 530)))
     assert exact.index == 10 and exact.effect == pytest.approx(1.06), "without noise it is found exactly"
 
 
-def test_a_regression_and_its_repair_are_two_changes() -> None:
-    up, down = detect(levels((40, 1000), (15, 1080), (45, 1000)) + noise(100, 0.01))
-    assert [up.index, down.index] == pytest.approx([40, 55], abs=2)
-    assert up.effect == pytest.approx(1.08, abs=0.02)
-    assert up.effect * down.effect == pytest.approx(1, abs=0.01)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_noise_alone_is_nothing(seed: int) -> None:
-    assert detect(noise(100, 0.02, seed)) == ()
-
-
 @pytest.mark.parametrize("place", [5, 50, 98, 99])
 def test_a_spike_is_no_level(place: int) -> None:
-    series = noise(100, 0.01)
-    series[place] += math.log(1.5)
-    assert detect(series) == ()
+    assert detect(noise(100, 0.01) + math.log(1.5) * (np.arange(100) == place)) == ()
 
 
 def test_two_modes_that_keep_swapping_are_noise_and_one_that_stays_is_not() -> None:
@@ -111,7 +96,6 @@ def test_a_changepoint_is_put_on_a_break_that_explains_it_as_well() -> None:
         ([1.0, math.inf], {}, "expected one natural log a run"),
         (3.0, {}, "expected one natural log a run"),
         ([0.0] * 20, {"minimum_effect": -0.01}, "expected numbers from 0 up"),
-        ([0.0] * 20, {"floor": -1.0}, "expected numbers from 0 up"),
         ([0.0] * 20, {"floor": math.nan}, "expected numbers from 0 up"),
     ],
 )
@@ -128,8 +112,8 @@ def test_drift_of_both_sides_cancels_in_the_log_speedup() -> None:
     (point,) = detect(baseline - variant)
     assert point.index == pytest.approx(60, abs=1)
     assert point.effect == pytest.approx(1 / 1.04, abs=0.005)
-    assert 30 in [pytest.approx(index, abs=3) for index in places(detect(baseline))]
-    assert 60 not in [pytest.approx(index, abs=3) for index in places(detect(baseline))]
+    alone = places(detect(baseline))
+    assert any(abs(index - 30) <= 3 for index in alone) and all(abs(index - 60) > 3 for index in alone)
 
 
 @cheap
@@ -218,7 +202,7 @@ def test_the_detector_puts_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert with_modes <= far() / 2
 
 
-def test_noise_of_one_mode_moves_nothing() -> None:
+def test_noise_of_one_mode_and_below_the_floor_moves_nothing() -> None:
     random = np.random.default_rng(3)
     sizes = np.arange(4, 97)
     for _ in range(40):
@@ -226,23 +210,17 @@ def test_noise_of_one_mode_moves_nothing() -> None:
         total = np.cumsum(values - values.mean())[sizes - 1]
         cut = int(sizes[np.argmax(total**2 / (sizes * (100 - sizes)))])
         assert placed(values, cut) == cut
-
-
-def test_noise_below_the_floor_moves_nothing() -> None:
     moved = [seed for seed in range(20) if placed(in_modes(seed), STEP + 6) != STEP + 6]
     assert len(moved) > 10
     assert {placed(in_modes(seed), STEP + 6, least=0.02**2) for seed in moved} == {STEP + 6}
+    assert placed(np.zeros(20), 10) == placed(np.repeat([0.0, 0.03], 10), 10) == 10
+    assert [placed(in_modes(seed), 60) for seed in range(10)] == [placed(-in_modes(seed), 60) for seed in range(10)]
 
 
 def test_seven_runs_are_too_few() -> None:
     values = np.array([0.0, 0.02, 0.0, 0.05, 0.03, 0.05, 0.03, 0.05])
     assert place_of_step(values, 5, plain=0.0, least=1e-8, shortest=2) == 3
     assert place_of_step(values[:-1], 5, plain=0.0, least=1e-8, shortest=2) == 5
-
-
-def test_without_noise_nothing_moves_and_up_and_down_are_the_same() -> None:
-    assert placed(np.zeros(20), 10) == placed(np.repeat([0.0, 0.03], 10), 10) == 10
-    assert [placed(in_modes(seed), 60) for seed in range(10)] == [placed(-in_modes(seed), 60) for seed in range(10)]
 
 
 def test_the_best_cut_is_that_of_fits_one_by_one() -> None:

@@ -27,24 +27,19 @@ def runs(number: int) -> list[Record]:
 @settings(max_examples=10)
 @given(st.randoms(use_true_random=False))
 def test_runs_come_oldest_first_whatever_the_order_of_reading(rng: random.Random) -> None:
+    """Some times are those of another zone, of none, or no times."""
     records = runs(6)
+    days = [FIRST + dt.timedelta(days=day) for day in range(3)]
+    zone = dt.timezone(dt.timedelta(hours=9))
+    for day, said in enumerate(
+        (days[0].astimezone(zone).isoformat(), "no time", days[2].replace(tzinfo=None).isoformat())
+    ):
+        records[2 * day : 2 * day + 2] = [replace(one, started_at=said) for one in records[2 * day : 2 * day + 2]]
     rng.shuffle(records)
     found = history(records, "fused")
     assert [point.record.run_id for point in found.points] == [run_id_of(24 * day) for day in range(6)]
     assert all(point.control and point.control.run_id == point.record.run_id for point in found.points)
     assert (found.timer, found.control, found.notes) == ("cuda_event", "baseline", ())
-
-
-def test_time_zones_and_missing_times_do_not_disturb_the_order() -> None:
-    first, second, third = (only(make_run(day), case=CASE, implementation="fused")[0] for day in (0, 1, 2))
-    records = [
-        replace(first, started_at=FIRST.astimezone(dt.timezone(dt.timedelta(hours=9))).isoformat()),
-        replace(second, started_at="not a time"),
-        replace(third, started_at=(FIRST + dt.timedelta(hours=2)).replace(tzinfo=None).isoformat()),
-    ]
-    assert [point.record.run_id for point in history(records[::-1], "fused").points] == [
-        record.run_id for record in (first, second, third)
-    ]
 
 
 def test_a_clock_that_is_wrong_is_said_to_be() -> None:
@@ -54,17 +49,13 @@ def test_a_clock_that_is_wrong_is_said_to_be() -> None:
     assert note.startswith(f"1 run began before its own commit was made, {run_id_of(0)} the first")
 
 
-def test_a_run_that_is_there_twice_counts_once() -> None:
+def test_a_run_that_is_there_twice_counts_once_and_two_gpus_of_one_run_are_two_points_with_their_own_control() -> None:
     records = runs(2)
     broken = [ended(record, "failed") for record in records[:2]]
     found = history([*records[:2], *broken, *records], "fused")
     assert len(found.points) == 2 and found.points[0].p50
     assert found.notes == ("1 run found twice in the store and counted once",)
-
-
-def test_two_gpus_of_one_run_are_two_points_with_their_own_control() -> None:
-    records = [*make_run(0, cases=[CASE]), *make_run(0, cases=[CASE], device_uuid="GPU-1", call_p50_ns=7e5)]
-    found = history(records, "fused")
+    found = history([*records[:2], *make_run(0, cases=[CASE], device_uuid="GPU-1", call_p50_ns=7e5)], "fused")
     assert [point.control_ns and point.control_ns > 6e5 for point in found.points] == [False, True]
     assert found.notes == ("the runs are of 2 devices of this model",)
 
@@ -91,15 +82,12 @@ def test_a_new_definition_begins_a_new_part() -> None:
     assert [point.part for point in history(records, "fused").points] == [0, 0, 0, 0, 1, 1, 2]
 
 
-def test_the_control_of_a_baseline_is_the_variant_most_often_measured() -> None:
+def test_the_control_of_a_baseline_is_the_variant_most_often_measured_and_without_others_there_is_none() -> None:
     records = [*make_run(0, cases=[CASE], implementations=("baseline", "rare", "fused")), *runs(3)[2:]]
     found = history(records, "baseline")
     assert found.control == "fused"
     point = found.points[0]
     assert point.p50 and point.control_ns and point.speedup == pytest.approx(point.p50.estimate / point.control_ns)
-
-
-def test_without_others_there_is_no_control() -> None:
     found = history(only(runs(2), implementation="fused"), "fused")
     assert found.control is None and [point.speedup for point in found.points] == [None, None]
     assert history([], "fused").points == ()

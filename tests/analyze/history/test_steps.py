@@ -68,10 +68,6 @@ def test_where_a_metric_steps_and_what_ends_it(
     assert all(step.worse is (step.outcome is not BETTER) and step.metric == metric for step in steps)
 
 
-def test_launches_that_are_not_exact_are_passed_over() -> None:
-    assert steps(record(0), record(1, launches_per_call=7, launch_status="unreliable"), record(2)) == ()
-
-
 def test_a_failure_lasts_until_it_works_again() -> None:
     good, bad = record(0), ended(record(1), "failed", "died of SIGSEGV")
     (step,) = steps(good, bad, record(2))
@@ -90,6 +86,7 @@ def test_another_definition_has_other_counts() -> None:
     assert steps(record(0), *worse, parts=(0, 1, 1)) == ()
 
 
-def test_what_another_driver_does_is_put_down_to_it() -> None:
+def test_what_another_driver_does_is_put_down_to_it_and_launches_that_are_not_exact_are_passed_over() -> None:
     (step,) = steps(record(0), record(1, ops_per_call=2, driver="581"))
     assert step.attribution is Attribution.ENVIRONMENT and step.why == "environment changed: driver 580.1 -> 581"
+    assert steps(record(0), record(1, launches_per_call=7, launch_status="unreliable"), record(2)) == ()

@@ -10,7 +10,7 @@ from pairbench.analyze.compare.exact import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.facts import run_head
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.model.comparison import Acceptance, Attribution, Change, GateOutcome
+from pairbench.model.comparison import Acceptance, Attribution, GateOutcome
 from pairbench.model.record import KernelCount, Record, Series
 from pairbench.site.events import (
     Heads,
@@ -48,8 +48,14 @@ def moves(runs: Runs) -> list[SeriesEvent]:
     return [one for trend in trends_of(runs) for one in series_events(trend)]
 
 
-def of(changes: Sequence[Change], trend: Trend) -> list[Change]:
-    return [change for change in changes if change.series == trend.series]
+def compared(runs: Runs, reference: Runs, current: Sequence[Record]) -> list[SeriesEvent]:
+    """Return what became of each series, by its trend over some runs and by a comparison."""
+    changes = compare([record for run in reference for record in run], current)
+    return [
+        event
+        for trend in trends_of(runs)
+        for event in series_events(trend, [change for change in changes if change.series == trend.series])
+    ]
 
 
 def test_series_that_moved_together_are_one_event() -> None:
@@ -79,20 +85,15 @@ def test_a_gain_is_an_improvement_and_another_driver_is_told_of_all_series() -> 
 
 
 @pytest.mark.parametrize(
-    ("changes", "minimum_effect", "accepted"),
-    [
-        ({}, 0.02, True),
-        ({"p50_ns": 104_000}, 0.02, False),
-        ({"p50_ns": 104_000}, 0.08, True),  # within the series' own minimum effect
-        ({"definition_hash": "other"}, 0.02, False),
-    ],
+    ("p50_ns", "minimum_effect", "accepted"),
+    [(110_000, 0.02, True), (104_000, 0.02, False), (104_000, 0.08, True)],  # within the series' own minimum effect
 )
 def test_an_accepted_level_is_marked_and_a_worse_one_is_not(
-    changes: dict[str, Any], minimum_effect: float, accepted: bool
+    p50_ns: float, minimum_effect: float, accepted: bool
 ) -> None:
     runs = history(24, 12)
     trend = next(trend for trend in trends_of(runs) if trend.series.implementation == "fused")
-    level: dict[str, Any] = {"definition_hash": "d" * 16, "p50_ns": 110_000, "p95_ns": None, **changes}
+    level: dict[str, Any] = {"definition_hash": "d" * 16, "p50_ns": p50_ns, "p95_ns": None}
     acceptance = Acceptance(series=trend.series, run_id=run_id_of(13), at="", reason="exact", **level)
     covered = AcceptedLevel(acceptance=acceptance, minimum_effect=minimum_effect)
     (event,) = events_of(series_events(trend, accepted=covered), heads_of(runs))
@@ -105,8 +106,7 @@ def test_the_newest_run_and_a_failure() -> None:
         ended(record, "failed", "boom") if (record.case, record.implementation) == (CASES[1], "fused") else record
         for record in now
     )
-    changes = compare(before, now)
-    found = [one for trend in trends_of([before, now]) for one in series_events(trend, of(changes, trend))]
+    found = compared([before, now], [before], now)
     events = events_of(found, heads_of([before, now]))
     assert {(event.kind, event.direction, event.outcome) for event in events} == {
         ("newest", "worse", GateOutcome.REGRESSION),
@@ -117,19 +117,11 @@ def test_the_newest_run_and_a_failure() -> None:
     assert events_of(found, {}) == ()
 
 
-def test_a_comparison_says_nothing_that_a_level_says_already() -> None:
-    runs = history(24, 22)
-    reference = [record for run in runs[:22] for record in run]
-    now = compare(reference, runs[23])
-    assert {change.outcome for change in now if change.series.implementation == "fused"} == {GateOutcome.REGRESSION}
-    (event,) = events_of(
-        [one for trend in trends_of(runs) for one in series_events(trend, of(now, trend))], heads_of(runs)
-    )
-    assert event.kind == "newest"
-    runs = history(26, 22)
-    now = compare(reference, runs[25])
-    found = [one for trend in trends_of(runs) for one in series_events(trend, of(now, trend))]
-    assert {event.kind for event in events_of(found, heads_of(runs))} == {"moved"}
+@pytest.mark.parametrize(("runs", "kind"), [(24, "newest"), (26, "moved")])
+def test_a_comparison_says_nothing_that_a_level_says_already(runs: int, kind: str) -> None:
+    made = history(runs, 22)
+    found = compared(made, made[:22], made[-1])
+    assert {event.kind for event in events_of(found, heads_of(made))} == {kind}
 
 
 @pytest.mark.parametrize(("slower", "before"), [(1.5, 7), (1.035, 0)])
@@ -138,21 +130,16 @@ def test_one_slower_run_leaves_those_commits_open_after_which_it_may_have_come(s
         *(make_run(day, slower={"fused": 1 + 0.01 * (day % 2)}) for day in range(8)),
         make_run(8, slower={"fused": slower}),
     ]
-    now = compare([record for run in runs[:8] for record in run], runs[8])
-    found = [one for trend in trends_of(runs) for one in series_events(trend, of(now, trend))]
-    (event,) = events_of(found, heads_of(runs))
+    (event,) = events_of(compared(runs, runs[:8], runs[8]), heads_of(runs))
     assert event.kind == "newest" and event.before is not None and event.before.run_id == run_id_of(before)
 
 
 def test_comparisons_of_earlier_runs_count_while_a_history_is_too_short_for_levels() -> None:
     runs = [make_run(0), make_run(1, slower={"fused": 1.5}), make_run(2)]
-    earlier = compare(runs[0], runs[1])
-    found = [one for trend in trends_of(runs) for one in series_events(trend, of(earlier, trend))]
-    (event,) = events_of(found, heads_of(runs))
+    (event,) = events_of(compared(runs, runs[:1], runs[1]), heads_of(runs))
     assert event.kind == "newest" and event.after.run_id == run_id_of(1)
     long = [*runs, *(make_run(day) for day in range(3, 12))]
-    found = [one for trend in trends_of(long) for one in series_events(trend, of(earlier, trend))]
-    assert events_of(found, heads_of(long)) == ()
+    assert events_of(compared(long, runs[:1], runs[1]), heads_of(long)) == ()
 
 
 def counted(runs: Runs, since: int, until: int = 1000, **columns: int) -> Runs:
@@ -165,7 +152,7 @@ def counted(runs: Runs, since: int, until: int = 1000, **columns: int) -> Runs:
     ]
 
 
-def test_another_launch_is_an_event_at_once() -> None:
+def test_another_launch_is_an_event_at_once_and_one_with_the_latency_that_goes_with_it() -> None:
     runs = counted(history(13, 1000), 12, launches_per_call=3)
     (event,) = events_of(moves(runs), heads_of(runs))
     assert (event.kind, event.direction, event.outcome) == ("moved", "worse", GateOutcome.REGRESSION)
@@ -173,9 +160,6 @@ def test_another_launch_is_an_event_at_once() -> None:
     assert [(one.metric, one.before, one.after) for one in event.moved[0].counts] == [("launches_per_call", 1, 3)]
     assert event.moved[0].change is None and event.moved[0].attribution is Attribution.CODE
     assert {one.moved.outcome for one in lasting(moves(runs)).values()} == {GateOutcome.REGRESSION}
-
-
-def test_a_count_and_the_latency_that_goes_with_it_are_one_event() -> None:
     runs = counted(history(24, 12), 11, launches_per_call=3)
     (event,) = events_of(moves(runs), heads_of(runs))
     assert event.after.run_id == run_id_of(11), "the count is exact, so it says where"
@@ -196,8 +180,8 @@ def test_what_was_taken_back_says_in_which_run() -> None:
 
 
 def test_the_same_step_on_two_device_models_is_one_event() -> None:
-    here, there = history(24, 12), history(24, 12)
-    other = [tuple(replace(one, device_name="NVIDIA H100") for one in run) for run in there[::2]]
+    here = history(24, 12)
+    other = [tuple(replace(one, device_name="NVIDIA H100") for one in run) for run in here[::2]]
     heads = {**heads_of(here), **{(run[0].run_id, "NVIDIA H100"): run_head(run) for run in other}}
     found = events_of([*moves(here), *moves(other)], heads)
     assert len(found) == 2
@@ -211,19 +195,14 @@ def test_the_same_step_on_two_device_models_is_one_event() -> None:
 
 def test_kernels_of_both_runs_say_what_differs() -> None:
     runs = history(24, 12)
-    events = events_of(moves(runs), heads_of(runs))
-    wanted = kernels_wanted(events)
-    assert set(wanted) == {run_id_of(11), run_id_of(12)}
-    records = {
-        (record.run_id, series): record for run in runs[11:13] for record in run if (series := Series.of(record))
-    }
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert set(kernels_wanted([event])) == {run_id_of(11), run_id_of(12)}
     copied = KernelCount(name="copy", count=2, total_ns=8e3)
-    for key, record in records.items():
-        if key[0] == run_id_of(12) and record.kernels and record.implementation == "fused":
-            records[key] = replace(record, kernels=(*record.kernels, copied))
-    told = with_kernels(events[0], records)
-    assert told.moved[0].kernels[0] == "new: copy (0 -> 2 a call, 0 -> 8 us)"
-    assert with_kernels(events[0], {}) == events[0]
+    after = [replace(one, kernels=(*(one.kernels or ()), copied)) for one in only(runs[12], implementation="fused")]
+    both = [*runs[11], *runs[12], *after]
+    records = {(record.run_id, series): record for record in both if (series := Series.of(record))}
+    assert with_kernels(event, records).moved[0].kernels[0] == "new: copy (0 -> 2 a call, 0 -> 8 us)"
+    assert with_kernels(event, {}) == event
 
 
 CASE = CASES[0]

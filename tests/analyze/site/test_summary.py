@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,16 +24,15 @@ from pairbench.site.summary import (
     where,
 )
 from pairbench.stats import Interval
-from tests.builders import CASES, DEVICE, SUITE, ended, make_run
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run, only
 from tests.report.site import made
 
 IMPLEMENTATIONS = ("baseline", "fused", "slow")
 
 
-def with_interval(record: Record, width: float = 0.01) -> Record:
-    if record.speedup is None:
-        return record
-    return replace(record, speedup_low=record.speedup * (1 - width), speedup_high=record.speedup * (1 + width))
+def with_interval(record: Record) -> Record:
+    speedup = record.speedup
+    return record if speedup is None else replace(record, speedup_low=0.99 * speedup, speedup_high=1.01 * speedup)
 
 
 def series_of(runs: Sequence[Sequence[Record]]) -> list[tuple[SeriesFacts, Trend]]:
@@ -47,9 +47,8 @@ def series_of(runs: Sequence[Sequence[Record]]) -> list[tuple[SeriesFacts, Trend
     return found
 
 
-def runs(number: int = 3, **slower: float) -> list[tuple[Record, ...]]:
-    factors = {"slow": 3.0, **{key.replace("_", "-"): value for key, value in slower.items()}}
-    made = [make_run(day, implementations=IMPLEMENTATIONS, slower=factors, cv=0.0) for day in range(number)]
+def runs(number: int = 3) -> list[tuple[Record, ...]]:
+    made = [make_run(day, implementations=IMPLEMENTATIONS, slower={"slow": 3.0}, cv=0.0) for day in range(number)]
     return [tuple(map(with_interval, run)) for run in made]
 
 
@@ -66,13 +65,9 @@ def test_the_best_variant_and_its_mean() -> None:
 
 
 def test_a_case_in_which_the_best_variant_is_slower_is_named() -> None:
+    slow: dict[str, Any] = {"call_p50_ns": 4e5, "speedup": 0.5, "speedup_low": 0.49, "speedup_high": 0.51}
     made = [
-        tuple(
-            replace(record, call_p50_ns=4e5, speedup=0.5, speedup_low=0.49, speedup_high=0.51)
-            if (record.case, record.implementation) == (CASES[0], "fused")
-            else record
-            for record in run
-        )
+        [replace(one, **slow if (one.case, one.implementation) == (CASES[0], "fused") else {}) for one in run]
         for run in runs()
     ]
     (row,) = overview_rows(series_of(made))
@@ -116,8 +111,7 @@ def test_a_baseline_alone_and_failures_alone_have_no_variant() -> None:
 
 def test_a_run_of_some_cases_only_is_left_out_of_the_line() -> None:
     first, second, third = runs()
-    some = tuple(record for record in second if record.case == CASES[0])
-    (row,) = overview_rows(series_of([first, some, third]))
+    (row,) = overview_rows(series_of([first, only(second, case=CASES[0]), third]))
     assert len(row.spark) == 2
 
 
@@ -131,25 +125,23 @@ def test_the_headline_tier_stands_for_an_operator() -> None:
     rows = [row("a", 9.0, tier="smoke"), row("a", 2.0, tier="real"), row("a", 3.0, tier="headline", mode="graph")]
     rows += [row("a", 4.0, tier="headline"), row("a", 5.0, tier="headline", device_name="B", state="failed")]
     (one,) = operator_summaries(rows)
-    assert [(each.device_name, each.speedup and each.speedup.estimate) for each in one.leading] == [
-        ("B", 5.0),
-        (made.DEVICE, 4.0),
-    ]
+    leading = [(each.device_name, each.speedup and each.speedup.estimate) for each in one.leading]
+    assert leading == [("B", 5.0), (made.DEVICE, 4.0)]
     assert one.state == "failed" and len(one.rows) == 5
     (bare,) = operator_summaries([row("a", None, tier="headline"), row("a", 2.0, tier="real")])
     assert bare.leading[0].tier == "real"
 
 
 def test_a_median_that_no_giant_ruins() -> None:
-    rows = [
-        row(f"op{number}", speedup, tier="headline") for number, speedup in enumerate((0.5, 1.5, 2.0, 3.0, 6_000.0))
-    ]
+    speedups = (0.5, 1.5, 2.0, 3.0, 6_000.0)
+    rows = [row(f"op{number}", speedup, tier="headline") for number, speedup in enumerate(speedups)]
     rows += [row("small", 40.0, tier="smoke"), row("test", 9.0, suite="selftest/a.py", tier="headline")]
     (whole, *_) = device_summaries(rows, ("selftest/*",))
     assert (whole.operators, len(whole.groups), whole.faster, whole.slower) == (6, 5, 4, 1)
     assert whole.median == 2.0 and whole.of == "device, headline tier"
     assert [one.operator for one in whole.wins] == ["op4", "op3", "op2", "op1"]
     assert [one.operator for one in whole.losses] == ["op0"]
+    assert operator_verdict([row("a", None)], []) is None and operator_verdict([], []) is None
     thin = device_summaries([row("a", 2.0, margin=0.000003), row("b", 2.0, margin=0.8)])[0].thin
     assert [one.operator for one in thin] == ["a"]
 
@@ -171,10 +163,6 @@ def test_where_it_loses_is_said_by_one_axis() -> None:
     assert where(cases(1, 16), cases(1)) == where(cases(1), []) == where([], cases(1)) == ""
 
 
-def test_no_speedup_no_verdict() -> None:
-    assert operator_verdict([row("a", None)], []) is None and operator_verdict([], []) is None
-
-
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
 
 
@@ -187,15 +175,11 @@ def trend(*runs: tuple[str | None, float, str]) -> Trend:
     return make_trend(records, SERIES)
 
 
-def test_gpus_are_set_beside_the_median_one() -> None:
+def test_gpus_are_set_beside_the_median_one_and_other_code_and_single_ones_say_nothing() -> None:
+    assert gpu_ratios(trend(("A", 1.0, "old"), ("B", 1.03, "new"))) == {}
+    assert gpu_ratios(trend((None, 1.0, "s"), ("B", 1.03, "s"))) == {}
     found = gpu_ratios(trend(("A", 1.0, "s"), ("B", 1.03, "s"), ("C", 0.98, "s"), ("A", 1.0, "s")))
     assert found == pytest.approx({"A": 1.0, "B": 1.03, "C": 0.98})
     (slowest, *_) = rows = spreads([(DEVICE, found), (DEVICE, {"A": 1.0, "B": 1.05})])
     assert [row.gpu for row in rows] == ["B", "A", "C"]
-    assert slowest.series == 2
-    assert slowest.ratio == pytest.approx(1.04)
-
-
-def test_other_code_and_single_gpus_say_nothing() -> None:
-    assert gpu_ratios(trend(("A", 1.0, "old"), ("B", 1.03, "new"))) == {}
-    assert gpu_ratios(trend((None, 1.0, "s"), ("B", 1.03, "s"))) == {}
+    assert slowest.series == 2 and slowest.ratio == pytest.approx(1.04)
