@@ -26,17 +26,12 @@ class Many:
     workers: int
     units: int
     unit_s: float
-    seconds: float
-    """From the first unit to the last, as the command tells."""
+    seconds: float  # from the first unit to the last, as the command tells
     done: int
-    idle_ms: float
-    """Milliseconds that a host waits between two units, on average."""
-    scheduler_mib: tuple[float, ...]
-    """Memory of the scheduler, ten times while units went on."""
-    command_cpu_ms: float
-    """Processor time of the command for a unit, its start included."""
-    scheduler_cpu_ms: float
-    """Processor time of the scheduler for a unit."""
+    idle_ms: float  # milliseconds that a host waits between two units, on average
+    scheduler_mib: tuple[float, ...]  # memory of the scheduler, ten times while units went on
+    command_cpu_ms: float  # processor time of the command for a unit, its start included
+    scheduler_cpu_ms: float  # processor time of the scheduler for a unit
 
 
 def many_workers(folder: Path, *, workers: int, units: int, unit_s: float, settle_s: float = 15) -> Many:

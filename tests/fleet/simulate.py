@@ -17,20 +17,16 @@ from pairbench.model.unit import Host, Offer, Unit
 class Costs:
     """Processor seconds, as `tests.fleet.many` measures them."""
 
-    command_s: float
-    """Seconds of the command for a unit: taken, sent, and its answer read."""
-    look_s: float
-    """Seconds of the command for a look at one host, once a second."""
-    scheduler_s: float
-    """Seconds of the scheduler for a unit, what its workers say meanwhile included."""
+    command_s: float  # seconds of the command for a unit: taken, sent, and its answer read
+    look_s: float  # seconds of the command for a look at one host, once a second
+    scheduler_s: float  # seconds of the scheduler for a unit, what its workers say meanwhile included
 
 
 @dataclass(frozen=True)
 class Simulated:
     unit_s: float
     hours: float
-    hosts_busy: float
-    """The part of the time that hosts measure."""
+    hosts_busy: float  # the part of the time that hosts measure
     command_busy: float
     scheduler_busy: float
 

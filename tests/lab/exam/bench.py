@@ -22,8 +22,7 @@ import pandas as pd
 
 SUITE = Path(__file__).parents[2] / "suites/exam.py"
 SERIES = ["operator", "case", "implementation"]
-SHORT_NS = 10e3
-"""Below this a clock's tick and a launch are a percent and more."""
+SHORT_NS = 10e3  # below this a clock's tick and a launch are a percent and more
 PROVEN_FROM_NS = 50e3
 
 PLANTED = {

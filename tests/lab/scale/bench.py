@@ -23,11 +23,9 @@ from tests.lab.scale.big_store import first_variant, write_store
 ROOT = Path(__file__).parents[3]
 
 COMPARE_S = 3.0
-TREND_S = 1.0
-"""After start-up."""
+TREND_S = 1.0  # after start-up
 COMPARE_LARGE_S = 5.0
-TREND_LARGE_S = 3.0
-"""Both with start-up, of a store of 10,000 runs that has been compacted."""
+TREND_LARGE_S = 3.0  # both with start-up, of a store of 10,000 runs that has been compacted
 
 _IMPORTS = {
     "compare": "pairbench.cli, pairbench.workflow.comparer, pairbench.report.comparison",

@@ -21,8 +21,7 @@ from tests.lab.scale.big_store import write_store
 BUILD_S = 60.0
 UNCHANGED_S = 4.0
 MEMORY_GB = 2.0
-PAGE_MB = 3.0
-"""An operator's page with its data, without the scripts that all pages share."""
+PAGE_MB = 3.0  # an operator's page with its data, without the scripts that all pages share
 INTERACTIVE_S = 1.0
 
 
