@@ -224,10 +224,7 @@ def judge(
 
     own = [
         effects(runs_of(bench, before, now), floor, bench.null)
-        for before, now, floor in (
-            (reference.p50, current.p50, floors[0]),
-            (reference.p95, current.p95, floors[1]),
-        )
+        for before, now, floor in ((reference.p50, current.p50, floors[0]), (reference.p95, current.p95, floors[1]))
     ]
     p50, p95 = decide(own, list(floors), policy)
     if relative:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.builders import git
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -52,9 +54,8 @@ def _change(folder: Path) -> None:
     for number in range(2):
         with (folder / "my_ops.py").open("a", encoding="utf-8") as file:
             file.write(f"# state {number}\n")
-        for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a change"]):
-            who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
-            subprocess.run(["git", *who, *words], cwd=folder, check=True)
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "a change")):
+            git(folder, *words)
 
 
 _PAUSE_S = 1.0  # seconds between a result and the next change: nobody edits faster
