@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 
 from pairbench.features.fleet.drive import Waiting
-from pairbench.model.unit import Host, Offer, Unit
+from pairbench.model.unit import Host, Unit
+from tests.fleet.fleet import offer
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,7 @@ class Simulated:
 
 def hosts_of(count: int) -> list[Host]:
     return [
-        Host(
-            name=f"host{number}",
-            address=f"tcp://{number}",
-            offers=(
-                Offer(
-                    identity=f"GPU-{number}", kind="cuda", model="nvidia-h200", selector="cuda:0", environment_hash="e"
-                ),
-            ),
-        )
+        Host(name=f"host{number}", address=f"tcp://{number}", offers=(offer(f"GPU-{number}"),))
         for number in range(count)
     ]
 
