@@ -76,11 +76,7 @@ def launchers() -> Iterator[Launchers]:
 
 @pytest.mark.parametrize("select", [[], ["suites/new/pair.py"], ["suites/new/pair.py::op"]])
 def test_a_suite_that_was_moved_is_one_on_both_sides(
-    moved: tuple[Path, Path],
-    launchers: Launchers,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    select: list[str],
+    moved: tuple[Path, Path], launchers: Launchers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: list[str]
 ) -> None:
     monkeypatch.chdir(moved[0])
     for side in sides(select, tmp_path, launchers, moved[0], *moved):

@@ -7,12 +7,14 @@ import argparse
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pairbench import __version__
 from pairbench.features.fleet.dask import NO_HTTP, configured
 from pairbench.features.fleet.worker import hosts_of
+from tests.fleet.fleet import offer
 from tests.fleet.kills import kill_them
 from tests.fleet.many import many_workers
 from tests.fleet.simulate import Costs, lining_up, simulate
@@ -43,14 +45,7 @@ def looking(count: int) -> tuple[float, int]:
 
     with configured():
         one = asyncio.run(answer())
-        offer = {
-            "identity": "GPU-1",
-            "kind": "cuda",
-            "model": "nvidia-h200",
-            "selector": "cuda:0",
-            "environment_hash": "e" * 16,
-        }
-        one |= {"pairbench": {"version": __version__, "host": "some-host", "offers": [offer]}}
+        one |= {"pairbench": {"version": __version__, "host": "some-host", "offers": [asdict(offer())]}}
         frames = dumps({"workers": {f"tcp://{number}": one for number in range(count)}})
         began = time.perf_counter()
         hosts = hosts_of(loads(frames)["workers"])

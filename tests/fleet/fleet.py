@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from pairbench.model.unit import Offer
 from tests.builders import git
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,12 @@ def plan_of(file: Path, commit: str | None, count: int, device: str = "cpu") -> 
     return file
 
 
+def offer(
+    identity: str = "GPU-1", *, kind: str = "cuda", model: str = "nvidia-h200", selector: str = "cuda:0"
+) -> Offer:
+    return Offer(identity=identity, kind=kind, model=model, selector=selector, environment_hash="e" * 16)
+
+
 def standin(folder: Path) -> Path:
     """Write an interpreter that stands in for `python -m pairbench`."""
     file = folder / "standin"
@@ -109,14 +116,8 @@ class Fleet:
 
     def _start(self, name: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                self._commands[name],
-                cwd=self._project,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            how: dict[str, Any] = {"cwd": self._project, "env": self._environment, "start_new_session": True}
+            self.processes[name] = subprocess.Popen(self._commands[name], stdout=log, stderr=log, **how)
 
     def _keep(self) -> None:
         while not self._ending.wait(0.1):
@@ -138,17 +139,10 @@ class Fleet:
             several = [one for one in self.processes if one.startswith(name)]
             self.kill(rng.choice(several))
 
-    def run(self, *arguments: str, timeout: float = 600) -> "subprocess.CompletedProcess[str]":
-        command = pairbench("fleet", "run", *arguments, "--scheduler", self.address)
-        return subprocess.run(
-            command,
-            cwd=self._project,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout,
-        )
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        run = self.start_run(*arguments)
+        out, said = run.communicate(timeout=600)
+        return subprocess.CompletedProcess(run.args, run.returncode, out, said)
 
     def start_run(self, *arguments: str) -> "subprocess.Popen[str]":
         command = pairbench("fleet", "run", *arguments, "--scheduler", self.address)

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fleet.fleet import environment, free_port, make_project, pairbench, plan_of
+from tests.fleet.fleet import environment, free_port, make_project, offer, pairbench, plan_of
 
 _SLEEPER = """#!/bin/sh
 sleep {seconds}
@@ -26,17 +26,12 @@ class Many:
     workers: int
     units: int
     unit_s: float
-    seconds: float
-    """From the first unit to the last, as the command tells."""
+    seconds: float  # from the first unit to the last, as the command tells
     done: int
-    idle_ms: float
-    """Milliseconds that a host waits between two units, on average."""
-    scheduler_mib: tuple[float, ...]
-    """Memory of the scheduler, ten times while units went on."""
-    command_cpu_ms: float
-    """Processor time of the command for a unit, its start included."""
-    scheduler_cpu_ms: float
-    """Processor time of the scheduler for a unit."""
+    idle_ms: float  # milliseconds that a host waits between two units, on average
+    scheduler_mib: tuple[float, ...]  # memory of the scheduler, ten times while units went on
+    command_cpu_ms: float  # processor time of the command for a unit, its start included
+    scheduler_cpu_ms: float  # processor time of the scheduler for a unit
 
 
 def many_workers(folder: Path, *, workers: int, units: int, unit_s: float, settle_s: float = 15) -> Many:
@@ -113,18 +108,15 @@ def _serve(address: str, sleeper: str, count: int) -> None:
 
     from pairbench.features.fleet.dask import configured
     from pairbench.features.fleet.worker import _Worker
-    from pairbench.model.unit import Offer
 
     async def serve(folder: str) -> None:
         made = []
         for number in range(count):
             name = f"{os.getpid()}-{number}"
-            offer = Offer(
-                identity=f"cpu-{name}", kind="cpu", model="made-up", selector="cpu", environment_hash="e" * 16
-            )
+            own = offer(f"cpu-{name}", kind="cpu", model="made-up", selector="cpu")
             logs = Path(folder) / name
             logs.mkdir()
-            worker = _Worker(name, (offer,), address, logs, lambda _: None, python=sleeper, watches=False)
+            worker = _Worker(name, (own,), address, logs, lambda _: None, python=sleeper, watches=False)
             made.append(worker.serve())
         await asyncio.gather(*made)
 

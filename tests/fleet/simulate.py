@@ -10,42 +10,31 @@ import time
 from dataclasses import dataclass
 
 from pairbench.features.fleet.drive import Waiting
-from pairbench.model.unit import Host, Offer, Unit
+from pairbench.model.unit import Host, Unit
+from tests.fleet.fleet import offer
 
 
 @dataclass(frozen=True)
 class Costs:
     """Processor seconds, as `tests.fleet.many` measures them."""
 
-    command_s: float
-    """Seconds of the command for a unit: taken, sent, and its answer read."""
-    look_s: float
-    """Seconds of the command for a look at one host, once a second."""
-    scheduler_s: float
-    """Seconds of the scheduler for a unit, what its workers say meanwhile included."""
+    command_s: float  # seconds of the command for a unit: taken, sent, and its answer read
+    look_s: float  # seconds of the command for a look at one host, once a second
+    scheduler_s: float  # seconds of the scheduler for a unit, what its workers say meanwhile included
 
 
 @dataclass(frozen=True)
 class Simulated:
     unit_s: float
     hours: float
-    hosts_busy: float
-    """The part of the time that hosts measure."""
+    hosts_busy: float  # the part of the time that hosts measure
     command_busy: float
     scheduler_busy: float
 
 
 def hosts_of(count: int) -> list[Host]:
     return [
-        Host(
-            name=f"host{number}",
-            address=f"tcp://{number}",
-            offers=(
-                Offer(
-                    identity=f"GPU-{number}", kind="cuda", model="nvidia-h200", selector="cuda:0", environment_hash="e"
-                ),
-            ),
-        )
+        Host(name=f"host{number}", address=f"tcp://{number}", offers=(offer(f"GPU-{number}"),))
         for number in range(count)
     ]
 

@@ -170,15 +170,11 @@ def test_many_workers_wait_little_for_their_next_unit(tmp_path: Path) -> None:
 
 
 def test_a_port_that_others_reach_needs_tls_and_tls_needs_a_certificate(tmp_path: Path) -> None:
+    variables = environment(tmp_path)
+
     def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            pairbench("fleet", *arguments),
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = pairbench("fleet", *arguments)
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
 
     refused = call("scheduler", "tcp://0.0.0.0:0")
     assert refused.returncode == 2 and "--insecure" in refused.stderr
@@ -187,9 +183,7 @@ def test_a_port_that_others_reach_needs_tls_and_tls_needs_a_certificate(tmp_path
     assert (tmp_path / "keys" / "worker.key").stat().st_mode & 0o077 == 0
     address = f"tls://localhost:{free_port()}"
     command = pairbench("fleet", "scheduler", address, "--certificates", "keys")
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
-    ) as scheduler:
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as scheduler:
         try:
             assert scheduler.stderr is not None and "tls://" in scheduler.stderr.readline()
             assert call("certificates", "others").returncode == 0

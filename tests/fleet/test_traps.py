@@ -7,7 +7,10 @@ import pytest
 
 distributed = pytest.importorskip("distributed", reason="the extra `fleet` brings the queue; `nox -s fleet` has it")
 
-from pairbench.features.fleet.dask import NO_HTTP, configured  # noqa: E402 (without the extra there is nothing to test)
+# Without the extra there is nothing to test.
+from pairbench.features.fleet import worker as worker_room  # noqa: E402
+from pairbench.features.fleet.dask import NO_HTTP, configured  # noqa: E402
+from tests.fleet.fleet import offer  # noqa: E402
 
 Scene = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
@@ -87,19 +90,10 @@ def test_units_with_resources_pile_up_on_a_worker_so_it_is_given_one_at_a_time()
 def test_nothing_is_stolen() -> None:
     async def scene(scheduler: Any, client: Any) -> None:
         async with worker(scheduler, "a") as one, worker(scheduler, "b"):
-            futures = [
-                client.submit(
-                    asyncio.sleep,
-                    0.3,
-                    resources={"HOST": 1},
-                    workers=[one.address],
-                    allow_other_workers=True,
-                    pure=False,
-                )
-                for _ in range(5)
-            ]
-            where = await client.who_has(await client.gather(futures) and futures)
-            assert {address for addresses in where.values() for address in addresses} == {one.address}
+            where = {"workers": [one.address], "allow_other_workers": True, "resources": {"HOST": 1}}
+            futures = [client.submit(asyncio.sleep, 0.3, pure=False, **where) for _ in range(5)]
+            done = await client.who_has(await client.gather(futures) and futures)
+            assert {address for addresses in done.values() for address in addresses} == {one.address}
 
     play(scene)
 
@@ -117,48 +111,40 @@ def test_a_text_of_ours_is_never_taken_for_a_key() -> None:
     play(scene)
 
 
-def test_a_worker_that_comes_back_has_another_name() -> None:
-    from pairbench.features.fleet.worker import _Worker, hosts_of, resources_of
-    from pairbench.model.unit import Offer
-
-    offer = Offer(identity="GPU-1", kind="cuda", model="nvidia-h200", selector="cuda:1", environment_hash="e" * 16)
-    assert resources_of((offer,)) == {"HOST": 1.0, "GPU-1": 1.0, "nvidia-h200": 1.0, "cuda": 1.0}
+def test_a_worker_that_comes_back_has_another_name(tmp_path: Path) -> None:
+    gpu = offer(selector="cuda:1")
+    assert worker_room.resources_of((gpu,)) == {"HOST": 1.0, "GPU-1": 1.0, "nvidia-h200": 1.0, "cuda": 1.0}
 
     async def scene(scheduler: Any, client: Any) -> None:
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder:
-            where = (scheduler.address, Path(folder))
-            ours = _Worker("host cuda:1", (offer,), *where, lambda _: None, python="python", watches=False)
-            async with ours._make(0) as one, ours._make(1) as other:
-                assert one.name != other.name
-                assert (one.http_server.address, scheduler.http_server.address) == ("127.0.0.1", "127.0.0.1")
-                assert one.address.startswith("tcp://127.0.0.1:")
-                (host, _) = hosts_of(client.scheduler_info(n_workers=-1)["workers"] or await _known(client))
-                assert (host.name, host.offers, host.held_up) == ("host cuda:1", (offer,), None)
+        where = (scheduler.address, tmp_path)
+        ours = worker_room._Worker("host cuda:1", (gpu,), *where, lambda _: None, python="python", watches=False)
+        async with ours._make(0) as one, ours._make(1) as other:
+            assert one.name != other.name
+            assert (one.http_server.address, scheduler.http_server.address) == ("127.0.0.1", "127.0.0.1")
+            assert one.address.startswith("tcp://127.0.0.1:")
+            known = client.scheduler_info(n_workers=-1)["workers"]
+            known = known or (await client.scheduler.identity(n_workers=-1))["workers"]
+            (host, _) = worker_room.hosts_of(dict(known))
+            assert (host.name, host.offers, host.held_up) == ("host cuda:1", (gpu,), None)
 
     play(scene)
 
 
 def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pairbench.features.fleet import worker as module
-    from pairbench.model.unit import Offer
-
-    offer = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e" * 16)
+    cpu = offer("cpu-here", kind="cpu", model="some-cpu", selector="cpu")
     said: list[str] = []
-    monkeypatch.setattr(module, "_WATCH_S", 0.05)
-    monkeypatch.setattr(
-        "pairbench.features.fleet.worker.BusyWatch.held_up",
-        lambda _: "3 of 4 cores are busy with other work" if not said else None,
-    )
+    monkeypatch.setattr(worker_room, "_WATCH_S", 0.05)
+    busy = "3 of 4 cores are busy with other work"
+    monkeypatch.setattr(worker_room.BusyWatch, "held_up", lambda _: busy if not said else None)
 
     async def scene(scheduler: Any, client: Any) -> None:
-        ours = module._Worker("here", (offer,), scheduler.address, tmp_path, said.append, python="python", watches=True)
+        where = (scheduler.address, tmp_path)
+        ours = worker_room._Worker("here", (cpu,), *where, said.append, python="python", watches=True)
         async with ours._make(0) as one:
             looking = asyncio.ensure_future(ours._look(one))
             while one.status.name != "paused":
                 await asyncio.sleep(0.01)
-            assert said == ["here: 3 of 4 cores are busy with other work; it takes no unit"]
+            assert said == [f"here: {busy}; it takes no unit"]
             future = client.submit(echo, "{}", resources={"HOST": 1}, pure=False)
             while one.status.name != "running":
                 assert future.status == "pending"
@@ -168,8 +154,3 @@ def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: p
             looking.cancel()
 
     play(scene)
-
-
-async def _known(client: Any) -> dict[str, Any]:
-    found = await client.scheduler.identity(n_workers=-1)
-    return dict(found["workers"])

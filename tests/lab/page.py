@@ -1,16 +1,35 @@
 """Tables of an experiment: printed as they are measured, and put between their markers in the page beside it."""
 
+import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from scipy import stats
 
 Rows = list[list[str]]
+Tables = Iterable[tuple[str, Rows]]
 
 
-def show(tables: Iterable[tuple[str, Rows]]) -> dict[str, str]:
+def make(page: Path, measured: Callable[[int, int], Tables], *, what: str, number: int, seed: int) -> int:
+    """Be the command of an experiment that draws random numbers: `measured` takes how many of `what`, and the seed of what the page shows."""
+    parser = argparse.ArgumentParser(description=f"Make the tables of {page}.")
+    parser.add_argument("--write", action="store_true", help="put the tables into README.md")
+    parser.add_argument(f"--{what}", dest="number", type=int, default=number, help="in each setting")
+    parser.add_argument("--seed", type=int, default=seed, help="of the random numbers")
+    options = parser.parse_args()
+    if options.number < 8:
+        parser.error(f"--{what}: {options.number} is too few to tell a rate, expected 8 or more")
+    if options.write and options.seed != seed:
+        parser.error("--write: the page shows another seed; leave out --seed or leave out --write")
+    tables = show(measured(options.number, options.seed))
+    if options.write:
+        write(page, tables)
+    return 0
+
+
+def show(tables: Tables) -> dict[str, str]:
     """Print each table as soon as it is there, and return all as Markdown, by name."""
     shown = {}
     for name, rows in tables:

@@ -77,7 +77,7 @@ def test_the_tree_says_shares_of_the_whole() -> None:
         ("· net.blocks.0-1", 2, 90.0, 4, "matmul 100%"),
     ]
     assert [row["module"] for row in tree_rows(PART, expand=True)] == [
-        *("the whole call", "· net.blocks", "· · 0", "· · 1"),
+        *("the whole call", "· net.blocks", "· · 0", "· · 1")
     ]
 
 

@@ -11,14 +11,13 @@ from pairbench.cli.stored import trend
 from pairbench.errors import UsageError
 from pairbench.features.exchange.asv import find_results, read_asv_file
 from pairbench.features.exchange.foreign import ForeignRun, ImportFailedError
-from pairbench.features.exchange.importing import Pairing, rows_of
+from pairbench.features.exchange.importing import rows_of
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, runs
 from tests.in_process import call_main
 
 DATA = Path(__file__).parent / "data" / "asv"
 NEWER = next((DATA / "box").glob("68433e35-*.json"))
-WAY = Pairing(axis="way", baseline="plain")
 
 
 def read(path: Path = NEWER, **options: bool) -> ForeignRun:
@@ -30,8 +29,8 @@ def row_of(name: str) -> dict[str, Any]:
     return dict(zip(document["result_columns"], document["results"][name], strict=False))
 
 
-def records(pairing: Pairing | None = None) -> dict[str, Record]:
-    return {f"{record.case}-{record.implementation}": record for record in rows_of(read(), pairing).records}
+def records() -> dict[str, Record]:
+    return {f"{record.case}-{record.implementation}": record for record in rows_of(read()).records}
 
 
 @pytest.fixture
@@ -78,15 +77,6 @@ def test_failed_and_skipped_benchmarks_come_back_as_such_and_single_calls_have_a
     assert (skipped.status, skipped.call_p50_ns) == ("skipped", None)
     assert found["time_call[]-baseline"].call_p95_ns is not None
     assert found["Square.time_square[n=4000,way=fast]-baseline"].call_p95_ns is None
-
-
-def test_pairs_have_speedups() -> None:
-    found = records(WAY)
-    ours, theirs = found["Square.time_square[n=1000]-fast"], found["Square.time_square[n=1000]-baseline"]
-    assert ours.call_p50_ns and theirs.call_p50_ns
-    assert ours.speedup == pytest.approx(theirs.call_p50_ns / ours.call_p50_ns)
-    assert (ours.n_samples, theirs.n_samples) == (4, 4)
-    assert (ours.call_p50_ns_low, ours.speedup_low, ours.speedup_high) == (None, None, None), "too few for an interval"
 
 
 def test_the_run_is_the_files_and_what_is_left_out_is_named() -> None:

@@ -95,10 +95,7 @@ def test_records_without_a_latency_are_named_and_come_back(tmp_path: Path) -> No
     broken = replace(whole, suite="suites/gone.py", **nameless)  # type: ignore[arg-type]
     records = (fine, ended(wrong, "failed"), broken)
     document, not_measured = benchmark_document(records, ())
-    assert not_measured == (
-        "rms_norm[dtype=bfloat16,tokens=1024]-fused-eager (failed)",
-        "suites/gone.py (failed)",
-    )
+    assert not_measured == ("rms_norm[dtype=bfloat16,tokens=1024]-fused-eager (failed)", "suites/gone.py (failed)")
     assert [item["name"] for item in document["benchmarks"]] == ["rms_norm[dtype=bfloat16,tokens=1024]-baseline-eager"]
     assert there_and_back(records, (), tmp_path)[0] == records
 

@@ -3,7 +3,7 @@
 python -m tests.lab.bisect.bench [--write] [--histories 1000] [--seed 2000]
 """
 
-import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.lab.bisect.simulate import DOUBLED, LONGER, SHORT, Planted, Search, plain, shipped, told
-from tests.lab.page import Rows, rate, show, write
+from tests.lab.page import Rows, make, rate
 
 PAGE = Path(__file__).with_name("README.md")
 SEARCHES: dict[str, Search] = {
@@ -41,42 +41,19 @@ _HEAD = [
 ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--write", action="store_true", help="put the tables into README.md")
-    parser.add_argument("--histories", type=int, default=1000, help="searched in each setting")
-    parser.add_argument("--seed", type=int, default=2000, help="of the random numbers")
-    options = parser.parse_args()
-    tables = show(measured(options.histories, options.seed))
-    if options.write:
-        write(PAGE, tables)
-    return 0
-
-
 def measured(histories: int, seed: int) -> Iterator[tuple[str, Rows]]:
     for name, planted in (("short", SHORT), ("longer", LONGER)):
-        yield (
-            name,
-            [["way", *_HEAD], *([way, *row(planted, search, histories, seed)] for way, search in SEARCHES.items())],
-        )
-    harder = [
-        [
-            f"{planted.latency_us:g} us, {100 * planted.step:+.0f} %, {words}",
-            *row(replace(planted, **more), shipped, histories // 2, seed + 1),
-        ]
-        for planted in (SHORT, LONGER)
-        for words, more in HARDER.items()
-    ]
-    yield "harder", [["history", *_HEAD], *harder]
-    outliers = [
-        [
-            f"{planted.latency_us:g} us, {100 * planted.step:+.0f} %, one in {1 / part:.0f}",
-            *row(replace(planted, outliers=part), shipped, histories // 2, seed + 2),
-        ]
-        for planted in (SHORT, LONGER, DOUBLED)
-        for part in OUTLIERS
-    ]
-    yield "outliers", [["history", *_HEAD], *outliers]
+        ways = [[way, *row(planted, search, histories, seed)] for way, search in SEARCHES.items()]
+        yield name, [["way", *_HEAD], *ways]
+    outliers = {f"one in {1 / part:.0f}": {"outliers": part} for part in OUTLIERS}
+    for number, (name, several, changes) in enumerate(
+        (("harder", (SHORT, LONGER), HARDER), ("outliers", (SHORT, LONGER, DOUBLED), outliers)), start=1
+    ):
+        rows = [["history", *_HEAD]]
+        for planted, (words, more) in itertools.product(several, changes.items()):
+            history = f"{planted.latency_us:g} us, {100 * planted.step:+.0f} %, {words}"
+            rows.append([history, *row(replace(planted, **more), shipped, histories // 2, seed + number)])
+        yield name, rows
 
 
 def row(planted: Planted, search: Search, histories: int, seed: int) -> list[str]:
@@ -95,4 +72,4 @@ def row(planted: Planted, search: Search, histories: int, seed: int) -> list[str
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make(PAGE, measured, what="histories", number=1000, seed=2000))

@@ -14,8 +14,7 @@ from pairbench.analyze.compare.rounds import Floats
 from pairbench.features.bisect.posterior import Round, Spread, candidates, is_enough, next_probe, posterior, prior_of
 from pairbench.features.bisect.search import TRIES
 
-MOST = 200
-"""Rounds after which a search gives up, as by default."""
+MOST = 200  # rounds after which a search gives up, as by default
 CONFIRMING, MORE = 5, 3
 """Rounds that confirm the ends, as by default, and how many times as many where they leave it open."""
 
@@ -23,17 +22,13 @@ CONFIRMING, MORE = 5, 3
 @dataclass(frozen=True, kw_only=True)
 class Planted:
     latency_us: float
-    spread: float
-    """The standard deviation of the median's logarithm between processes."""
-    step: float
-    """By how much the culprit is slower, as a part of one."""
+    spread: float  # the standard deviation of the median's logarithm between processes
+    step: float  # by how much the culprit is slower, as a part of one
     commits: int = 256
-    unmeasurable: float = 0.0
-    """The part of the commits that cannot be measured."""
+    unmeasurable: float = 0.0  # the part of the commits that cannot be measured
     changing: float | None = None
     """The part of the commits that change the implementation's hash; None where nothing is known of it."""
-    culprit_changes: bool = True
-    """Whether the culprit is among them."""
+    culprit_changes: bool = True  # whether the culprit is among them
     freedom: float | None = None
     """Degrees of freedom of Student's t instead of the normal distribution; the spread is the same."""
     outliers: float = 0.0
@@ -60,20 +55,15 @@ class Planted:
 
 SHORT = Planted(latency_us=6, spread=0.03, step=0.05)
 LONGER = Planted(latency_us=14, spread=0.007, step=0.03)
-DOUBLED = Planted(latency_us=2000, spread=0.01, step=0.94, commits=12)
-"""A call on a CPU that does its work twice."""
+DOUBLED = Planted(latency_us=2000, spread=0.01, step=0.94, commits=12)  # A call on a CPU that does its work twice
 
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    right: bool
-    """Whether it named the culprit, alone or among those that cannot be told from it."""
-    sure: bool = True
-    """Whether it named anything."""
-    confirmed: bool = True
-    """Whether the ends were found to differ, and so anything was looked for."""
-    rounds: int = 0
-    """Rounds of commits, without those of the ends."""
+    right: bool  # whether it named the culprit, alone or among those that cannot be told from it
+    sure: bool = True  # whether it named anything
+    confirmed: bool = True  # whether the ends were found to differ, and so anything was looked for
+    rounds: int = 0  # rounds of commits, without those of the ends
     confirming: int = 0
 
 

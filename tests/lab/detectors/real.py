@@ -10,8 +10,7 @@ import numpy as np
 from tests.lab.detectors.noises import Floats
 from tests.lab.detectors.scores import Find
 
-MARGIN = 5
-"""Runs that a change may be off by, as in the Turing Change Point Dataset's own scoring."""
+MARGIN = 5  # runs that a change may be off by, as in the Turing Change Point Dataset's own scoring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +20,7 @@ class RealSeries:
     name: str
     half: str
     levels: Floats
-    marked: tuple[tuple[int, ...], ...] = ()
-    """For each person; empty where nobody was asked."""
+    marked: tuple[tuple[int, ...], ...] = ()  # for each person; empty where nobody was asked
 
 
 def read(folder: Path) -> list[RealSeries]:

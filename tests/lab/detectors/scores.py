@@ -17,8 +17,7 @@ Find = Callable[[Floats], list[int]]
 
 STEPS = (0.02, 0.03, 0.05, 0.1)
 CVS = (0.01, 0.02)
-NEAR = 3
-"""Runs that a changepoint may be off by."""
+NEAR = 3  # runs that a changepoint may be off by
 PATIENCE, SLOWLY = 30, 60
 """Runs after a step, and of a slope, that are revealed, one by one."""
 

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tests.builders import git
+
 SUITE = Path(__file__).parents[2] / "suites/exam.py"
 SERIES = ["operator", "case", "implementation"]
-SHORT_NS = 10e3
-"""Below this a clock's tick and a launch are a percent and more."""
+SHORT_NS = 10e3  # below this a clock's tick and a launch are a percent and more
 PROVEN_FROM_NS = 50e3
 
 PLANTED = {
@@ -65,17 +66,10 @@ def main() -> int:
                 _keep(folder, "calibrate", "exam.py", "--runs", str(options.runs), *device)
             case "pytest":
                 shutil.copy(SUITE, folder)
-                command = [
-                    "pytest",
-                    "-p",
-                    "pairbench.integrations.pytest_plugin",
-                    "exam.py",
-                    "--benchmark-only",
-                    "--pairbench-rounds=3",
-                    "--pairbench-save",
-                ]
-                chosen = ["--pairbench-tier=all", f"--pairbench-device={options.device}"]
-                subprocess.run([sys.executable, "-m", *command, *chosen], cwd=folder, check=True)
+                command = ["pytest", "-p", "pairbench.integrations.pytest_plugin", "exam.py", "--benchmark-only"]
+                command += ["--pairbench-rounds=3", "--pairbench-save", "--pairbench-tier=all"]
+                command += [f"--pairbench-device={options.device}"]
+                subprocess.run([sys.executable, "-m", *command], cwd=folder, check=True)
             case "planted":
                 _plant(folder)
                 _keep(folder, "run", "exam.py", *device)
@@ -101,12 +95,8 @@ def _repository(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(SUITE, folder)
     (folder / ".gitignore").write_text("*.json\nresults/\nsides/\n")
-    for command in (
-        ["init", "-q"],
-        ["add", "-A"],
-        ["-c", "user.name=exam", "-c", "user.email=exam@example.com", "commit", "-qm", "The exam"],
-    ):
-        subprocess.run(["git", *command], cwd=folder, check=True)
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "The exam")):
+        git(folder, *command)
 
 
 def _plant(folder: Path) -> None:
@@ -199,8 +189,7 @@ def _judged(command: str, comparison: dict[str, Any]) -> Iterator[str]:
     yield f"{command}: {comparison['verdict']}"
     for change in comparison["changes"]:
         of = change["series"]
-        operator = of["case"].partition("[")[0]
-        what = PLACE.get(operator) if of["implementation"] != "baseline" else None
+        what = PLACE.get(of["case"].partition("[")[0]) if of["implementation"] != "baseline" else None
         if what or change["outcome"] not in ("unchanged", "undecided"):
             yield f"    {what or 'NOTHING PLANTED'}: {of['case']}-{of['implementation']}: {change['outcome']}"
             yield f"        {change['reason']}"

@@ -14,19 +14,13 @@ from tests.faults.seen import Seen
 class Attack:
     """Something that is done to pairbench."""
 
-    what: str
-    """For the table."""
-    tried: str | tuple[str, ...]
-    """Which of the attack's counts are tries, by their beginnings."""
-    tries: int
-    """How many, in all parts together; for some, seconds."""
-    make: Callable[[int, int], Seen]
-    """Makes it, given how many tries and a seed."""
-    parts: int = 1
-    """Into how many processes it is divided, each with another seed."""
+    what: str  # for the table
+    tried: str | tuple[str, ...]  # which of the attack's counts are tries, by their beginnings
+    tries: int  # how many, in all parts together; for some, seconds
+    make: Callable[[int, int], Seen]  # makes it, given how many tries and a seed
+    parts: int = 1  # into how many processes it is divided, each with another seed
     limit_s: float = 1500.0
-    needs: Callable[[], str] = lambda: ""
-    """Returns what is missing here, or nothing."""
+    needs: Callable[[], str] = lambda: ""  # returns what is missing here, or nothing
 
 
 def _read_damaged(tries: int, _: int) -> Seen:

@@ -47,14 +47,10 @@ _WORDS = {
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     name: str
-    tried: int
-    """How many times something was done that could have gone wrong."""
-    wrong: tuple[str, ...] = ()
-    """A sentence for each time that something went wrong."""
-    why_not: str = ""
-    """Why it was not made here; empty if it was, or a part of it was."""
-    unmade: int = 0
-    """How many of its parts were not made."""
+    tried: int  # how many times something was done that could have gone wrong
+    wrong: tuple[str, ...] = ()  # a sentence for each time that something went wrong
+    why_not: str = ""  # why it was not made here; empty if it was, or a part of it was
+    unmade: int = 0  # how many of its parts were not made
 
 
 def kind_of(sentence: str) -> str:

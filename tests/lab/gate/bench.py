@@ -3,7 +3,6 @@
 python -m tests.lab.gate.bench [--write] [--comparisons 1000] [--seed 1000]
 """
 
-import argparse
 import itertools
 import sys
 from collections.abc import Iterator
@@ -11,37 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.lab.gate.simulate import EFFECTS, MARKS, NOISES, RANGES, SERIES, Setting, caught, peers, quiet
-from tests.lab.page import Rows, rate, show, write
+from tests.lab.page import Rows, make, rate
 
 PAGE = Path(__file__).with_name("README.md")
-HELD_OUT = 2000
-"""Seed of what the page shows; thresholds were chosen on seeds below 10."""
-SMALL = 20
-"""Series of a small comparison."""
+HELD_OUT = 2000  # seed of what the page shows; thresholds were chosen on seeds below 10
+SMALL = 20  # series of a small comparison
 
-FASTER = -0.0065
-"""How much longer an H100 took for some kernels from one minute to the next, log units."""
-
-
-def main() -> int:
-    options = _options()
-    tables = show(_measured(options.comparisons, options.seed))
-    if options.write:
-        write(PAGE, tables)
-    return 0
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--write", action="store_true", help="put the tables into README.md")
-    parser.add_argument("--comparisons", type=int, default=1000, help="of identical sides, in each setting")
-    parser.add_argument("--seed", type=int, default=HELD_OUT, help="of the random numbers")
-    options = parser.parse_args()
-    if options.comparisons < 8:
-        parser.error(f"--comparisons: {options.comparisons} is too few to tell a rate, expected 8 or more")
-    if options.write and options.seed != HELD_OUT:
-        parser.error("--write: the page shows the held-out half; leave out --seed or leave out --write")
-    return options
+FASTER = -0.0065  # how much longer an H100 took for some kernels from one minute to the next, log units
 
 
 def settings(series: int = SERIES) -> list[Setting]:
@@ -111,4 +86,4 @@ def _said(setting: Setting) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make(PAGE, _measured, what="comparisons", number=1000, seed=HELD_OUT))

@@ -22,15 +22,11 @@ from pairbench.model.comparison import DEFAULT, Policy
 SERIES = 500
 ROUNDS = 3
 SHORTEST_NS, LONGEST_NS = 5e3, 1e7
-MARKS_NS = (6e3, 14e3, 100e3)
-"""Latencies that series are planted at, and from the last one up."""
-OF_CASE = 3
-"""Series of one case: a baseline and its variants."""
-QUICKER = 0.7
-"""The most by which variants are quicker than their baseline, in log units: a speedup of 2."""
+MARKS_NS = (6e3, 14e3, 100e3)  # latencies that series are planted at, and from the last one up
+OF_CASE = 3  # series of one case: a baseline and its variants
+QUICKER = 0.7  # the most by which variants are quicker than their baseline, in log units: a speedup of 2
 _SPREADS = (0.03, 0.007)
-P95_SPREAD = 1.5
-"""Of the 95th percentile's own movement, in units of the median's."""
+P95_SPREAD = 1.5  # of the 95th percentile's own movement, in units of the median's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +34,12 @@ class Noise:
     """How latencies spread between runs of the same code."""
 
     name: str
-    steady: float = 0.0015
-    """Between rounds, from 100 us up."""
-    of_run: float = 0.0
-    """That all rounds of a run have in common, at any latency."""
+    steady: float = 0.0015  # between rounds, from 100 us up
+    of_run: float = 0.0  # that all rounds of a run have in common, at any latency
     freedom: float | None = None
     """Degrees of freedom of Student's t instead of the normal distribution; the spread is the same."""
-    short: tuple[float, float] = _SPREADS
-    """Between rounds, at 6 and at 14 us."""
-    uneven: float = 0.0
-    """How far the spread itself differs between series of one latency, log units."""
+    short: tuple[float, float] = _SPREADS  # between rounds, at 6 and at 14 us
+    uneven: float = 0.0  # how far the spread itself differs between series of one latency, log units
 
 
 NOISES = (
@@ -63,8 +55,7 @@ NOISES = (
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     latency_ns: Floats
-    null: Bools
-    """The first of each case: the baseline."""
+    null: Bools  # the first of each case: the baseline
 
     @property
     def baseline_of(self) -> Ints:
@@ -129,10 +120,8 @@ def runs_of(bench: Bench, reference: Floats, current: Floats, *, chosen: Bools |
     return Runs(series=series, current=current_side, count=count, mean=mean, square=square)
 
 
-SAMPLES = 50
-"""Of a round."""
-SAMPLE_SPREAD = 0.01
-"""Between the samples of a round."""
+SAMPLES = 50  # of a round
+SAMPLE_SPREAD = 0.01  # between the samples of a round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +130,7 @@ class Peer:
 
     name: str
     rule: Callable[[Floats, Floats], Bools]
-    samples: bool
-    """Whether it sees the pooled samples instead of each round's median."""
+    samples: bool  # whether it sees the pooled samples instead of each round's median
 
 
 def ratio(limit: float) -> Callable[[Floats, Floats], Bools]:
@@ -190,39 +178,31 @@ def rounds_of(side: Side) -> Floats:
     return side.p50.reshape(len(side.p50), -1)
 
 
-PAST_RUNS = 20
-"""That floors come from, where there are any."""
+PAST_RUNS = 20  # that floors come from, where there are any
 EFFECTS = (0.02, 0.03, 0.05)
-MARKS = ("6 us", "14 us", "100 us", "more")
-"""Where changes are planted; `more` is anywhere above 100 us."""
+MARKS = ("6 us", "14 us", "100 us", "more")  # where changes are planted; `more` is anywhere above 100 us
 RANGES = ("below 14 us", "14 to 100 us", "100 us and more")
-_NEAR = 0.1
-"""Planted series are moved to within this of their mark, log units."""
+_NEAR = 0.1  # planted series are moved to within this of their mark, log units
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     noise: Noise
     reference_runs: int
-    floors: bool
-    """Whether the series' noise floors are known from earlier runs."""
+    floors: bool  # whether the series' noise floors are known from earlier runs
     series: int = SERIES
     machine: float = 0.0
     """By how much the machine takes longer, on the current side, for the cases with a slowed variant; log units."""
-    alike: bool = False
-    """Whether the latencies of a case are alike; else they have nothing to do with each other."""
-    relative: bool = True
-    """Whether variants are judged relative to their baselines as well, as the harness does."""
+    alike: bool = False  # whether the latencies of a case are alike; else they have nothing to do with each other
+    relative: bool = True  # whether variants are judged relative to their baselines as well, as the harness does
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quiet:
     """Identical sides."""
 
-    with_alarm: int
-    """Comparisons in which any series was called slower or faster, by median or 95th percentile."""
-    same: Counter[str]
-    """Series whose median was proven the same, by their range of latency."""
+    with_alarm: int  # comparisons in which any series was called slower or faster, by median or 95th percentile
+    same: Counter[str]  # series whose median was proven the same, by their range of latency
     series: Counter[str]
 
 
@@ -244,10 +224,7 @@ def judge(
 
     own = [
         effects(runs_of(bench, before, now), floor, bench.null)
-        for before, now, floor in (
-            (reference.p50, current.p50, floors[0]),
-            (reference.p95, current.p95, floors[1]),
-        )
+        for before, now, floor in ((reference.p50, current.p50, floors[0]), (reference.p95, current.p95, floors[1]))
     ]
     p50, p95 = decide(own, list(floors), policy)
     if relative:

@@ -85,11 +85,7 @@ def test_comparisons_of_records_are_those_of_the_benchmark() -> None:
     p50, _ = judge(small, sides[0], sides[1], (nothing, nothing), DEFAULT)
     changes = compare(*(_records(small, side, first) for side, first in zip(sides, (0, 3), strict=True)))
     for index, change in enumerate(changes):
-        expected = {
-            Verdict.SLOWER: p50.slower[index],
-            Verdict.FASTER: p50.faster[index],
-            Verdict.SAME: p50.same[index],
-        }
+        expected = {Verdict.SLOWER: p50.slower[index], Verdict.FASTER: p50.faster[index], Verdict.SAME: p50.same[index]}
         assert expected.get(change.verdict or Verdict.UNDECIDED, not any(expected.values())), change
     assert np.flatnonzero(p50.slower).tolist() == sorted([4, longest + 1])
     assert Counter(change.outcome for change in changes)[GateOutcome.REGRESSION] == 2

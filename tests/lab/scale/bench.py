@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.lab.scale.big_store import first_variant, write_store
@@ -23,11 +23,9 @@ from tests.lab.scale.big_store import first_variant, write_store
 ROOT = Path(__file__).parents[3]
 
 COMPARE_S = 3.0
-TREND_S = 1.0
-"""After start-up."""
+TREND_S = 1.0  # after start-up
 COMPARE_LARGE_S = 5.0
-TREND_LARGE_S = 3.0
-"""Both with start-up, of a store of 10,000 runs that has been compacted."""
+TREND_LARGE_S = 3.0  # both with start-up, of a store of 10,000 runs that has been compacted
 
 _IMPORTS = {
     "compare": "pairbench.cli, pairbench.workflow.comparer, pairbench.report.comparison",
@@ -71,18 +69,19 @@ def measure(store: Path, times: int, *, large: bool = False) -> int:
     loading = {verb: best(functools.partial(run, "-c", f"import {names}"), times) for verb, names in _IMPORTS.items()}
     compare = best(lambda: run("-m", "pairbench", "compare", "--store", str(store)), times)
     trend = best(lambda: run("-m", "pairbench", "trend", name, "--store", str(store)), times)
-    rows = [
-        ("compare", compare, loading["compare"], compare, COMPARE_LARGE_S if large else COMPARE_S),
-        ("trend", trend, loading["trend"], trend, TREND_LARGE_S)
-        if large
-        else ("trend", trend, loading["trend"], trend - loading["trend"], TREND_S),
-    ]
-    notify(f"{'verb':8} {'whole':>8} {'start-up':>9} {'judged':>8} {'limit':>7}")
-    for verb, whole, start, judged, limit in rows:
-        notify(
-            f"{verb:8} {whole:6.2f} s {start:7.2f} s {judged:6.2f} s {limit:5.1f} s{'' if judged <= limit else '  too long'}"
-        )
-    return int(any(judged > limit for *_, judged, limit in rows))
+    notify(f"start-up: {', '.join(f'{verb} {seconds:.2f} s' for verb, seconds in loading.items())}")
+    if large:
+        return judge([("compare", compare, "s", COMPARE_LARGE_S), ("trend", trend, "s", TREND_LARGE_S)])
+    after = ("trend after start-up", trend - loading["trend"], "s", TREND_S)
+    return judge([("compare", compare, "s", COMPARE_S), after])
+
+
+def judge(rows: Sequence[tuple[str, float, str, float]]) -> int:
+    """Print what was measured beside its limit, and return 1 where a limit is passed."""
+    notify(f"{'what':26} {'measured':>12} {'limit':>9}")
+    for what, value, unit, limit in rows:
+        notify(f"{what:26} {value:9.2f} {unit:2} {limit:6.1f} {unit:2}{'' if value <= limit else '  too much'}")
+    return int(any(value > limit for _, value, _, limit in rows))
 
 
 def best(once: Callable[[], None], times: int) -> float:

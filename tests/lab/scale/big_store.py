@@ -16,8 +16,7 @@ from tests.builders import DEVICE, FIRST, make_run, sha
 
 IMPLEMENTATIONS = ("baseline", "fused", "native", "triton")
 ROUNDS = 3
-CV = 0.003
-"""Spread of a round's median, between processes."""
+CV = 0.003  # spread of a round's median, between processes
 TAIL_CV = 0.01
 
 

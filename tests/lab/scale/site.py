@@ -15,14 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.lab.scale.bench import best, notify, run
+from tests.lab.scale.bench import best, judge, notify, run
 from tests.lab.scale.big_store import write_store
 
 BUILD_S = 60.0
 UNCHANGED_S = 4.0
 MEMORY_GB = 2.0
-PAGE_MB = 3.0
-"""An operator's page with its data, without the scripts that all pages share."""
+PAGE_MB = 3.0  # an operator's page with its data, without the scripts that all pages share
 INTERACTIVE_S = 1.0
 
 
@@ -62,11 +61,8 @@ def measure(folder: Path, *, runs: int, series: int) -> int:
     ]
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     notify(f"{runs:,} runs of {series:,} series; {len(before):,} files, {size / 1e6:.0f} MB")
-    notify(f"{'what':26} {'measured':>12} {'limit':>9}")
-    for what, value, unit, limit in rows:
-        notify(f"{what:26} {value:9.2f} {unit:2} {limit:6.0f} {unit:2}{'' if value <= limit else '  too much'}")
     notify(f"one more run left {kept:,} of {len(before):,} files as they were")
-    return int(any(value > limit for _, value, _, limit in rows))
+    return judge(rows)
 
 
 def build(store: Path, site: Path) -> float:

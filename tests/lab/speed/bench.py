@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.builders import git
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -26,16 +28,11 @@ ROOT = Path(__file__).parents[3]
 class Command:
     """A command, and how many seconds it may take."""
 
-    arguments: tuple[str, ...]
-    """Behind `python -m`; DEVICE stands for the device."""
-    cpu: float | None = None
-    """Limit on two cores; None where there is none."""
-    gpu: float | None = None
-    """Limit on the host of a GPU."""
-    prepare: Callable[[Path], None] = lambda folder: None
-    """What else the folder needs."""
-    code: int = 0
-    """The expected exit code."""
+    arguments: tuple[str, ...]  # behind `python -m`; DEVICE stands for the device
+    cpu: float | None = None  # limit on two cores; None where there is none
+    gpu: float | None = None  # limit on the host of a GPU
+    prepare: Callable[[Path], None] = lambda folder: None  # what else the folder needs
+    code: int = 0  # the expected exit code
     edited: bool = False
     """Whether it watches the suite: the time is then that from a change to the line of the variant, and not the whole command's."""
 
@@ -57,13 +54,11 @@ def _change(folder: Path) -> None:
     for number in range(2):
         with (folder / "my_ops.py").open("a", encoding="utf-8") as file:
             file.write(f"# state {number}\n")
-        for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a change"]):
-            who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
-            subprocess.run(["git", *who, *words], cwd=folder, check=True)
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "a change")):
+            git(folder, *words)
 
 
-_PAUSE_S = 1.0
-"""Seconds between a result and the next change: nobody edits faster."""
+_PAUSE_S = 1.0  # seconds between a result and the next change: nobody edits faster
 _ONE = "silu[dtype=float32,n=1024]"
 COMMANDS = {
     "README's first pair": Command(arguments=("pairbench", "run", "my_ops.py", "--device", "DEVICE"), cpu=9, gpu=12),
