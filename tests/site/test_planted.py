@@ -22,13 +22,6 @@ def made(build: Build) -> Site:
     return build(planted.planted, "--repository", REPOSITORY)
 
 
-@pytest.fixture
-def see(browse: "object", made: Site) -> Opener:
-    assert callable(browse)
-    opener: Opener = browse(made)
-    return opener
-
-
 def tile(page: Page, state: str) -> str:
     text: str = page.locator(".attention li").filter(has_text=state).inner_text()
     return text.split(maxsplit=1)[0]

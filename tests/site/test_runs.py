@@ -12,7 +12,7 @@ from pairbench.site.payload import figures
 from pairbench.store.reader import read_records
 from tests.builders import DEVICE, run_id_of, sha
 from tests.site.conftest import Site
-from tests.site.stores import DRIVER, GONE, OLDER, REPOSITORY, RMS, RUNS
+from tests.site.stores import DRIVER, GONE, OLDER, REPOSITORY, RUNS
 from tests.site.watch import Opener
 
 pytestmark = pytest.mark.browser
@@ -112,10 +112,3 @@ def test_a_run_has_the_numbers_of_the_store(look: Opener, eventful: Site) -> Non
             expect(row).to_contain_text(units.duration(figures(value)))
         expect(row).to_contain_text(units.ratio(figures(record.speedup)))
         expect(row).to_contain_text(record.status)
-
-
-def test_a_run_leads_to_its_operators(look: Opener) -> None:
-    page = look(paths.run_page(NEWEST, DEVICE))
-    page.get_by_role("link", name="rms_norm", exact=True).click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("rms_norm")
-    assert RMS[0] in page.content()

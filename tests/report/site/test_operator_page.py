@@ -61,6 +61,7 @@ def test_the_page_says_it_all_without_scripts(operator: OperatorFacts) -> None:
     text = " ".join(page.text.split())
     assert "rms_norm" in text and "Root mean square norm over the last axis." in text and "transformers" in text
     assert f"{made.REPOSITORY}/blob/{builders.sha(0)}/{builders.SUITE}#L12" in values(page, "a", "href")
+    assert f"{made.REPOSITORY}/commit/{builders.sha(0)}" in values(page, "a", "href")
     (row,) = operator.contribution.rows
     assert row.speedup is not None
     assert units.ratio(row.speedup.estimate) in text and "6 → 1" in text

@@ -88,6 +88,7 @@ def test_nothing_is_loaded_from_elsewhere(name: str) -> None:
             scheme = urlsplit(address).scheme
             assert not scheme or (tag == "a" and scheme == "https"), f"{page.path}: <{tag}> {address}"
         assert all("src" in script.attributes for script in page.all("script"))
+        assert not [script for script in page.all("script") if script.attributes.get("type") == "module"]
 
 
 def test_assets_load_nothing() -> None:
