@@ -67,6 +67,11 @@ def test_cases_that_differ_in_another_axis_are_not_of_one_line() -> None:
     }
 
 
+def test_cases_without_the_axis_are_left_out() -> None:
+    (panel,) = axis_chart(records(*SIZES[:2], {"m": 8}), "n").panels
+    assert [point.x for point in panel.lines[0].points] == [256, 512]
+
+
 def test_device_dtype_and_mode_are_named_once() -> None:
     cases = [{"n": n, "dtype": dtype} for n in (256, 512) for dtype in ("float32", "bfloat16")]
     rows = [replace(one, dtype=json.loads(str(one.axes))["dtype"]) for one in records(*cases)]

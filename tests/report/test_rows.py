@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pairbench.model.record import KernelCount, Record, columns
+from pairbench.report.latency_words import issuing
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.report.rows import answer, believed, expanded, ordered, render
 from tests.golden import assert_golden
@@ -141,6 +142,11 @@ def test_json_is_one_document_of_real_objects() -> None:
 @pytest.mark.parametrize("output", FORMATS)
 def test_nothing_to_show_is_fine(output: str) -> None:
     assert "a problem" in render([], output, problems=["a problem"], terminal=PIPE)
+
+
+def test_one_time_alone_is_not_set_beside_another() -> None:
+    assert issuing(88_000.0, 17_900.0) == "88 us to issue 18 us of work"
+    assert issuing(88_000.0, None) == issuing(None, 17_900.0) == ""
 
 
 def test_an_unknown_format_is_refused() -> None:

@@ -156,8 +156,11 @@ def missing(build: Build, shared: Shared) -> Site:
     return shared(lambda: build(None), "missing")
 
 
+Browse = Callable[..., Opener]
+
+
 @pytest.fixture
-def browse(browser: "Browser") -> Iterator[Callable[..., Opener]]:
+def browse(browser: "Browser") -> Iterator[Browse]:
     """Return a function that gives a site's opener of pages; at the end nothing forbidden may have happened on them."""
     with ExitStack() as stack:
 
@@ -168,7 +171,13 @@ def browse(browser: "Browser") -> Iterator[Callable[..., Opener]]:
 
 
 @pytest.fixture
-def look(browse: Callable[..., Opener], eventful: Site) -> Opener:
+def see(browse: Browse, made: Site) -> Opener:
+    """Return what opens the pages of the site that a file of tests makes for itself, as its fixture `made`."""
+    return browse(made)
+
+
+@pytest.fixture
+def look(browse: Browse, eventful: Site) -> Opener:
     """Return what opens the pages of the eventful site, with all charts drawn as they are for a printer."""
     opener = browse(eventful)
 

@@ -1,7 +1,6 @@
 """The charts: what a point says under the pointer, where a click leads, and what can be toggled."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from pairbench.report import units
 from pairbench.store.reader import read_records
 from tests.builders import run_id_of, sha
-from tests.site.conftest import Site
+from tests.site.conftest import Browse, Site
 from tests.site.kinds import EVENTFUL, OPERATOR
 from tests.site.stores import RMS, RUNS, STEP
 from tests.site.watch import Opener
@@ -60,15 +59,18 @@ def test_a_point_says_its_commit_and_value(look: Opener, eventful: Site) -> None
     expect(points).to_have_count(RUNS)
     for number in (0, STEP, RUNS - 1):
         run_id = run_id_of(24 * number)
-        (record,) = (
-            record
-            for record in read_records(str(eventful.store), [run_id])[0]
-            if (record.case, record.implementation) == (RMS[0], "fused")
+        records = read_records(str(eventful.store), [run_id])[0]
+        control, record = (
+            next(one for one in records if (one.case, one.implementation) == (RMS[0], name))
+            for name in ("baseline", "fused")
         )
         said = beside(page, "trend", points, number)
         for text in (run_id, sha(24 * number)[:7], units.duration(record.device_p50_ns), units.ratio(record.speedup)):
             expect(said).to_contain_text(text)
         assert ("+10.1" in (said.text_content() or "")) == (number == STEP)
+    controls = trace(page, "trend", "control: baseline")
+    expect(controls).to_have_count(RUNS)
+    expect(beside(page, "trend", controls, RUNS - 1)).to_contain_text(units.duration(control.device_p50_ns))
 
 
 def test_a_click_on_a_point_leads_to_its_run(look: Opener) -> None:
@@ -77,18 +79,6 @@ def test_a_click_on_a_point_leads_to_its_run(look: Opener) -> None:
     page.mouse.move(x, y)
     page.mouse.click(x, y)
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Run {run_id_of(24 * 7)}")
-
-
-def test_the_control_is_in_the_same_chart(look: Opener, eventful: Site) -> None:
-    page = look(OPERATOR)
-    points = trace(page, "trend", "control: baseline")
-    expect(points).to_have_count(RUNS)
-    record = next(
-        record
-        for record in read_records(str(eventful.store), [run_id_of(24 * 3)])[0]
-        if (record.case, record.implementation) == (RMS[1], "baseline")
-    )
-    expect(beside(page, "trend", points, 3)).to_contain_text(units.duration(record.device_p50_ns))
 
 
 def test_what_changed_is_marked_by_a_line_with_words(look: Opener) -> None:
@@ -129,9 +119,10 @@ def test_linear_and_logarithmic(look: Opener, name: str, axis: str) -> None:
     assert layout(node, f"{axis}.type") == "linear"
 
 
-def test_shares_of_the_call(look: Opener) -> None:
+def test_a_bar_says_the_time_of_its_kernel_or_its_share_of_the_call(look: Opener) -> None:
     page = look(OPERATOR)
     node = chart(page, "kernels")
+    expect(node.locator(".bartext").first).to_have_text(re.compile(r"^#\d \d+(\.\d+)? us$"))
     title = layout(node, "xaxis.title.text")
     button = page.get_by_role("button", name="Share of the call")
     button.click()
@@ -139,13 +130,8 @@ def test_shares_of_the_call(look: Opener) -> None:
     assert layout(node, "xaxis.title.text") != title
 
 
-def test_a_bar_says_the_time_of_its_kernel(look: Opener) -> None:
-    bars = chart(look(OPERATOR), "kernels").locator(".bartext")
-    expect(bars.first).to_have_text(re.compile(r"^#\d \d+(\.\d+)? us$"))
-
-
 @pytest.mark.parametrize("width", [375, 1440])
-def test_labels_of_roofs_are_whole(browse: Callable[..., Opener], eventful: Site, width: int) -> None:
+def test_labels_of_roofs_are_whole(browse: Browse, eventful: Site, width: int) -> None:
     page = browse(eventful, viewport={"width": width, "height": 900})(OPERATOR)
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
     node = chart(page, "roofline")
@@ -157,7 +143,7 @@ def test_labels_of_roofs_are_whole(browse: Callable[..., Opener], eventful: Site
         assert around["x"] <= box["x"] and box["x"] + box["width"] <= around["x"] + around["width"]
 
 
-def test_dots_of_small_lines_are_round(browse: Callable[..., Opener], eventful: Site) -> None:
+def test_dots_of_small_lines_are_round(browse: Browse, eventful: Site) -> None:
     page = browse(eventful)(EVENTFUL["overview"])
     style = page.locator(".spark .dot").first.evaluate(
         "node => [getComputedStyle(node).vectorEffect, getComputedStyle(node).strokeLinecap]"

@@ -1,14 +1,11 @@
 """Stores with little or nothing in them: every page is there, opens, and says what to do next."""
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.builders import run_id_of
-from tests.site.conftest import Site
+from tests.site.conftest import Browse, Site
 from tests.site.kinds import ALWAYS
-from tests.site.watch import Opener
 
 pytestmark = pytest.mark.browser
 
@@ -19,9 +16,7 @@ def commands(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])
-def test_nothing_to_show_is_a_site_that_says_so(
-    browse: Callable[..., Opener], request: pytest.FixtureRequest, name: str
-) -> None:
+def test_nothing_to_show_is_a_site_that_says_so(browse: Browse, request: pytest.FixtureRequest, name: str) -> None:
     site: Site = request.getfixturevalue(name)
     assert site.stdout == f"{site.folder / 'index.html'}\n"
     assert site.stderr.startswith("pairbench: ") and str(site.store) in site.stderr.splitlines()[0]
@@ -32,7 +27,7 @@ def test_nothing_to_show_is_a_site_that_says_so(
         assert {"pairbench run", "pairbench dashboard"} <= set(commands(page))
 
 
-def test_one_run(browse: Callable[..., Opener], single: Site) -> None:
+def test_one_run(browse: Browse, single: Site) -> None:
     look = browse(single)
     page = look()
     expect(page.get_by_text("There is one run")).to_be_visible()
@@ -46,7 +41,7 @@ def test_one_run(browse: Callable[..., Opener], single: Site) -> None:
     expect(page.locator("#trend-says")).to_contain_text("1 run")
 
 
-def test_only_failures(browse: Callable[..., Opener], failures: Site) -> None:
+def test_only_failures(browse: Browse, failures: Site) -> None:
     look = browse(failures)
     page = look()
     expect(page.get_by_text("Nothing could be measured yet.")).to_be_visible()

@@ -20,13 +20,6 @@ def made(build: Build) -> Site:
     return build(planted.long)
 
 
-@pytest.fixture
-def see(browse: "object", made: Site) -> Opener:
-    assert callable(browse)
-    opener: Opener = browse(made)
-    return opener
-
-
 def test_what_is_open_is_what_was_planted_380_runs_ago(see: Opener) -> None:
     page = see()
     expect(page.locator("dl.facts").first).to_contain_text("500")

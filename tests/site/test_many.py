@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.site import planted
-from tests.site.conftest import Build, Site
+from tests.site.conftest import Browse, Build, Site
 from tests.site.planted import H200
 from tests.site.watch import Opener
 
@@ -22,13 +22,6 @@ def made(build: Build) -> Site:
         (store / "pyproject.toml").write_text('[tool.pairbench]\nself_tests = ["selftest/*"]\n')  # type: ignore[operator]
 
     return build(many, inside="store")
-
-
-@pytest.fixture
-def see(browse: "object", made: Site) -> Opener:
-    assert callable(browse)
-    opener: Opener = browse(made)
-    return opener
 
 
 def test_the_first_screen_has_the_answer(see: Opener) -> None:
@@ -63,8 +56,7 @@ def test_wins_losses_and_families(see: Opener) -> None:
 
 
 @pytest.mark.parametrize("width", [375, 1440])
-def test_operators_stand_under_their_families(browse: "object", made: Site, width: int) -> None:
-    assert callable(browse)
+def test_operators_stand_under_their_families(browse: Browse, made: Site, width: int) -> None:
     page = browse(made, viewport={"width": width, "height": 900})()
     heads = page.locator("tbody[data-group]:visible")
     expect(heads).to_have_count(len(planted.FAMILIES) + 1)

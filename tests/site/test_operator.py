@@ -14,7 +14,7 @@ from pairbench.store.reader import latency_samples, read_records
 from tests.builders import DEVICE, SUITE, sha
 from tests.site.conftest import Site
 from tests.site.kinds import NEWEST, OPERATOR
-from tests.site.stores import CEILINGS, REPOSITORY, RMS, RUNS, STEP
+from tests.site.stores import CEILINGS, RMS, RUNS, STEP
 from tests.site.watch import Opener
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -67,15 +67,6 @@ def test_it_says_what_is_best_at_a_glance(look: Opener) -> None:
     expect(glance).to_contain_text("6 → 1")
 
 
-def test_it_leads_to_the_source_and_the_commit(look: Opener) -> None:
-    page = look(OPERATOR)
-    commit = sha(24 * (RUNS - 1))
-    expect(page.get_by_role("link", name=SUITE)).to_have_attribute(
-        "href", re.compile(f"^{REPOSITORY}/blob/{commit}/{SUITE}#L\\d+$")
-    )
-    expect(page.get_by_role("link", name=commit[:7]).first).to_have_attribute("href", f"{REPOSITORY}/commit/{commit}")
-
-
 def test_it_says_when_it_changed(look: Opener) -> None:
     item = look(OPERATOR).get_by_role("listitem").filter(has_text=sha(24 * STEP)[:7])
     expect(item).to_contain_text("+10.1%")
@@ -101,14 +92,10 @@ def test_the_table_sorts(look: Opener) -> None:
     assert values == sorted(values, reverse=True) and len(set(values)) > 2
 
 
-def test_the_best_variant_is_shown_first(look: Opener) -> None:
-    page = look(OPERATOR)
-    expect(page.locator("#trend-says")).to_contain_text("30 runs")
-    assert chosen(page) == "tokens=4096 fused"
-
-
 def test_controls_choose_a_series(look: Opener) -> None:
     page = look(OPERATOR)
+    expect(page.locator("#trend-says")).to_contain_text("30 runs")
+    assert chosen(page) == "tokens=4096 fused", "the best variant"
     page.get_by_role("combobox", name="Case").select_option("tokens=1024")
     assert chosen(page) == "tokens=1024 fused"
     expect(page.locator("#trend-says")).to_contain_text("Moved once")
@@ -118,29 +105,21 @@ def test_controls_choose_a_series(look: Opener) -> None:
     expect(page.locator("#trend-says")).to_contain_text("No change of level")
 
 
-def test_a_row_of_the_table_chooses_a_series(look: Opener) -> None:
-    page = look(OPERATOR)
-    row(page, 1024, "baseline").get_by_role("link").click()
-    assert chosen(page) == "tokens=1024 baseline"
-    expect(page.get_by_role("heading", name="One case over time")).to_be_focused()
-    expect(page.get_by_role("heading", name="One case over time")).to_be_in_viewport()
-
-
-def test_the_choice_lives_in_the_address(look: Opener) -> None:
+def test_a_row_chooses_a_series_and_the_choice_lives_in_the_address(look: Opener) -> None:
     page = look(OPERATOR)
     row(page, 1024, "naive").get_by_role("link").click()
+    heading = page.get_by_role("heading", name="One case over time")
+    expect(heading).to_be_focused()
+    expect(heading).to_be_in_viewport()
     assert "series=" in unquote(page.url.partition("#")[2])
     page.reload()
-    expect(page.locator("#chosen")).to_have_text(RMS[0])
-    assert chosen(page) == "tokens=1024 naive"
     other = page.context.new_page()
     other.goto(page.url)
-    expect(other.locator("#chosen")).to_have_text(RMS[0])
-    assert chosen(other) == "tokens=1024 naive"
     page.get_by_role("link", name="Runs", exact=True).click()
     page.go_back()
-    expect(page.locator("#chosen")).to_have_text(RMS[0])
-    assert chosen(page) == "tokens=1024 naive"
+    for one in (page, other):
+        expect(one.locator("#chosen")).to_have_text(RMS[0])
+        assert chosen(one) == "tokens=1024 naive"
 
 
 def test_the_trend_is_there_as_a_table(look: Opener) -> None:
@@ -177,8 +156,3 @@ def test_the_roof_is_that_of_the_device(look: Opener) -> None:
     roofline = look(OPERATOR).locator(".chart[data-chart=roofline]")
     expect(roofline).to_contain_text(f"copy {CEILINGS['copy_gbps']:.0f} GB/s")
     expect(roofline).to_contain_text(f"bfloat16 {CEILINGS['bfloat16_tflops']:.1f} TFLOP/s")
-
-
-def test_the_data_is_small(eventful: Site) -> None:
-    for file in (eventful.folder / "operators").iterdir():
-        assert file.stat().st_size < 3 * 2**20

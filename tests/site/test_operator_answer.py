@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from pairbench.site import paths
 from tests.site import planted
-from tests.site.conftest import Build, Site
+from tests.site.conftest import Browse, Build, Site
 from tests.site.kinds import OPERATOR
 from tests.site.planted import H200
 from tests.site.watch import Opener
@@ -19,13 +19,6 @@ PAGE = paths.operator_page(H200, planted.SUITE, "scan")
 @pytest.fixture(scope="session")
 def made(build: Build) -> Site:
     return build(planted.scaling)
-
-
-@pytest.fixture
-def see(browse: "object", made: Site) -> Opener:
-    assert callable(browse)
-    opener: Opener = browse(made)
-    return opener
 
 
 def test_the_verdict_is_one_sentence(see: Opener) -> None:
@@ -68,8 +61,7 @@ def test_the_heat_map_shows_memory_and_launches_too(look: Opener, eventful: Site
     expect(cells).to_have_text(before)
 
 
-def test_quantities_that_nobody_measured_are_not_offered(browse: "object", failures: Site) -> None:
-    assert callable(browse)
+def test_quantities_that_nobody_measured_are_not_offered(browse: Browse, failures: Site) -> None:
     page = browse(failures)(next(f"operators/{one.name}" for one in (failures.folder / "operators").glob("*.html")))
     expect(page.locator("#chosen")).not_to_be_empty()
     expect(page.locator("#heat")).to_be_hidden()
@@ -111,8 +103,7 @@ def test_a_printed_page_has_all_charts(see: Opener) -> None:
     expect(page.locator(".chart:visible:has(.main-svg)")).to_have_count(5)
 
 
-def test_the_roofline_is_narrowed_by_dtype_and_implementation(browse: "object", build: Build) -> None:
-    assert callable(browse)
+def test_the_roofline_is_narrowed_by_dtype_and_implementation(browse: Browse, build: Build) -> None:
     page = browse(build(planted.two_dtypes))(PAGE)
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
     chart = page.locator(".chart[data-chart=roofline]")

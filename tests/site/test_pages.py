@@ -26,13 +26,11 @@ class Links(HTMLParser):
         super().__init__()
         self.found: list[str] = []
         self.anchors: set[str] = set()
-        self.scripts: list[str | None] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         of = dict(attrs)
         self.found += [value for name in ("href", "src") if (value := of.get(name))]
         self.anchors |= {of["id"] or ""} if "id" in of else set()
-        self.scripts += [of.get("src")] if tag == "script" else []
 
 
 @cache
@@ -88,13 +86,6 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     )
     (tmp_path / "index.html").write_text("".join(f'<a href="{href}">x</a>' for href in hrefs))
     assert [line.partition(": ")[2] for line in broken(site)] == list(hrefs[:4])
-
-
-def test_scripts_are_files_of_the_site(eventful: Site) -> None:
-    for file in eventful.folder.rglob("*.html"):
-        for source in links(file).scripts:
-            assert source and not urlsplit(source).scheme, f"{file}: {source}"
-            assert "type=module" not in file.read_text()
 
 
 def test_the_command_says_where_the_site_is(eventful: Site) -> None:

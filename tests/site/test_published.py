@@ -19,7 +19,7 @@ MEGABYTES, RECORDS = 8.0, 3193
 
 
 @pytest.fixture(scope="session")
-def published(build: Build) -> Site:
+def made(build: Build) -> Site:
     def reference(store: Path) -> None:
         shutil.copytree(ROOT / "results/reference", store, dirs_exist_ok=True)
         (store.parent / "public").mkdir()
@@ -27,13 +27,6 @@ def published(build: Build) -> Site:
 
     site = build(reference, "--repository", REPOSITORY, "--publish", "public")
     return replace(site, folder=site.folder.with_name("public"))
-
-
-@pytest.fixture
-def see(browse: "object", published: Site) -> Opener:
-    assert callable(browse)
-    opener: Opener = browse(published)
-    return opener
 
 
 def test_one_goes_from_the_first_page_to_a_chart(see: Opener) -> None:
@@ -46,17 +39,17 @@ def test_one_goes_from_the_first_page_to_a_chart(see: Opener) -> None:
     expect(chart.locator(".main-svg").first).to_be_visible()
 
 
-def test_it_is_whole_and_leaves_alone_what_others_put_there(published: Site) -> None:
-    assert list(broken(published, REPOSITORY)) == []
-    assert (published.folder / "CNAME").read_text() == "bench.example.org\n"
-    index = json.loads((published.folder / "index.json").read_text())
+def test_it_is_whole_and_leaves_alone_what_others_put_there(made: Site) -> None:
+    assert list(broken(made, REPOSITORY)) == []
+    assert (made.folder / "CNAME").read_text() == "bench.example.org\n"
+    index = json.loads((made.folder / "index.json").read_text())
     assert len(index["rows"]) > 60 and "NVIDIA H200" in {row["device_name"] for row in index["rows"]}
 
 
-def test_it_weighs_little(published: Site) -> None:
+def test_it_weighs_little(made: Site) -> None:
     import pandas as pd
 
-    records = len(pd.read_parquet(published.store / "records", columns=["case"]))
-    weight = sum(file.stat().st_size for file in published.folder.rglob("*") if file.is_file()) / 1e6
+    records = len(pd.read_parquet(made.store / "records", columns=["case"]))
+    weight = sum(file.stat().st_size for file in made.folder.rglob("*") if file.is_file()) / 1e6
     # With links to a repository, which a site that nobody publishes has not.
     assert weight < MEGABYTES * max(1, records / RECORDS)

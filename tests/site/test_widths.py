@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,9 @@ from playwright.sync_api import Page, expect
 
 from pairbench.site import paths
 from tests.builders import DEVICE, run_id_of
-from tests.site.conftest import Site
+from tests.site.conftest import Browse, Site
 from tests.site.kinds import ALWAYS, EVENTFUL
 from tests.site.stores import DRIVER
-from tests.site.watch import Opener
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -40,7 +38,7 @@ def settle(page: Page) -> None:
 @pytest.mark.parametrize("kind", EVENTFUL)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_wider_than_the_window(
-    browse: Callable[..., Opener], eventful: Site, screenshots: Path, kind: str, width: int
+    browse: Browse, eventful: Site, screenshots: Path, kind: str, width: int
 ) -> None:
     for scheme in ("light", "dark"):
         look = browse(eventful, viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -57,7 +55,7 @@ def test_nothing_is_wider_than_the_window(
         assert page.evaluate(CLIPPED, f".scroll{several}") == [], "columns out of sight"
 
 
-def test_hostile_names_make_nothing_wider(browse: Callable[..., Opener], hostile: Site, screenshots: Path) -> None:
+def test_hostile_names_make_nothing_wider(browse: Browse, hostile: Site, screenshots: Path) -> None:
     look = browse(hostile, viewport={"width": 375, "height": 900})
     operators = sorted(f"operators/{file.name}" for file in (hostile.folder / "operators").glob("*.html"))
     runs = sorted(f"runs/{file.name}" for file in (hostile.folder / "runs").glob("*.html"))
@@ -70,7 +68,7 @@ def test_hostile_names_make_nothing_wider(browse: Callable[..., Opener], hostile
         assert beyond <= 0, (path, widest)
 
 
-def test_a_phone_shows_cards(browse: Callable[..., Opener], eventful: Site) -> None:
+def test_a_phone_shows_cards(browse: Browse, eventful: Site) -> None:
     days = (("a", DRIVER - 1), ("b", DRIVER))  # whose environments differ
     pair = "&".join(f"{side}={paths.run_key(run_id_of(24 * day), DEVICE)}" for side, day in days)
     page = browse(eventful, viewport={"width": 375, "height": 900})(f"compare.html?{pair}")
@@ -87,13 +85,13 @@ def test_a_phone_shows_cards(browse: Callable[..., Opener], eventful: Site) -> N
             assert above is not None and below is not None and above["y"] + above["height"] <= below["y"] + 1
 
 
-def test_two_devices_fit_on_a_phone(browse: Callable[..., Opener], eventful: Site) -> None:
+def test_two_devices_fit_on_a_phone(browse: Browse, eventful: Site) -> None:
     page = browse(eventful, viewport={"width": 375, "height": 900})()
     box = page.locator(".scroll:has(table.operators)")
     assert box.evaluate("node => node.scrollWidth - node.clientWidth") <= 1, "but for rounding"
 
 
-def test_a_phone_shows_the_first_numbers_of_the_heat_map(browse: Callable[..., Opener], eventful: Site) -> None:
+def test_a_phone_shows_the_first_numbers_of_the_heat_map(browse: Browse, eventful: Site) -> None:
     page = browse(eventful, viewport={"width": 375, "height": 900})(EVENTFUL["operator"])
     table = page.locator("table.heat").first
     table.scroll_into_view_if_needed()
@@ -102,7 +100,7 @@ def test_a_phone_shows_the_first_numbers_of_the_heat_map(browse: Callable[..., O
         assert box is not None and box["x"] + box["width"] <= 375
 
 
-def test_a_table_says_how_many_columns_are_out_of_sight(browse: Callable[..., Opener], eventful: Site) -> None:
+def test_a_table_says_how_many_columns_are_out_of_sight(browse: Browse, eventful: Site) -> None:
     page = browse(eventful, viewport={"width": 720, "height": 900})(EVENTFUL["compare"])
     box = page.locator(".scroll:has(> table > thead)").first
     note = page.locator(".beyond:visible").first
@@ -114,9 +112,7 @@ def test_a_table_says_how_many_columns_are_out_of_sight(browse: Callable[..., Op
 
 
 @pytest.mark.parametrize("kind", EVENTFUL)
-def test_print_clips_nothing_and_keeps_colours(
-    browse: Callable[..., Opener], eventful: Site, screenshots: Path, kind: str
-) -> None:
+def test_print_clips_nothing_and_keeps_colours(browse: Browse, eventful: Site, screenshots: Path, kind: str) -> None:
     page = browse(eventful, viewport={"width": 700, "height": 990})(EVENTFUL[kind])
     page.emulate_media(media="print")
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")

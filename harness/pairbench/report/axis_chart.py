@@ -106,47 +106,49 @@ def axis_chart(
     quantity = y or "p50_us"
     if quantity not in QUANTITIES:
         raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
-    measured = [record for record in records if record.status == Status.MEASURED and record.case is not None]
+    measured = [
+        (record, _axes(record)) for record in records if record.status == Status.MEASURED and record.case is not None
+    ]
     if not measured:
         raise SelectionError("nothing was measured, so there is nothing to draw")
-    axes = {id(record): _axes(record) for record in measured}
-    x = x or _only_axis(list(axes.values()))
-    known = {name for point in axes.values() for name in point}
+    x = x or _only_axis([axes for _, axes in measured])
+    known = {name for _, axes in measured for name in axes}
     if x not in known:
         raise SelectionError(f"x={x!r} is no axis of these cases, expected one of {', '.join(sorted(known))}")
-    measured = [record for record in measured if x in axes[id(record)] and _value(record, quantity) is not None]
+    measured = [(record, axes) for record, axes in measured if x in axes and _value(record, quantity) is not None]
     if not measured:
         lacking = _LACKING.get(quantity, "it was not measured")
         raise SelectionError(f"y={quantity!r} has no value in these records: {lacking}")
-    places, words = _places([axes[id(record)][x] for record in measured])
-    groups = _groups(measured, axes, x)
+    cases = [axes for _, axes in measured]
+    places, words = _places([axes[x] for axes in cases])
+    groups = _groups(measured, x)
     if len(groups) > MOST_PANELS:
-        others = sorted({name for record in measured for name in axes[id(record)]} - {x})
+        others = sorted(set(itertools.chain(*cases)) - {x})
         raise SelectionError(
             f"a chart along {x!r} would have {len(groups)} panels, expected {MOST_PANELS} at most; select fewer cases, "
             f"by the operator or by {', '.join(others) or 'the device'}"
         )
-    cases = [axes[id(record)] for record in measured]
     names = dict.fromkeys(itertools.chain(*cases))
     others = [name for name in names if name != x and len({axis_text(case.get(name)) for case in cases}) > 1]
-    alone = all(len({axis_text(axes[id(record)][x]) for record in group}) == 1 for group in groups.values())
+    alone = all(len({axis_text(axes[x]) for _, axes in group}) == 1 for group in groups.values())
     if len(places) > 1 and alone and others:
         raise SelectionError(
             f"no two of these cases differ in {x!r} alone, so there is no line to draw: they differ in {', '.join(others)} as well; "
             "select cases that share these, or draw along one of them"
         )
-    modes = len({record.mode for record in measured}) > 1
+    drawn = [record for record, _ in measured]
+    modes = len({record.mode for record in drawn}) > 1
     panels = tuple(
-        _panel(title, group, [places[axis_text(axes[id(record)][x])] for record in group], quantity, modes=modes)
+        _panel(title, [(record, places[axis_text(axes[x])]) for record, axes in group], quantity, modes=modes)
         for title, group in groups.items()
     )
     points = [point for panel in panels for line in panel.lines for point in line.points]
     values, at = [point.y for point in points], [point.x for point in points]
     lines = dict.fromkeys(line.name for panel in panels for line in panel.lines)
-    result = result_of(measured[0]).name
+    result = result_of(drawn[0]).name
     # The title names what all lines share, panels and lines what differs.
-    operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in measured)), 100)
-    shared = ", ".join(shared_names((record.device_name, record.dtype, record.mode) for record in measured))
+    operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in drawn)), 100)
+    shared = ", ".join(shared_names((record.device_name, record.dtype, record.mode) for record in drawn))
     return AxisChart(
         title=f"{operators} ({shared})" if shared else operators,
         x=x,
@@ -198,9 +200,9 @@ def _places(values: Sequence[object]) -> tuple[dict[str, float], tuple[str, ...]
     return {word: float(number) for number, word in enumerate(ordered)}, tuple(ordered)
 
 
-def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict[str, list[Record]]:
-    """Return the records of each panel by its title: those that differ in `x`, or in what follows from it, alone."""
-    cases = [axes[id(record)] for record in records]
+def _groups(records: Sequence[tuple[Record, Axes]], x: str) -> dict[str, list[tuple[Record, Axes]]]:
+    """Return the records of each panel, with their axes, by its title: those that differ in `x`, or in what follows from it, alone."""
+    cases = [axes for _, axes in records]
 
     def follows(name: str) -> bool:
         """Return whether an axis varies in proportion to `x`: M = N = K / 2 is one axis, not three. Any other would join cases that are not of one line."""
@@ -214,19 +216,19 @@ def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict
     split = [name for name in dict.fromkeys(itertools.chain(*cases)) if name != x and not follows(name)]
     keys = [
         (str(one.operator), one.suite, one.device_name, *(f"{name}={axis_text(case.get(name, ''))}" for name in split))
-        for one, case in zip(records, cases, strict=True)
+        for one, case in records
     ]
     varying = [len(set(values)) > 1 for values in zip(*keys, strict=True)]
-    panels: dict[str, list[Record]] = {}
+    panels: dict[str, list[tuple[Record, Axes]]] = {}
     for record, key in zip(records, keys, strict=True):
         panels.setdefault(", ".join(itertools.compress(key, varying)), []).append(record)
     return panels
 
 
-def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantity: str, *, modes: bool) -> AxisPanel:
+def _panel(title: str, group: Sequence[tuple[Record, float]], quantity: str, *, modes: bool) -> AxisPanel:
     lines: dict[tuple[str, str], dict[float, AxisPoint]] = {}
     ratios: dict[tuple[str, str], dict[float, float]] = {}
-    for record, x in zip(group, places, strict=True):
+    for record, x in group:
         key = (record.implementation or "", record.mode or "")
         value = _value(record, quantity)
         if value is not None:

@@ -4,10 +4,9 @@ Annotations are workflow commands of GitHub, which mark a pull request with what
 https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -240,7 +239,7 @@ def _footer(comparison: Comparison, room: int) -> str:
     notes = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
     notes += [*false_alarms(comparison), *(shorten(problem, 400) for problem in comparison.problems)]
     lines = [f"- {markdown_text(line)}\n" for line in notes]
-    sizes = itertools.accumulate(len(line.encode()) for line in lines)
+    sizes = accumulate(len(line.encode()) for line in lines)
     kept = sum(size <= room for size in sizes)
     rest = [f"- and {len(lines) - kept:,} more problems\n"] if kept < len(lines) else []
     return "".join(["\n", *lines[:kept], *rest]) if lines else ""

@@ -87,9 +87,8 @@ def as_launched(record: Record | None) -> str:
 
 
 def _of_replays(record: Record) -> float | None:
-    known = speedup_of(record)
-    by_replays = record.device_timer == "graph_replay" and speedup_is_of(record) == DEVICE
-    return known.estimate if known and by_replays else None
+    known = speedup_of(record) if record.device_timer == "graph_replay" and speedup_is_of(record) == DEVICE else None
+    return known.estimate if known else None
 
 
 def _as_launched(device: float | None, stream: float | None) -> str:
@@ -105,9 +104,9 @@ def both_speedups(device: float | None, stream: float | None, mode: str | None) 
 
 def issuing(host_ns: float | None, device_ns: float | None) -> str:
     """Return both times, like `88 us to issue 18 us of work`; empty where one is not known."""
-    return (
-        f"{units.duration(host_ns, 2)} to issue {units.duration(device_ns, 2)} of work" if host_ns and device_ns else ""
-    )
+    if not host_ns or not device_ns:
+        return ""
+    return f"{units.duration(host_ns, 2)} to issue {units.duration(device_ns, 2)} of work"
 
 
 def overwrites(consumes: Sequence[str] | None) -> str:

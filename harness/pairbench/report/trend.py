@@ -4,7 +4,6 @@ The page has the newest run's verdict first, then moves and changes, then the ne
 marks over the order of runs.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -266,7 +265,7 @@ def _steps(
     steps = []
     for level, middle in zip(levels, middles, strict=True):
         known = [at for at in range(level.start, level.stop + 1) if not math.isnan(values[at] + middle)]
-        for _, part in itertools.groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
+        for _, part in groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
             first, *_, last = [at for _, at in part] * 2
             start, stop = (
                 middle * getattr(level, rise) ** ((at - level.start) / max(level.stop - level.start, 1) - 0.5)

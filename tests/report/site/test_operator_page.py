@@ -52,15 +52,20 @@ def operator() -> OperatorFacts:
 
 
 @pytest.fixture(scope="module")
+def page(operator: OperatorFacts) -> Page:
+    return pages(made.site(12), operator)[0]
+
+
+@pytest.fixture(scope="module")
 def payload(operator: OperatorFacts) -> dict[str, Any]:
     return operator_payload(made.site(12), operator)
 
 
-def test_the_page_says_it_all_without_scripts(operator: OperatorFacts) -> None:
-    page, _ = pages(made.site(12), operator)
+def test_the_page_says_it_all_without_scripts(page: Page, operator: OperatorFacts) -> None:
     text = " ".join(page.text.split())
     assert "rms_norm" in text and "Root mean square norm over the last axis." in text and "transformers" in text
     assert f"{made.REPOSITORY}/blob/{builders.sha(0)}/{builders.SUITE}#L12" in values(page, "a", "href")
+    assert f"{made.REPOSITORY}/commit/{builders.sha(0)}" in values(page, "a", "href")
     (row,) = operator.contribution.rows
     assert row.speedup is not None
     assert units.ratio(row.speedup.estimate) in text and "6 → 1" in text
@@ -71,8 +76,7 @@ def test_the_page_says_it_all_without_scripts(operator: OperatorFacts) -> None:
     assert values(page, "tr", "data-implementation") == ["baseline", "fused"] * 2
 
 
-def test_every_row_links_to_the_history_of_its_series(operator: OperatorFacts, payload: dict[str, Any]) -> None:
-    page, _ = pages(made.site(12), operator)
+def test_every_row_links_to_the_history_of_its_series(page: Page, payload: dict[str, Any]) -> None:
     links = [link for link in values(page, "a", "href") if link.startswith("#series=")]
     heat = len({one["case"] for one in payload["series"]})
     assert set(links[:heat]) <= set(links[heat:]), "the cells of the heat map lead where rows lead"
@@ -81,8 +85,7 @@ def test_every_row_links_to_the_history_of_its_series(operator: OperatorFacts, p
     assert len({one["id"] for one in payload["series"]}) == 4
 
 
-def test_what_the_page_loads_lies_beside_it(operator: OperatorFacts) -> None:
-    page, _ = pages(made.site(12), operator)
+def test_what_the_page_loads_lies_beside_it(page: Page, operator: OperatorFacts) -> None:
     scripts = values(page, "script", "src")
     assert values(page, "section", "data-plotly") == ["../assets/plotly.packed.js"], (
         "loaded when a chart comes near the window"
@@ -95,8 +98,7 @@ def test_what_the_page_loads_lies_beside_it(operator: OperatorFacts) -> None:
     assert not [link for link in [*scripts, *values(page, "link", "href")] if "//" in link]
 
 
-def test_every_chart_has_a_name_and_a_summary_in_words(operator: OperatorFacts) -> None:
-    page, _ = pages(made.site(12), operator)
+def test_every_chart_has_a_name_and_a_summary_in_words(page: Page) -> None:
     ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
     assert len(ids) == len({*ids})
     charts = [element.attributes for element in page.elements if "data-chart" in element.attributes]
@@ -157,13 +159,12 @@ def test_gaps_are_null_and_nothing_is_nan() -> None:
     assert found["series"][1]["numbers"]["p95_ns"] is None
 
 
-def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts) -> None:
+def test_static_figures_are_linked_where_they_are_drawn(page: Page, operator: OperatorFacts) -> None:
     made_files = [*operator_page.operator(ENV, made.site(12), operator, figures=True)]
     files = {file.path: file.content for file in made_files[2:]}
     assert len(files) == 4 and all(files.values())
     links = values(read(made_files[0]), "a", "href")
     assert {link.removeprefix("../") for link in links if "figures/" in link} == {*files}
-    page, _ = pages(made.site(12), operator)
     assert not [link for link in values(page, "a", "href") if "figures/" in link]
 
 
