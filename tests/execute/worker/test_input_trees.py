@@ -176,6 +176,11 @@ def test_what_shares_memory_shares_it_in_a_copy(made: Callable[[], dict[str, Any
     assert refill(found, tree) and changed_inputs(tree, found) == []
 
 
+def test_tied_parameters_are_one_in_a_copy() -> None:
+    found = copy_inputs(tied())
+    assert found["w"] is found["inner"].weight is found["outer"][0].weight and found["w"].is_leaf
+
+
 @pytest.mark.parametrize("made", [views, tied])
 def test_an_upcast_shares_what_was_shared(made: Callable[[], dict[str, Any]]) -> None:
     tree = made()
@@ -183,11 +188,6 @@ def test_an_upcast_shares_what_was_shared(made: Callable[[], dict[str, Any]]) ->
     assert places(found) == [(index, 2 * offset) for index, offset in places(tree)]
     mine, theirs = named_tensors(tree), named_tensors(found)
     assert all(torch.equal(theirs[path].float(), tensor) for path, tensor in mine.items())
-
-
-def test_tied_parameters_are_one_in_a_copy() -> None:
-    found = copy_inputs(tied())
-    assert found["w"] is found["inner"].weight is found["outer"][0].weight and found["w"].is_leaf
 
 
 def test_what_is_left_out_of_views_does_not_tie_other_inputs() -> None:
@@ -244,12 +244,6 @@ def test_any_strides_survive_a_copy_and_a_refill(dimensions: list[tuple[int, int
     assert torch.equal(found, tensor + 1)
 
 
-def test_refill_of_an_expanded_tensor() -> None:
-    target = copy_inputs(torch.zeros(4, 1).expand(4, 5))
-    assert refill(target, torch.arange(4.0)[:, None].expand(4, 5))
-    assert torch.equal(target, torch.arange(4.0)[:, None].expand(4, 5))
-
-
 @pytest.mark.parametrize(
     "other",
     [torch.zeros(4), torch.zeros(3, dtype=torch.float64), torch.zeros(6)[::2], [torch.zeros(3), torch.zeros(3)], 3],
@@ -261,42 +255,32 @@ def test_refill_refuses_another_form_and_changes_nothing(other: Any) -> None:
     assert target.tolist() == [5, 5, 5]
 
 
-def test_upcast_makes_floats_float64_and_leaves_the_rest() -> None:
-    tree = {
-        "half": torch.ones(2, dtype=torch.bfloat16),
-        "complex": torch.ones(2, dtype=torch.complex64),
+def test_refill_of_an_expanded_tensor() -> None:
+    fresh = torch.arange(4.0)[:, None].expand(4, 5)
+    target = copy_inputs(torch.zeros(4, 1).expand(4, 5))
+    assert refill(target, fresh) and torch.equal(target, fresh)
+
+
+def test_upcast_makes_floats_float64_in_a_copy_even_of_float64_and_leaves_the_rest() -> None:
+    """An oracle that writes into its inputs must not spoil those of the others; without its gradients a backward goes unchecked."""
+    tree: dict[str, Any] = {
+        "half": torch.ones(2, dtype=torch.bfloat16, requires_grad=True),
+        "double": torch.zeros(2, dtype=torch.float64),
+        "single": torch.ones(2, dtype=torch.complex64),
+        "complex": torch.zeros(2, dtype=torch.complex128),
         "index": torch.arange(2),
         "mask": torch.tensor([True]),
         "module": torch.nn.Linear(2, 2),
-        "name": "x",
     }
-    found = upcast_inputs(tree)
-    dtypes = {path: leaf.dtype for path, leaf in leaves(found) if isinstance(leaf, torch.Tensor)}
-    assert dtypes == {
-        "half": torch.float64,
-        "complex": torch.complex128,
-        "index": torch.int64,
-        "mask": torch.bool,
-        "module.weight": torch.float64,
-        "module.bias": torch.float64,
-    }
-    assert found["name"] == "x"
-    assert tree["module"].weight.dtype == torch.float32
-
-
-def test_upcast_is_a_copy_even_of_float64_and_keeps_what_requires_a_gradient() -> None:
-    """An oracle that writes into its inputs must not spoil those of the others; without its gradients a backward goes unchecked."""
-    tree: dict[str, Any] = {
-        "double": torch.zeros(2, dtype=torch.float64),
-        "index": torch.arange(2),
-        "complex": torch.zeros(2, dtype=torch.complex128),
-        "x": torch.ones(2, requires_grad=True),
-    }
-    found = upcast_inputs(tree)
-    assert [tensor.requires_grad for tensor in tensors(found)] == [False, False, False, True]
+    before, found = copy_tree(tree), upcast_inputs({**tree, "name": "x"})
+    assert found.pop("name") == "x"
+    wide, wider = torch.float64, torch.complex128
+    dtypes = [tensor.dtype for tensor in tensors(found)]
+    assert dtypes == [wide, wide, wider, wider, torch.int64, torch.bool, wide, wide]
+    assert [name for name in tree if name != "module" and found[name].requires_grad] == ["half"]
     for tensor in tensors(found):
-        tensor.detach().add_(5)
-    assert [tensor.tolist() for tensor in tree.values()] == [[0, 0], [0, 1], [0, 0], [1, 1]]
+        tensor.detach().add_(tensor != 7)
+    assert all(map(torch.equal, tensors(tree), tensors(before)))
 
 
 Pair = collections.namedtuple("Pair", ["left", "right"])  # noqa: PYI024 (what users write)

@@ -49,20 +49,17 @@ def test_long_calls_begin_on_values_that_no_call_has_seen(
     assert [position[f"{name} (eager)"] for name, _ in blocks[0]] == list(range(len(names)))
 
 
-def test_calls_with_a_lead_in_do_not(take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those before it would have seen the values; beside a long call each is as it is."""
+def test_calls_with_a_lead_in_do_not_nor_do_those_of_which_one_block_alone_may_fit(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those before it would have seen the values; beside a long call each is as it is.
     entries = timed(baseline=lambda: 100.0, a=lambda: 100.0)
     take(entries, renew=lambda: pytest.fail("no call is long"))
     monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
     entries = timed(baseline=lambda: 100.0, a=lambda: 1e8)
     take(entries, renew=lambda: True)
     assert [one.first_observed is None for one in entries] == [True, False]
-
-
-def test_where_one_block_alone_may_fit_it_has_known_values(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There would be no sample on the same values to compare the first one with; when all is over, a call on new ones is compared with it instead."""
+    # There would be no sample on the same values to compare the first one with; when all is over, a call on new ones is compared with it instead.
     monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
 
     def begun(seconds: float) -> list[bool]:

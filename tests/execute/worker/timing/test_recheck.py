@@ -156,12 +156,6 @@ def test_calls_are_judged_on_new_values_in_the_first_round_and_by_chance_in_othe
 
 
 @pytest.mark.parametrize("round_index", [0, 1])
-def test_kept_outputs_are_judged_however_long_a_call_takes(monkeypatch: pytest.MonkeyPatch, round_index: int) -> None:
-    case = Judging(monkeypatch, round_index, short=0.9, long=1.1, baseline=0.5)
-    assert case.judge(OUTPUT, OUTPUT, OUTPUT) == [OUTPUT] * 3
-
-
-@pytest.mark.parametrize("round_index", [0, 1])
 def test_of_calls_whose_first_sample_was_on_new_values_what_can_be_without_a_call_is_judged(
     monkeypatch: pytest.MonkeyPatch, round_index: int
 ) -> None:
@@ -349,16 +343,15 @@ def test_replays_have_values_that_no_call_has_seen_wherever_there_is_time_to_mak
         assert {value for _, value in case.seen} == seen
 
 
-def test_a_baseline_is_judged_itself_where_no_other_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_is_judged_itself_where_no_other_agrees_and_outputs_outside_of_the_graphs_memory_are_not_poisoned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     case = Replayed(monkeypatch, baseline=[stale], honest=[right])
     assert list(case.judge()) == ["baseline"]
     assert list(Replayed(monkeypatch, baseline=[right, stale]).judge()) == ["baseline"]
     assert list(Replayed(monkeypatch, baseline=[right, stale], honest=[right]).judge()) == ["baseline"]
     assert list(Replayed(monkeypatch, baseline=[right, right], liar=[stale]).judge()) == ["liar"]
-
-
-def test_outputs_outside_of_the_graphs_memory_are_not_poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A buffer of the variant's own may hold what no call writes again; two captures may write to the same one."""
+    # A buffer of the variant's own may hold what no call writes again; two captures may write to the same one.
     own = torch.tensor([78.0, 0.0, 0.0, 78.0])
 
     def middle(x: torch.Tensor, outputs: torch.Tensor) -> None:

@@ -110,7 +110,7 @@ def first_calls(x: torch.Tensor) -> FirstCalls:
     return FirstCalls(inputs, lambda: refill(inputs, before))
 
 
-def test_who_changes_an_input_before_anything_is_timed_is_named_and_the_others_get_it_as_it_was() -> None:
+def test_who_changes_an_input_before_anything_is_timed_is_named() -> None:
     x = torch.arange(5.0)
     looks = first_calls(x)
     looks.look()
@@ -123,9 +123,6 @@ def test_who_changes_an_input_before_anything_is_timed_is_named_and_the_others_g
     x.add_(1).sub_(1)
     looks.look()
     assert looks.changed() is None
-
-
-def test_a_change_behind_torch_s_back_before_anything_is_timed_is_found_in_the_end() -> None:
     x = torch.arange(5.0)
     looks = first_calls(x)
     x.data.zero_()
@@ -156,13 +153,10 @@ def _changes_a_flag() -> None:
     torch.set_num_threads(torch.get_num_threads() + 1)
 
 
-def test_who_changes_something_unseen_is_named_the_second_time() -> None:
+def test_what_is_done_unseen_is_put_back_and_its_author_named_the_second_time() -> None:
     _, watch = made()
     assert watch.named(_turns(watch, int, _changes_a_flag, int)).startswith("1: changes global flags")
     assert watch.changed() is None
-
-
-def test_what_is_done_once_and_unseen_is_put_back_and_timed_again() -> None:
     _, watch = made()
     changes: Iterator[Callable[[], object]] = iter([_changes_a_flag, int])
 

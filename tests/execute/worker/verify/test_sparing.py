@@ -135,13 +135,12 @@ def test_memory_that_runs_out_in_a_call_has_less_held_and_the_call_made_again(ca
     assert held.references[0].sparing is (calls > 0)
 
 
-def test_memory_that_runs_out_with_nothing_held_is_charged() -> None:
+def test_memory_that_runs_out_with_nothing_held_is_charged_and_what_the_harness_needs_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     operator = declare(variants={"v": out_of(3)})
     with pytest.raises(torch.OutOfMemoryError):
         verify(hold(operator), operator)
-
-
-def test_memory_that_the_harness_needs_is_charged_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = declare()
     held = hold(operator)
 
