@@ -236,14 +236,11 @@ def test_a_description_of_what_is_not_there_is_refused(described: str, file: int
         read(described, file)
 
 
-def test_a_copy_is_of_when_it_was_made(file: int) -> None:
+def test_a_copy_is_of_when_it_was_made_and_much_memory_is_given_back(file: int) -> None:
     output = torch.zeros(4)
     copied = export(output)
     output.fill_(7)
     assert torch.equal(read(write(copied, file), file)[""], torch.zeros(4))
-
-
-def test_much_memory_is_given_back(file: int) -> None:
     os.pwrite(file, b"x", 1 << 20)
     clear(file)
     assert os.fstat(file).st_size == (1 << 20) + 1

@@ -44,7 +44,7 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     """While the others are called, nothing in the process is right on the new values, so none can have found it there."""
     called, given = list[Any](), list[Any]()
 
-    def call_again(_: Any, timed: Timed, __: Any, ___: Any) -> Again:
+    def call_again(_: Any, timed: Timed, *__: Any) -> Again:
         called.append(timed)
         return Again(str(timed.entry), 0.0)
 
@@ -56,20 +56,15 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     monkeypatch.setattr(recheck, "new_values", lambda *_: {})
     monkeypatch.setattr(recheck, "is_suspicious", lambda *_: False)
     monkeypatch.setattr(recheck, "Right", right)
-    timed = [
-        entry_of("baseline", "eager" if has_baseline else "compile"),
-        entry_of("variant"),
-        entry_of("variant", "graph"),
-    ]
+    modes = {"baseline": "eager" if has_baseline else "compile", "variant": "eager", "captured": "graph"}
+    timed = [entry_of(name, mode, call_ns=[3e7, 3e7]) for name, mode in modes.items()]
     for one in timed:
-        one.call_ns = [3e7, 3e7]
         one.first_observed = str(one.entry) if sampled else None
     (ended,) = recheck._recheck(case_of(timed), NOBODY, timed)
-    assert ended.entry is timed[2].entry and ended.reason.startswith(
-        "its timed call is wrong on fresh inputs at the same addresses: off"
-    )
+    wrong = "its timed call is wrong on fresh inputs at the same addresses: off"
+    assert ended.entry is timed[2].entry and ended.reason.startswith(wrong)
     last = timed[1:] + timed[:1] if has_baseline else timed
-    assert [one.entry for one in called] == ([] if sampled else [one.entry for one in last])
+    assert called == ([] if sampled else last)
     assert given == [str(timed[0].entry) if has_baseline else None]
 
 

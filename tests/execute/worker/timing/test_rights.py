@@ -114,17 +114,14 @@ class Baseline:
 X, OTHER = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])
 
 
-def test_what_the_baseline_gave_is_right_where_others_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_baseline_gave_is_right_where_others_agree_and_else_computed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     baseline = Baseline(monkeypatch)
     right = Right(baseline.ready, {"x": X}, given=X)
     assert not right.vouched  # alone, it does not vouch for itself
     assert right.contradicts(X * 1.05) is None
     assert right.vouched and baseline.calls == 0
-
-
-def test_where_another_disagrees_with_what_the_baseline_gave_it_is_computed_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     baseline = Baseline(monkeypatch)
     right = Right(baseline.ready, {"x": X}, given=OTHER)  # the baseline's timed call was wrong
     assert right.contradicts(X) is None
