@@ -51,14 +51,13 @@ def test_the_module_that_makes_the_error_is_named_but_rounding_alone_is_not_bad(
     assert replace(rounded, oracle_missing="none").bad
 
 
-def test_an_error_in_no_module_of_its_own_comes_in_from_outside(suites: Path, heartbeat: Heartbeat) -> None:
+def test_an_error_in_no_module_of_its_own_comes_in_from_outside_or_is_in_the_output_alone(
+    suites: Path, heartbeat: Heartbeat
+) -> None:
     found = divergence(suites, heartbeat, "wrong_between")
     # The norm undoes the factor; what takes the sum sees it.
     assert found.first and found.first.module == "net.blocks.1.ffn.0"
     assert found.inputs and not found.inputs.within
-
-
-def test_an_error_behind_all_modules_is_in_the_output_alone(suites: Path, heartbeat: Heartbeat) -> None:
     found = divergence(suites, heartbeat, "wrong_at_the_end")
     assert found.first is None and found.output_mismatch and found.bad and found.inputs is None
 
@@ -84,13 +83,12 @@ def test_what_calls_no_module_is_listed(suites: Path, heartbeat: Heartbeat) -> N
     assert found.layers == () and ("net", 1, 0) in found.uncalled and len(found.uncalled) == 37
 
 
-def test_an_operator_without_modules_says_what_is_missing(suites: Path, heartbeat: Heartbeat) -> None:
+def test_an_operator_without_modules_says_what_is_missing_and_what_raises_is_an_end(
+    suites: Path, heartbeat: Heartbeat
+) -> None:
     found = answer(suites, heartbeat, "by_hand", operator="plain")
     assert isinstance(found, NoDivergence) and not found.bad
     assert "the baseline and by_hand get no torch.nn.Module" in found.reason
-
-
-def test_what_raises_is_an_end(suites: Path, heartbeat: Heartbeat) -> None:
     assert isinstance(answer(suites, heartbeat, "raises"), Ended)
 
 

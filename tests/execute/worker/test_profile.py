@@ -108,11 +108,11 @@ def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
     trace = Trace().call("add", syncs=1).sentinel().call("add", "mul").call("add", memcpy=8).sentinel()
     with pytest.raises(TraceError, match="3 of 4 sentinel kernels"):
         split_events(trace.events, (1, 1, 1))
-    one, two = split_events(trace.events, (1, 2))
-    assert count_events(one, 1).kernels == {"add": 1}
-    assert count_events(one, 1).syncs == 1
-    assert count_events(two, 2).kernels == {"add": 2, "mul": 1}
-    assert (count_events(two, 2).syncs, count_events(two, 2).memcpy_bytes) == (0, 8)
+    one, two = (
+        count_events(part, calls) for part, calls in zip(split_events(trace.events, (1, 2)), (1, 2), strict=True)
+    )
+    assert (one.kernels, one.syncs, one.memcpy_bytes) == ({"add": 1}, 1, 0)
+    assert (two.kernels, two.syncs, two.memcpy_bytes) == ({"add": 2, "mul": 1}, 0, 8)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
