@@ -29,11 +29,6 @@ from pairbench.execute.worker.trees import (
 )
 
 
-def strided(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    return torch.arange(float(extent)).as_strided(shape, stride)
-
-
 class Box:
     """An object with an attribute, and a part that cannot be copied."""
 
@@ -231,17 +226,14 @@ def test_any_strides_survive_a_copy_and_a_refill(dimensions: list[tuple[int, int
     """Each dimension with a gap of its own, so that no two elements share memory."""
     stride, step = [], 1
     for size, gap in dimensions:
-        step *= gap
-        stride.append(step)
-        step *= size
+        stride.append(step * gap)
+        step *= gap * size
     order = -1 if backwards else 1
-    tensor = strided(tuple(size for size, _ in dimensions)[::order], tuple(stride)[::order])
-    found = copy_inputs(tensor)
+    tensor = torch.arange(float(step)).as_strided([size for size, _ in dimensions][::order], stride[::order])
+    found, fresh = copy_inputs(tensor), copy_inputs(tensor)
     assert torch.equal(found, tensor) and found.stride() == tensor.stride()
-    fresh = copy_inputs(tensor)
     fresh.add_(1)
-    assert refill(found, fresh)
-    assert torch.equal(found, tensor + 1)
+    assert refill(found, fresh) and torch.equal(found, tensor + 1)
 
 
 @pytest.mark.parametrize(

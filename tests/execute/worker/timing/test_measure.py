@@ -93,7 +93,7 @@ def test_the_device_s_ratio_stops_it_where_both_have_one_and_not_what_the_host_a
     assert take(entries, target=1e-6, most=50).stop_reason == reason
 
 
-def test_a_throttled_block_is_measured_again_and_labelled(
+def test_a_throttled_block_is_measured_again_and_all_since_the_last_reading_are_labelled(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timers, "_READING_S", 0.0)
@@ -103,11 +103,6 @@ def test_a_throttled_block_is_measured_again_and_labelled(
     assert [index for index, label in enumerate(found.throttled) if label] == [2, 3]
     assert found.remeasured == 2
     assert len(found.throttled) - 2 >= 20, "the blocks that count are as many as without throttling"
-
-
-def test_all_blocks_since_the_last_reading_are_labelled(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(timers, "_READING_S", 0.01)
     clock = {"now_ns": 0}
     monkeypatch.setattr(trusted, "perf_counter_ns", lambda: clock["now_ns"])
