@@ -13,7 +13,7 @@ from pairbench.execute.worker.timing.measure import EntryEndedError, Timed
 from pairbench.execute.worker.timing.values import Values
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from tests.execute.made import entry
-from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, setup, timed
+from tests.execute.worker.timing.conftest import NO_VALUES, FakeClock, FakeTimer, setup, timed
 
 
 def noisy(scale: float, seed: int) -> Callable[[], float]:
@@ -173,8 +173,7 @@ def test_a_long_call_is_warm_after_one(
         return seconds * 1e9
 
     monkeypatch.setattr(trusted, "perf_counter", lambda: now)
-    values = Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
-    measure._warm_up(setup(timed(slow=call), values), heartbeat)
+    measure._warm_up(setup(timed(slow=call), Values(**NO_VALUES)), heartbeat)
     assert made == calls
 
 

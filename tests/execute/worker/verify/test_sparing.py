@@ -52,13 +52,9 @@ def about(operator: Operator) -> dict[str, Any]:
     return {"path": Path("suite.py"), "operator": "op", "case": case, "entries": (), "automatic_impostors": False}
 
 
-def job_of(operator: Operator) -> VerifyCase:
-    return VerifyCase(**about(operator), declared_impostors=())
-
-
 def hold(operator: Operator) -> Held:
     (case,) = operator.cases
-    references, useless = stages._held_or_sparing(job_of(operator), operator, CPU)
+    references, useless = stages._held_or_sparing(VerifyCase(**about(operator), declared_impostors=()), operator, CPU)
     assert useless is None
     return Held(operator, case, CPU, references, functools.partial(stages._made, operator, CPU))
 
@@ -67,10 +63,9 @@ def hold(operator: Operator) -> Held:
 def test_a_case_that_is_short_on_a_gpu_is_not_judged_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     operator, made = declare(), stages._made
     monkeypatch.setattr(stages, "_made", lambda operator, _, case, seed: made(operator, CPU, case, seed))
-    job = HoldCase(**about(operator))
     with pytest.raises(TooLargeError):
-        stages._held_or_sparing(job, operator, torch.device("cuda"))
-    assert stages._held_or_sparing(job, operator, CPU)[1] is None
+        stages._held_or_sparing(HoldCase(**about(operator)), operator, torch.device("cuda"))
+    assert stages._held_or_sparing(HoldCase(**about(operator)), operator, CPU)[1] is None
 
 
 def verify(held: Held, operator: Operator, name: str = "v") -> Verification:
@@ -100,13 +95,9 @@ def test_a_case_is_verified_within_inputs_two_outputs_and_a_float64_copy_of_both
 @pytest.mark.usefixtures("short")
 def test_wrong_outputs_are_found_where_memory_is_short() -> None:
     first = dict[int, torch.Tensor]()
-
-    def cached(x: torch.Tensor) -> torch.Tensor:
-        return first.setdefault(0, elu(x))
-
     wrong = {
         "wrong": lambda x: x * 1.01,
-        "cached": cached,
+        "cached": lambda x: first.setdefault(0, elu(x)),
         "writes": lambda x: torch.nn.functional.elu(x, inplace=True),
     }
     operator = declare(variants=wrong)
@@ -219,10 +210,8 @@ def test_batched_is_an_axis_of_whole_numbers(axis: str) -> None:
         declare(batched=axis, cases=grid(rows=[3], dtype=["float32"]), inputs=lambda make, rows, dtype: {})
 
 
-@pytest.mark.parametrize(("long_s", "times"), [(0.0, 3), (60.0, 15)])
-def test_inputs_that_take_long_are_made_once_for_each_seed(
-    monkeypatch: pytest.MonkeyPatch, long_s: float, times: int
-) -> None:
+@pytest.mark.parametrize("long_s", [0.0, 60.0])
+def test_inputs_that_take_long_are_made_once_for_each_seed(monkeypatch: pytest.MonkeyPatch, long_s: float) -> None:
     """And once more to see how large they are."""
     monkeypatch.setattr(sparing, "is_short", lambda *_: True)
     monkeypatch.setattr(stages, "is_short", lambda *_: True)
@@ -236,4 +225,4 @@ def test_inputs_that_take_long_are_made_once_for_each_seed(
     operator = declare(inputs=inputs)
     held = hold(operator)
     assert [verify(held, operator, name).status for name in operator.implementations] == [Status.VERIFIED] * 2
-    assert (len(calls) == times) if not long_s else (len(calls) > times)
+    assert len(calls) > 15 if long_s else len(calls) == 3
