@@ -64,8 +64,6 @@ def test_who_leaves_a_thread_is_named_in_any_block(monkeypatch: pytest.MonkeyPat
     left: list[str] = []
     monkeypatch.setattr(trusted, "left_running", lambda **_: next(iter(left), None))
     _, watch = made()
-    with watch.turn(block):
-        pass
     with pytest.raises(DeclarationError, match="leaves a thread"), watch.turn(block):
         left.append("leaves a thread running")
 

@@ -182,30 +182,25 @@ def test_prepared_constants_follow_the_seed(function: Any, status: Status) -> No
 
 
 @pytest.mark.parametrize("at_call", [1, 3])
-def test_changed_flags_are_named_and_put_back(at_call: int) -> None:
+@pytest.mark.parametrize("raises", [False, True])
+def test_changed_flags_are_named_and_put_back(raises: bool, at_call: int) -> None:
     before, calls = read_flags(), itertools.count(1)
 
     def changes(x: torch.Tensor) -> torch.Tensor:
         if next(calls) == at_call:
             torch.backends.cuda.matmul.allow_tf32 = not before["matmul.allow_tf32"]
             torch.use_deterministic_algorithms(True)
+            if raises:
+                raise ValueError("boom")
         return x * 2
 
-    found = verify(declare(changes))
-    assert found.status is Status.FAILED
-    assert "matmul.allow_tf32" in str(found.reason) and "deterministic_algorithms False -> True" in str(found.reason)
-    assert read_flags() == before
-
-
-def test_flags_changed_while_raising_are_put_back() -> None:
-    before = read_flags()
-
-    def changes(x: torch.Tensor) -> torch.Tensor:
-        torch.set_grad_enabled(False)
-        raise ValueError("boom")
-
-    with pytest.raises(ValueError, match="boom"):
-        verify(declare(changes))
+    if raises:
+        with pytest.raises(ValueError, match="boom"):
+            verify(declare(changes))
+    else:
+        found = verify(declare(changes))
+        assert found.status is Status.FAILED and "matmul.allow_tf32" in str(found.reason)
+        assert "deterministic_algorithms False -> True" in str(found.reason)
     assert read_flags() == before
 
 
@@ -320,23 +315,23 @@ def test_a_baseline_in_tf32_is_held_to_tf32s_rounding() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("baseline", "wrong", "tolerance"),
     [
-        lambda a, b: product(a, b, bits=7),  # fewer bits than TF32 has
-        lambda a, b: product(a, b, bits=6),
-        lambda a, b: product(a[:, :-1], b[:-1]),
-        lambda a, b: product(a, b) * 1.01,
-        lambda a, b: product(a.bfloat16(), b.bfloat16()).float(),
-        lambda a, b: torch.zeros_like(a),
+        *(
+            (product, wrong, REASSOCIATED)
+            for wrong in (
+                lambda a, b: product(a, b, bits=7),  # fewer bits than TF32 has
+                lambda a, b: product(a[:, :-1], b[:-1]),
+                lambda a, b: product(a, b) * 1.01,
+                lambda a, b: product(a.bfloat16(), b.bfloat16()).float(),
+                lambda a, b: torch.zeros_like(a),
+            )
+        ),
+        (lambda a, b: a.flip(0), lambda a, b: rounded(a).flip(0), EXACT),  # moved data stays exact
     ],
 )
-def test_what_is_wrong_is_wrong_in_tf32(wrong: Any) -> None:
-    assert verify(in_tf32(multiply(product, wrong))).status is Status.MISMATCHED
-
-
-def test_moved_data_stays_exact_in_tf32() -> None:
-    operator = in_tf32(multiply(lambda a, b: a.flip(0), lambda a, b: rounded(a).flip(0), tolerance=EXACT))
-    assert verify(operator).status is Status.MISMATCHED
+def test_what_is_wrong_is_wrong_in_tf32(baseline: Any, wrong: Any, tolerance: Any) -> None:
+    assert verify(in_tf32(multiply(baseline, wrong, tolerance=tolerance))).status is Status.MISMATCHED
 
 
 @pytest.mark.parametrize("tolerance", [None, REASSOCIATED])
