@@ -1,3 +1,4 @@
+import contextlib
 import ctypes
 import os
 import signal
@@ -94,8 +95,13 @@ def _until_there_is_none() -> None:
         time.sleep(0.01)
 
 
-def _start(code: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE)
+@contextlib.contextmanager
+def _start(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # a stopped one would be waited for
 
 
 BELOW_ANOTHER = "import os\nif os.fork():\n input()\nelse:\n while os.getppid() != 1: pass"
@@ -123,7 +129,6 @@ def test_a_process_that_runs_or_was_stopped_is_named_and_killed_where_it_runs(
             assert process.wait(10) == -signal.SIGKILL
         elif words == "None":
             assert process.poll() is None
-        process.kill()
 
 
 def test_whose_process_runs_is_known_by_the_last_look_or_by_a_new_one() -> None:
@@ -140,7 +145,6 @@ def test_whose_process_runs_is_known_by_the_last_look_or_by_a_new_one() -> None:
                     processes.begin()
                     assert left.pid in processes._known
                 assert "leaves a process running" in str(left_running()) and processes.of_another == before
-        sleeper.kill()
 
 
 @pytest.mark.parametrize("spins", [pytest.param(True, marks=pytest.mark.timing), False])
