@@ -1,6 +1,5 @@
 import asyncio
 import runpy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -154,10 +153,6 @@ def test_of_a_suite_as_it_is_loaded(tmp_path: Path, kind: type[BaseException]) -
 
 
 def test_a_case_that_is_given_up_is_no_error_of_the_suite() -> None:
-    def results() -> Iterator[int]:
-        yield 1
-        yield 2
-
-    running = of_case(results())
+    running: Any = of_case(iter([1, 2]))
     assert next(running) == 1
-    running.close()  # type: ignore[attr-defined]
+    running.close()

@@ -14,11 +14,9 @@ from pairbench.execute.worker.timing.timers import Nvml, TelemetryRecorder, open
 @pytest.mark.parametrize(
     ("bits", "names"),
     [
-        (0x0, ()),
-        (pynvml.nvmlClocksThrottleReasonGpuIdle, ()),
-        (pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting, ()),  # clocks set by the user
-        (0x10, ()),  # sync boost
-        (0x100, ()),  # display clock
+        # Idling, clocks set by the user, sync boost and display clock.
+        *((bits, ()) for bits in (0x0, 0x10, 0x100, pynvml.nvmlClocksThrottleReasonGpuIdle)),
+        (pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting, ()),
         (pynvml.nvmlClocksThrottleReasonSwPowerCap, ("sw_power_cap",)),
         (pynvml.nvmlClocksThrottleReasonHwSlowdown, ("hw_slowdown",)),
         (pynvml.nvmlClocksThrottleReasonSwThermalSlowdown, ("sw_thermal_slowdown",)),
