@@ -74,7 +74,7 @@ op = Operator("op", baseline=baseline, variants={"good": good}, inputs=lambda ma
 
 @pytest.fixture(scope="module")
 def module() -> Iterator[ModuleType]:
-    made = ModuleType("pairbench.execute.made_up")
+    made = ModuleType(OWN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, made.__name__, made)
         exec(compile(MODULE, "made_up.py", "exec"), vars(made))  # noqa: S102
@@ -98,48 +98,42 @@ def set_code(function: Any) -> None:
     function.__code__ = other.__code__
 
 
+OWN = "pairbench.execute.made_up"
 CHANGES: dict[str, Callable[[Any], object]] = {
-    "pairbench.execute.made_up._LIMIT": lambda module: setattr(module, "_LIMIT", float("inf")),
-    "pairbench.execute.made_up._TABLE.cpu": lambda module: module._TABLE.update(cpu=9.0),
-    "pairbench.execute.made_up._TABLE.cuda": lambda module: module._TABLE["cuda"].append(3),
-    "pairbench.execute.made_up._TABLE": lambda module: module._TABLE.update(more=1),
-    "pairbench.execute.made_up.judge": lambda module: setattr(module, "judge", other),
-    "the code of pairbench.execute.made_up.judge": lambda module: set_code(module.judge),
-    "the defaults of pairbench.execute.made_up.judge.factor": lambda module: module.judge.__kwdefaults__.update(
-        factor=0
-    ),
+    f"{OWN}._LIMIT": lambda module: setattr(module, "_LIMIT", float("inf")),
+    f"{OWN}._TABLE.cpu": lambda module: module._TABLE.update(cpu=9.0),
+    f"{OWN}._TABLE.cuda": lambda module: module._TABLE["cuda"].append(3),
+    f"{OWN}._TABLE": lambda module: module._TABLE.update(more=1),
+    f"{OWN}.judge": lambda module: setattr(module, "judge", other),
+    f"the code of {OWN}.judge": lambda module: set_code(module.judge),
+    f"the defaults of {OWN}.judge.factor": lambda module: module.judge.__kwdefaults__.update(factor=0),
     "the defaults of with_default": lambda module: setattr(module.with_default, "__defaults__", (9.0,)),
-    "the closure of pairbench.execute.made_up.closed": lambda module: setattr(
-        module.closed.__closure__[0], "cell_contents", 9.0
-    ),
-    "the code of pairbench.execute.made_up.cached": lambda module: set_code(module.cached.__wrapped__),
-    "pairbench.execute.made_up.Judge.method": lambda module: setattr(module.Judge, "method", other),
-    "the code of pairbench.execute.made_up.Judge.method": lambda module: set_code(module.Judge.method),
-    "the code of pairbench.execute.made_up.Judge.size": lambda module: set_code(module.Judge.size.fget),
-    "the code of pairbench.execute.made_up.Judge.plain": lambda module: set_code(module.Judge.plain),
+    f"the closure of {OWN}.closed": lambda module: setattr(module.closed.__closure__[0], "cell_contents", 9.0),
+    f"the code of {OWN}.cached": lambda module: set_code(module.cached.__wrapped__),
+    f"{OWN}.Judge.method": lambda module: setattr(module.Judge, "method", other),
+    f"the code of {OWN}.Judge.method": lambda module: set_code(module.Judge.method),
+    f"the code of {OWN}.Judge.size": lambda module: set_code(module.Judge.size.fget),
+    f"the code of {OWN}.Judge.plain": lambda module: set_code(module.Judge.plain),
     "statistics.median": lambda module: setattr(module.statistics, "median", other),
     "the code of statistics.median": lambda module: set_code(module.statistics.median),
     "random.SystemRandom.random": lambda module: setattr(module.SystemRandom, "random", other),
-    "sys.modules.pairbench.execute.made_up": lambda module: sys.modules.update({module.__name__: ModuleType("other")}),
+    f"sys.modules.{OWN}": lambda module: sys.modules.update({module.__name__: ModuleType("other")}),
 }
+
+
+def behaviour(module: ModuleType) -> tuple[Any, ...]:
+    called = module.judge(2), module.with_default(0.5), module.closed(4), module.cached(1), module.Judge().size
+    return (*called, vars(module)["_LIMIT"], copy.deepcopy(module._TABLE))
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_named_and_put_back(frozen: Frozen, module: ModuleType, name: str) -> None:
-    before = module.judge(2), module.with_default(0.5), module.closed(4), module.cached(1), module.Judge().size
+    before = behaviour(module)
     CHANGES[name](module)
     assert name in frozen.changed()
     frozen.restore()
     assert frozen.changed() == []
-    assert before == (
-        module.judge(2),
-        module.with_default(0.5),
-        module.closed(4),
-        module.cached(1),
-        module.Judge().size,
-    )
-    assert vars(module)["_LIMIT"] == 2.0 and module._TABLE == {"cpu": 1.0, "cuda": [1, 2]}
-    assert sys.modules[module.__name__] is module
+    assert behaviour(module) == before and sys.modules[module.__name__] is module
 
 
 def test_what_is_new_or_state_or_the_same_is_no_change(frozen: Frozen, module: ModuleType) -> None:

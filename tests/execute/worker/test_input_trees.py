@@ -29,11 +29,6 @@ from pairbench.execute.worker.trees import (
 )
 
 
-def strided(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    return torch.arange(float(extent)).as_strided(shape, stride)
-
-
 class Box:
     """An object with an attribute, and a part that cannot be copied."""
 
@@ -176,6 +171,11 @@ def test_what_shares_memory_shares_it_in_a_copy(made: Callable[[], dict[str, Any
     assert refill(found, tree) and changed_inputs(tree, found) == []
 
 
+def test_tied_parameters_are_one_in_a_copy() -> None:
+    found = copy_inputs(tied())
+    assert found["w"] is found["inner"].weight is found["outer"][0].weight and found["w"].is_leaf
+
+
 @pytest.mark.parametrize("made", [views, tied])
 def test_an_upcast_shares_what_was_shared(made: Callable[[], dict[str, Any]]) -> None:
     tree = made()
@@ -183,11 +183,6 @@ def test_an_upcast_shares_what_was_shared(made: Callable[[], dict[str, Any]]) ->
     assert places(found) == [(index, 2 * offset) for index, offset in places(tree)]
     mine, theirs = named_tensors(tree), named_tensors(found)
     assert all(torch.equal(theirs[path].float(), tensor) for path, tensor in mine.items())
-
-
-def test_tied_parameters_are_one_in_a_copy() -> None:
-    found = copy_inputs(tied())
-    assert found["w"] is found["inner"].weight is found["outer"][0].weight and found["w"].is_leaf
 
 
 def test_what_is_left_out_of_views_does_not_tie_other_inputs() -> None:
@@ -231,23 +226,14 @@ def test_any_strides_survive_a_copy_and_a_refill(dimensions: list[tuple[int, int
     """Each dimension with a gap of its own, so that no two elements share memory."""
     stride, step = [], 1
     for size, gap in dimensions:
-        step *= gap
-        stride.append(step)
-        step *= size
+        stride.append(step * gap)
+        step *= gap * size
     order = -1 if backwards else 1
-    tensor = strided(tuple(size for size, _ in dimensions)[::order], tuple(stride)[::order])
-    found = copy_inputs(tensor)
+    tensor = torch.arange(float(step)).as_strided([size for size, _ in dimensions][::order], stride[::order])
+    found, fresh = copy_inputs(tensor), copy_inputs(tensor)
     assert torch.equal(found, tensor) and found.stride() == tensor.stride()
-    fresh = copy_inputs(tensor)
     fresh.add_(1)
-    assert refill(found, fresh)
-    assert torch.equal(found, tensor + 1)
-
-
-def test_refill_of_an_expanded_tensor() -> None:
-    target = copy_inputs(torch.zeros(4, 1).expand(4, 5))
-    assert refill(target, torch.arange(4.0)[:, None].expand(4, 5))
-    assert torch.equal(target, torch.arange(4.0)[:, None].expand(4, 5))
+    assert refill(found, fresh) and torch.equal(found, tensor + 1)
 
 
 @pytest.mark.parametrize(
@@ -261,42 +247,32 @@ def test_refill_refuses_another_form_and_changes_nothing(other: Any) -> None:
     assert target.tolist() == [5, 5, 5]
 
 
-def test_upcast_makes_floats_float64_and_leaves_the_rest() -> None:
-    tree = {
-        "half": torch.ones(2, dtype=torch.bfloat16),
-        "complex": torch.ones(2, dtype=torch.complex64),
+def test_refill_of_an_expanded_tensor() -> None:
+    fresh = torch.arange(4.0)[:, None].expand(4, 5)
+    target = copy_inputs(torch.zeros(4, 1).expand(4, 5))
+    assert refill(target, fresh) and torch.equal(target, fresh)
+
+
+def test_upcast_makes_floats_float64_in_a_copy_even_of_float64_and_leaves_the_rest() -> None:
+    """An oracle that writes into its inputs must not spoil those of the others; without its gradients a backward goes unchecked."""
+    tree: dict[str, Any] = {
+        "half": torch.ones(2, dtype=torch.bfloat16, requires_grad=True),
+        "double": torch.zeros(2, dtype=torch.float64),
+        "single": torch.ones(2, dtype=torch.complex64),
+        "complex": torch.zeros(2, dtype=torch.complex128),
         "index": torch.arange(2),
         "mask": torch.tensor([True]),
         "module": torch.nn.Linear(2, 2),
-        "name": "x",
     }
-    found = upcast_inputs(tree)
-    dtypes = {path: leaf.dtype for path, leaf in leaves(found) if isinstance(leaf, torch.Tensor)}
-    assert dtypes == {
-        "half": torch.float64,
-        "complex": torch.complex128,
-        "index": torch.int64,
-        "mask": torch.bool,
-        "module.weight": torch.float64,
-        "module.bias": torch.float64,
-    }
-    assert found["name"] == "x"
-    assert tree["module"].weight.dtype == torch.float32
-
-
-def test_upcast_is_a_copy_even_of_float64_and_keeps_what_requires_a_gradient() -> None:
-    """An oracle that writes into its inputs must not spoil those of the others; without its gradients a backward goes unchecked."""
-    tree: dict[str, Any] = {
-        "double": torch.zeros(2, dtype=torch.float64),
-        "index": torch.arange(2),
-        "complex": torch.zeros(2, dtype=torch.complex128),
-        "x": torch.ones(2, requires_grad=True),
-    }
-    found = upcast_inputs(tree)
-    assert [tensor.requires_grad for tensor in tensors(found)] == [False, False, False, True]
+    before, found = copy_tree(tree), upcast_inputs({**tree, "name": "x"})
+    assert found.pop("name") == "x"
+    wide, wider = torch.float64, torch.complex128
+    dtypes = [tensor.dtype for tensor in tensors(found)]
+    assert dtypes == [wide, wide, wider, wider, torch.int64, torch.bool, wide, wide]
+    assert [name for name in tree if name != "module" and found[name].requires_grad] == ["half"]
     for tensor in tensors(found):
-        tensor.detach().add_(5)
-    assert [tensor.tolist() for tensor in tree.values()] == [[0, 0], [0, 1], [0, 0], [1, 1]]
+        tensor.detach().add_(tensor != 7)
+    assert all(map(torch.equal, tensors(tree), tensors(before)))
 
 
 Pair = collections.namedtuple("Pair", ["left", "right"])  # noqa: PYI024 (what users write)
@@ -314,6 +290,7 @@ LAYOUTS = {
     "expanded": torch.arange(4.0)[:, None].expand(4, 5),
     "expanded_scalar": torch.tensor(2.0).expand(3, 3),
     "expanded_with_gaps": torch.arange(8.0)[::2, None].expand(4, 5),
+    "with_gradient": torch.zeros(3, requires_grad=True),
     "integers": torch.arange(6).reshape(2, 3)[:, ::2],
     "bool": torch.tensor([True, False, True])[::2],
 }
@@ -324,18 +301,14 @@ LAYOUTS = {
 def test_a_copy_keeps_values_shape_strides_and_dtype_and_shares_no_memory(copied: Any, name: str) -> None:
     layout = LAYOUTS[name]
     before, found = layout.clone(), copied(layout)
-    assert torch.equal(found, layout)
+    assert torch.equal(found, layout) and found.is_leaf
     assert (found.shape, found.stride(), found.dtype) == (layout.shape, layout.stride(), layout.dtype)
+    assert found.requires_grad == layout.requires_grad
     if found.numel():
-        found.as_strided((1,), (1,)).fill_(1)
+        found.detach().as_strided((1,), (1,)).fill_(1)
         assert found.untyped_storage().data_ptr() != layout.untyped_storage().data_ptr()
+        assert found.untyped_storage().nbytes() <= layout.untyped_storage().nbytes()  # also of what is expanded
     assert torch.equal(layout, before)
-
-
-def test_a_copy_is_as_small_as_what_is_expanded_and_keeps_what_requires_a_gradient() -> None:
-    assert copy_tree(torch.zeros(1).expand(1 << 20)).untyped_storage().nbytes() == 4
-    found = copy_tree(torch.zeros(3, requires_grad=True))
-    assert found.requires_grad and found.is_leaf
 
 
 def test_containers_keep_their_types() -> None:
@@ -359,11 +332,10 @@ def test_a_module_is_copied_with_its_parameters_and_buffers(copied: Any) -> None
 
 
 def test_bits() -> None:
-    nan = float("nan")
+    nan, one = float("nan"), torch.tensor([1.0])
     assert same_bits(torch.tensor([1.0, nan]), torch.tensor([1.0, nan]))
-    assert not same_bits(torch.tensor([1.0, nan]), torch.tensor([nan, 1.0]))
-    assert not same_bits(torch.tensor([1.0]), torch.tensor([1.0 + 2**-23]))
-    assert not same_bits(torch.tensor([1.0]), torch.tensor([1.0], dtype=torch.float64))
-    assert not same_bits(torch.tensor([1]), torch.tensor([2]))
-    assert not same_bits(torch.zeros(2), torch.zeros(1))
     assert same_bits(torch.tensor([complex(nan, 1)]), torch.tensor([complex(nan, 1)]))
+    assert not same_bits(torch.tensor([1.0, nan]), torch.tensor([nan, 1.0]))
+    for other in (torch.tensor([1.0 + 2**-23]), one.double(), torch.ones(2), torch.tensor([1])):
+        assert not same_bits(one, other)
+    assert not same_bits(torch.tensor([1]), torch.tensor([2]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pairbench import Variant
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
 from pairbench.execute.worker.trees import refill
@@ -35,17 +36,12 @@ def test_one_seed_one_value(draw: Any, make: Make) -> None:
     assert not torch.equal(draw(make), draw(make)), "two draws differ"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_seed_means_nearly_the_same_in_every_dtype(dtype: str) -> None:
-    plain = Make(device=CPU, seed=3).normal(100)
-    found = Make(device=CPU, seed=3).normal(100, dtype=dtype)
-    assert found.dtype == getattr(torch, dtype)
-    assert torch.equal(found, plain.to(found.dtype))
-
-
-def test_float64_has_all_its_bits() -> None:
-    values = Make(device=CPU, seed=3).normal(100, dtype="float64")
-    assert not torch.equal(values, values.float().double())
+def test_a_seed_means_nearly_the_same_in_every_dtype_but_float64_has_all_its_bits() -> None:
+    plain, half, brain, double = (
+        Make(device=CPU, seed=3).normal(100, dtype=dtype) for dtype in ("float32", "float16", "bfloat16", "float64")
+    )
+    assert torch.equal(half, plain.to(torch.float16)) and torch.equal(brain, plain.to(torch.bfloat16))
+    assert not torch.equal(double, double.float().double())
 
 
 def test_moments(make: Make) -> None:
@@ -87,15 +83,24 @@ def test_inputs_are_the_same_for_a_case_and_seed_and_differ_between_them() -> No
 
 @pytest.mark.parametrize("value", [None, 3, [torch.zeros(1)], {3: torch.zeros(1)}])
 def test_inputs_must_return_keyword_arguments(value: Any) -> None:
-    operator = declare(inputs=lambda make, n: value)
-    with pytest.raises(DeclarationError, match=r"inputs\(\) returned \w+, expected a dict of keyword arguments"):
-        build_inputs(operator, operator.cases[0], CPU, 0)
+    refuse(r"inputs\(\) returned \w+, expected a dict of keyword arguments", inputs=lambda make, n: value)
 
 
-@pytest.mark.parametrize("what", ["constants", "state"])
-def test_named_inputs_must_be_there(what: str) -> None:
-    operator = declare(**{what: ["weight"]})
-    with pytest.raises(DeclarationError, match=rf"{what} names 'weight', but inputs\(\) returns only x"):
+@pytest.mark.parametrize(
+    ("what", "changes"),
+    [
+        ("constants", {"constants": ["weight"]}),
+        ("state", {"state": ["weight"]}),
+        ("consumes of 'v'", {"variants": {"v": Variant(lambda x: x * 2, consumes=["weight"])}}),
+    ],
+)
+def test_named_inputs_must_be_there(what: str, changes: dict[str, Any]) -> None:
+    refuse(rf"{what} names 'weight', but inputs\(\) returns only x", **changes)
+
+
+def refuse(words: str, **changes: Any) -> None:
+    operator = declare(**changes)
+    with pytest.raises(DeclarationError, match=words):
         build_inputs(operator, operator.cases[0], CPU, 0)
 
 
@@ -145,6 +150,4 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
 )
 @pytest.mark.filterwarnings("ignore:Sparse")
 def test_what_cannot_be_an_input_is_refused_with_what_to_do(made: Callable[[], Any], words: str) -> None:
-    operator = declare(inputs=lambda make, n: {"x": made()})
-    with pytest.raises(DeclarationError, match=words):
-        build_inputs(operator, operator.cases[0], CPU, 0)
+    refuse(words, inputs=lambda make, n: {"x": made()})

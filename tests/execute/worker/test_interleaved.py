@@ -10,7 +10,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeBlock, TakenBlock
 from pairbench.execute.worker.stages import InterleavedCases
 from pairbench.model.outcome import Status, TimedRound
-from tests.execute.made import CONFIG, declare, job_of
+from tests.execute.made import CONFIG, VARIANT, declare, job_of
 
 
 def opening(operator: Operator) -> OpenCase:
@@ -28,44 +28,26 @@ def turns(heartbeat: Heartbeat) -> Iterator[InterleavedCases]:
 TAKE = TakeBlock(lead_in=(1, 1))
 
 
-def test_a_turn_is_one_sample_of_each(turns: InterleavedCases) -> None:
+def test_a_turn_is_one_sample_of_each_behind_the_lead_in_that_is_asked_for(turns: InterleavedCases) -> None:
     calls: list[int] = []
     operator = declare(lambda x: calls.append(1) or x + 1)  # type: ignore[func-returns-value]
     assert list(turns.open(opening(operator), operator)) == [Opened(lead_in=(1, 1))]
     assert not gc.isenabled()
-    before = len(calls)
-    latencies = []
-    for _ in range(3):
-        (turn,) = turns.take(TAKE)
+    latencies, made = [], []
+    for lead_in in (1, 1, 4):
+        before = len(calls)
+        (turn,) = turns.take(TakeBlock(lead_in=(0, lead_in)))
         assert isinstance(turn, TakenBlock) and turn.throttled == 0
         latencies.append(turn.call_ns)
-    assert len(calls) == before + 3 * 2  # each behind its lead-in
+        made.append(len(calls) - before)
+    assert made == [2, 2, 5]
     (timed,) = turns.close(CloseCase(stop_reason="precise"))
     assert isinstance(timed, TimedRound) and timed.stop_reason == "precise"
     assert [samples.call_ns for samples in timed.entries] == list(zip(*latencies, strict=True))
     assert gc.isenabled()
 
 
-def test_lead_ins_are_those_that_are_asked_for(turns: InterleavedCases) -> None:
-    calls: list[int] = []
-    operator = declare(lambda x: calls.append(1) or x + 1)  # type: ignore[func-returns-value]
-    list(turns.open(opening(operator), operator))
-    before = len(calls)
-    list(turns.take(TakeBlock(lead_in=(0, 4))))
-    assert len(calls) == before + 5
-
-
-def test_what_fails_to_get_ready_is_named_and_nothing_is_open(turns: InterleavedCases) -> None:
-    def fails(x: Any) -> Any:
-        raise ValueError("no")
-
-    (ended,) = turns.open(opening(declare(fails)), declare(fails))
-    assert isinstance(ended, Ended) and ended.entry is not None and ended.entry.implementation == "v"
-    with pytest.raises(RuntimeError, match="no case is open"):
-        list(turns.take(TAKE))
-
-
-def test_what_fails_in_its_turn_is_named(turns: InterleavedCases) -> None:
+def test_what_fails_in_its_turn_or_as_it_gets_ready_is_named(turns: InterleavedCases) -> None:
     tired: list[bool] = []
 
     def tires(x: Any) -> Any:
@@ -77,31 +59,22 @@ def test_what_fails_in_its_turn_is_named(turns: InterleavedCases) -> None:
     list(turns.open(opening(operator), operator))
     tired.append(True)
     (ended,) = turns.take(TAKE)
-    assert ended.entry.implementation == "v" and ended.status is Status.FAILED
+    assert ended.entry == VARIANT and ended.status is Status.FAILED
     assert "ValueError: tired, while being timed" in ended.reason
+    (ended,) = turns.open(opening(operator), operator)
+    assert isinstance(ended, Ended) and ended.entry == VARIANT
+    with pytest.raises(RuntimeError, match="no case is open"):
+        list(turns.take(TAKE))
 
 
 def test_what_is_wrong_on_fresh_inputs_is_named_and_the_round_comes(turns: InterleavedCases) -> None:
-    kept: list[Any] = []
-
-    def caches(x: Any) -> Any:
-        kept.append(x + 1)
-        return kept[0]
-
-    operator = declare(caches)
-    list(turns.open(opening(operator), operator))
-    list(turns.take(TAKE))
-    ended, timed = turns.close(CloseCase(stop_reason="time_cap"))
-    assert ended.status is Status.MISMATCHED and isinstance(timed, TimedRound)
-
-
-def test_opening_again_starts_anew(turns: InterleavedCases) -> None:
-    operator = declare(lambda x: x + 1)
-    for _ in range(2):
+    kept = dict[int, Any]()
+    operator = declare(lambda x: kept.setdefault(0, x + 1))
+    for _ in range(2):  # to open again is to start anew
         list(turns.open(opening(operator), operator))
         list(turns.take(TAKE))
-    *_, timed = turns.close(CloseCase(stop_reason="precise"))
-    assert len(timed.throttled) == 1
+    ended, timed = turns.close(CloseCase(stop_reason="time_cap"))
+    assert ended.status is Status.MISMATCHED and isinstance(timed, TimedRound) and len(timed.throttled) == 1
 
 
 def test_time_adds_up_over_turns(heartbeat: Heartbeat) -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import ctypes
 import os
 import signal
@@ -80,14 +81,27 @@ def _all_have_ended() -> Iterator[None]:
     _until_there_is_none()
 
 
+@pytest.fixture
+def ends() -> Iterator[threading.Event]:
+    """Return what threads wait for, which comes with the test's end."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
 def _until_there_is_none() -> None:
     until = time.monotonic() + 10
     while left_running() and time.monotonic() < until:
         time.sleep(0.01)
 
 
-def _start(code: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE)
+@contextlib.contextmanager
+def _start(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # a stopped one would be waited for
 
 
 BELOW_ANOTHER = "import os\nif os.fork():\n input()\nelse:\n while os.getppid() != 1: pass"
@@ -99,6 +113,7 @@ BELOW_ANOTHER = "import os\nif os.fork():\n input()\nelse:\n while os.getppid() 
         ("while True: pass", False, "leaves a process running (pid ", True),
         (BELOW_ANOTHER, False, "leaves a process running (pid ", False),
         ("input()", True, "leaves a process stopped (pid ", False),
+        ("input()", False, "None", False),
     ],
 )
 def test_a_process_that_runs_or_was_stopped_is_named_and_killed_where_it_runs(
@@ -109,17 +124,11 @@ def test_a_process_that_runs_or_was_stopped_is_named_and_killed_where_it_runs(
         if stops:
             process.send_signal(signal.SIGSTOP)
             time.sleep(0.1)
-        assert words in (left_running() or "")
+        assert words in str(left_running())
         if killed:
             assert process.wait(10) == -signal.SIGKILL
-        process.kill()
-
-
-def test_a_process_that_sleeps_is_left_alone() -> None:
-    with _start("input()") as process:
-        time.sleep(0.5)
-        assert left_running() is None and process.poll() is None
-        process.kill()
+        elif words == "None":
+            assert process.poll() is None
 
 
 def test_whose_process_runs_is_known_by_the_last_look_or_by_a_new_one() -> None:
@@ -136,7 +145,6 @@ def test_whose_process_runs_is_known_by_the_last_look_or_by_a_new_one() -> None:
                     processes.begin()
                     assert left.pid in processes._known
                 assert "leaves a process running" in str(left_running()) and processes.of_another == before
-        sleeper.kill()
 
 
 @pytest.mark.parametrize("spins", [pytest.param(True, marks=pytest.mark.timing), False])
@@ -163,31 +171,26 @@ def test_a_native_thread_is_found_where_it_spins(spins: bool) -> None:
         libc.pthread_join(identity, None)
 
 
-def test_one_that_waits_for_a_process_is_left_alone(suite: ModuleType, process: subprocess.Popen[bytes]) -> None:
+@pytest.mark.parametrize(("name", "found"), [("polls", True), ("works", True), ("waits", False)])
+def test_one_that_is_at_work_is_found_and_one_that_waits_for_a_process_left_alone(
+    suite: ModuleType, process: subprocess.Popen[bytes], name: str, found: bool
+) -> None:
     """As what watches the processes of a model that is spread over several GPUs."""
-    suite.start(suite.waits, process)
-    assert left_running() is None
-
-
-@pytest.mark.parametrize("name", ["polls", "works"])
-def test_one_that_is_at_work_is_found(suite: ModuleType, process: subprocess.Popen[bytes], name: str) -> None:
     suite.start(getattr(suite, name), process)
-    assert "leaves a thread running (threads.py, line 21: 'one of ours')" in (left_running() or "")
+    said = "leaves a thread running (threads.py, line 21: 'one of ours')" if found else "None"
+    assert said in str(left_running())
 
 
 @pytest.mark.parametrize("how", ["start", "start_by_itself", "start_in_a_pool", "start_later", "start_by_another"])
-def test_one_that_waits_in_a_library_is_found_however_it_was_started(suite: ModuleType, how: str) -> None:
+def test_one_that_waits_in_a_library_is_found_however_it_was_started(
+    suite: ModuleType, ends: threading.Event, how: str
+) -> None:
     """None of its frames is the suite's."""
-    ends = threading.Event()
     getattr(suite, how)(ends.wait, 60)
-    try:
-        found = left_running()
-        assert found and found.startswith("leaves a thread running (threads.py, line ")
-        assert found.endswith("; end it before the call returns")
-    finally:
-        ends.set()
-        suite.pool.shutdown()
-        _until_there_is_none()
+    assert "leaves a thread running (threads.py, line " in (left_running() or "")
+    ends.set()
+    suite.pool.shutdown()
+    _until_there_is_none()
     assert left_running() is None, "it has ended"
 
 
@@ -198,19 +201,17 @@ def test_one_that_ends_a_moment_later_is_left_alone(suite: ModuleType) -> None:
     assert left_running() is None
 
 
-def test_code_of_no_file_and_of_any_name_is_the_suite_s(suite: ModuleType) -> None:
-    ends = threading.Event()
+def test_code_of_no_file_and_of_any_name_is_the_suite_s(suite: ModuleType, ends: threading.Event) -> None:
     elsewhere = {"__name__": "torch.elsewhere", "threading": threading}
     code = "def start(target):\n threading.Thread(target=target, daemon=True).start()"
     exec(code, elsewhere)  # noqa: S102 (what a suite may do)
     suite.call(elsewhere["start"], ends.wait)
-    try:
-        assert "leaves a thread running (<string>, line 2: " in (left_running() or "")
-    finally:
-        ends.set()
+    assert "leaves a thread running (<string>, line 2: " in (left_running() or "")
 
 
-def test_those_of_a_library_are_its_own(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_of_a_library_are_its_own(
+    suite: ModuleType, ends: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What compiles, or shows progress, keeps threads for later; a suite that calls it stands above it."""
     folder = tmp_path / "site-packages"
     folder.mkdir()
@@ -220,21 +221,17 @@ def test_those_of_a_library_are_its_own(suite: ModuleType, tmp_path: Path, monke
     monkeypatch.syspath_prepend(folder)
     import a_library_with_threads  # type: ignore[import-not-found]
 
-    ends = threading.Event()
-    try:
-        suite.call(a_library_with_threads.keep, ends.wait)
-        assert left_running() is None
-        at_work = threading.Event()
+    suite.call(a_library_with_threads.keep, ends.wait)
+    assert left_running() is None
+    at_work = threading.Event()
 
-        def works() -> None:
-            at_work.set()
-            suite.call(ends.wait)
+    def works() -> None:
+        at_work.set()
+        suite.call(ends.wait)
 
-        suite.call(a_library_with_threads.keep, works)
-        at_work.wait(10)
-        assert "leaves a thread running (threads.py, line " in (left_running() or ""), "it is at work for the suite"
-    finally:
-        ends.set()
+    suite.call(a_library_with_threads.keep, works)
+    at_work.wait(10)
+    assert "leaves a thread running (threads.py, line " in (left_running() or ""), "it is at work for the suite"
 
 
 def test_what_starts_threads_is_nobody_s_to_replace(monkeypatch: pytest.MonkeyPatch) -> None:

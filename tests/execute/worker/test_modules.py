@@ -27,7 +27,7 @@ class Told:
         return outputs
 
 
-def test_modules_are_found_in_dicts_lists_and_dataclasses() -> None:
+def test_modules_are_found_in_dicts_lists_and_dataclasses_under_their_first_names() -> None:
     first, second, third = nn.Linear(2, 2), nn.ReLU(), nn.Sequential(nn.Linear(2, 2))
     tree = {"x": torch.zeros(2), "weights": {"net": first, "n": 3}, "pair": [1, second], "held": Held(net=third)}
     assert roots(tree) == {"weights.net": first, "pair.1": second, "held.net": third}
@@ -38,9 +38,6 @@ def test_modules_are_found_in_dicts_lists_and_dataclasses() -> None:
         third[0]: "held.net.0",
     }
     assert roots({"x": torch.zeros(2), "y": "text"}) == {}
-
-
-def test_a_shared_module_has_its_first_name() -> None:
     shared = nn.Linear(2, 2)
     assert names_of(roots({"a": nn.Sequential(shared), "b": shared}))[shared] == "a.0"
 

@@ -68,7 +68,7 @@ def counts(trace: Trace, calls: int) -> module.Counts:
     return count_events(events, calls)
 
 
-def test_what_a_call_does_on_the_device_is_counted() -> None:
+def test_what_a_call_does_on_the_device_is_counted_and_nothing_outside_the_sentinels() -> None:
     found = counts(Trace().call("add", "mul", "add").sentinel(), 1)
     assert found.kernels == {"add": 2, "mul": 1}
     assert found.kernel_ns == {"add": 5000, "mul": 2500}
@@ -79,49 +79,40 @@ def test_what_a_call_does_on_the_device_is_counted() -> None:
     assert (found.memcpys, found.memcpy_bytes, found.memsets, found.syncs) == (2, 4100, 1, 3)
     assert found.kernels.total() == 1
     assert counts(Trace().call().sentinel(), 1).exact() == (0, 0, 0, 0, 0, 0, ())
-
-
-def test_what_is_outside_the_sentinels_does_not_count() -> None:
     trace = Trace().call("add").sentinel()
     trace._add("kernel", "late", correlation=99)
     trace._add("gpu_memset", "Memset (Device)")
-    found = counts(trace, 1)
-    assert found.kernels == {"add": 1} and found.memsets == 0
+    assert counts(trace, 1).exact() == counts(Trace().call("add").sentinel(), 1).exact()
 
 
 @pytest.mark.parametrize(
     ("lost", "calls", "words"),
     [
-        ("sentinel 0", 1, "1 of 2 sentinel kernels are in the profiler's trace"),
-        ("sentinel 1", 1, "1 of 2 sentinel kernels are in the profiler's trace"),
-        ("launch", 1, "the launch of a sentinel kernel is not in the profiler's trace"),
-        ("call", 2, "2 of the harness's own 3 synchronisations are in the profiler's trace"),
+        ("the first sentinel", 1, "1 of 2 sentinel kernels are in the profiler's trace"),
+        ("the second sentinel", 1, "1 of 2 sentinel kernels are in the profiler's trace"),
+        ("a sentinel's launch", 1, "the launch of a sentinel kernel is not in the profiler's trace"),
+        ("a call", 2, "2 of the harness's own 3 synchronisations are in the profiler's trace"),
         ("all", 1, "0 of 2 sentinel kernels"),
     ],
 )
 def test_an_incomplete_trace_is_told(lost: str, calls: int, words: str) -> None:
-    trace = Trace().call("add").sentinel()
-    places = [index for index, event in enumerate(trace.events) if "spin_kernel" in str(event.get("name"))]
-    match lost.split():
-        case "sentinel", number:
-            del trace.events[places[int(number)]]
-        case ["launch"]:
-            del trace.events[1]
-        case ["all"]:
-            trace.events.clear()
+    events = Trace().call("add").sentinel().events
+    first, second = (place for place, event in enumerate(events) if "spin_kernel" in str(event["name"]))
+    gone = {"the first sentinel": [first], "the second sentinel": [second], "a sentinel's launch": [1], "a call": []}
+    kept = [event for place, event in enumerate(events) if place not in gone.get(lost, range(len(events)))]
     with pytest.raises(TraceError, match=words):
-        counts(trace, calls)
+        count_events(split_events(kept, (calls,))[0], calls)
 
 
 def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
     trace = Trace().call("add", syncs=1).sentinel().call("add", "mul").call("add", memcpy=8).sentinel()
     with pytest.raises(TraceError, match="3 of 4 sentinel kernels"):
         split_events(trace.events, (1, 1, 1))
-    one, two = split_events(trace.events, (1, 2))
-    assert count_events(one, 1).kernels == {"add": 1}
-    assert count_events(one, 1).syncs == 1
-    assert count_events(two, 2).kernels == {"add": 2, "mul": 1}
-    assert (count_events(two, 2).syncs, count_events(two, 2).memcpy_bytes) == (0, 8)
+    one, two = (
+        count_events(part, calls) for part, calls in zip(split_events(trace.events, (1, 2)), (1, 2), strict=True)
+    )
+    assert (one.kernels, one.syncs, one.memcpy_bytes) == ({"add": 1}, 1, 0)
+    assert (two.kernels, two.syncs, two.memcpy_bytes) == ({"add": 2, "mul": 1}, 0, 8)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
@@ -199,17 +190,20 @@ def test_an_incomplete_trace_is_unreliable(monkeypatch: pytest.MonkeyPatch) -> N
     assert (found.status, found.kernels) == ("unreliable", None) and "sentinel" in str(found.reason)
 
 
-@pytest.fixture
-def x() -> torch.Tensor:
-    return torch.ones(256)
-
-
-def test_operators_are_counted(x: torch.Tensor) -> None:
+def test_operators_the_peak_and_the_allocations_are_counted() -> None:
+    x = torch.ones(256)
     assert count_ops(lambda: None) == (0, False)
     assert count_ops(lambda: x + x) == (1, False)
     assert count_ops(lambda: [x.sin() for _ in range(7)]) == (7, False)
     assert count_ops(lambda: x.view(16, 16).t()) == (2, False)
     assert count_ops(lambda: count_ops(lambda: x + 1)) == (1, False), "modes may be nested"
+    assert host_memory(lambda: None) == (0, 0)
+    assert host_memory(lambda: x + x) == (1024, 1)
+    assert host_memory(lambda: (x + x, x * x)) == (2048, 2)
+    # The first result is freed before the third is made.
+    assert host_memory(lambda: (x + x).sin().cos()) == (2048, 3)
+    assert host_memory(lambda: x.add_(x)) == (0, 0)
+    assert host_memory(lambda: x.view(16, 16)) == (0, 0)
 
 
 _SQUARE, _IMAGE, _TOKENS = torch.ones(4, 4), torch.ones(1, 2, 5, 5), torch.ones(1, 2, 8, 16)
@@ -245,16 +239,6 @@ _NONE: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("name", [*_PRODUCTS, *_NONE])
 def test_products_and_convolutions_of_float32_are_seen(name: str) -> None:
     assert count_ops({**_PRODUCTS, **_NONE}[name])[1] is (name in _PRODUCTS)
-
-
-def test_the_peak_and_the_allocations(x: torch.Tensor) -> None:
-    assert host_memory(lambda: None) == (0, 0)
-    assert host_memory(lambda: x + x) == (1024, 1)
-    assert host_memory(lambda: (x + x, x * x)) == (2048, 2)
-    # The first result is freed before the third is made.
-    assert host_memory(lambda: (x + x).sin().cos()) == (2048, 3)
-    assert host_memory(lambda: x.add_(x)) == (0, 0)
-    assert host_memory(lambda: x.view(16, 16)) == (0, 0)
 
 
 _WATCHED = """

@@ -81,17 +81,14 @@ def test_backward_goes_over_one_graph_until_the_values_change() -> None:
 
     directed, inputs = at(operator, "bwd")
     call = make_call(directed, type(operator.baseline)(counted), "eager", inputs)
-    first = call.observe()
-    again = call.observe()
+    first, again = call.observe(), call.observe()
     assert len(forwards) == 1 and torch.equal(first["gradient of x"], again["gradient of x"])
     case = next(case for case in operator.cases if dict(case.axes)["direction"] == "bwd")
     fresh = build_inputs(directed, case, CPU, 5)
     refill(call.shared, fresh)
-    changed = call.observe()
+    changed, right = call.observe(), make_call(directed, operator.baseline, "eager", fresh).observe()
     assert len(forwards) == 2
-    torch.testing.assert_close(
-        changed["gradient of x"], make_call(directed, operator.baseline, "eager", fresh).observe()["gradient of x"]
-    )
+    torch.testing.assert_close(changed["gradient of x"], right["gradient of x"])
 
 
 def test_a_captured_backward_is_behind_a_forward_that_is_replayed_for_new_values(
@@ -124,23 +121,19 @@ def test_a_captured_backward_is_behind_a_forward_that_is_replayed_for_new_values
     torch.testing.assert_close(run()["gradient of x"], call.observe()["gradient of x"])
 
 
-def test_gradients_of_outputs_are_seeded_and_never_one() -> None:
-    directed, inputs = at(SUITE["right"], "bwd")
-    _, same = at(SUITE["right"], "bwd")
-    assert torch.equal(inputs[OUTPUT_GRADIENTS][""], same[OUTPUT_GRADIENTS][""])
-    assert not (inputs[OUTPUT_GRADIENTS][""] == 1).any()
-    assert OUTPUT_GRADIENTS not in arguments(inputs) and directed.direction == "bwd"
-    assert OUTPUT_GRADIENTS not in at(SUITE["right"], "fwd")[1]
-
-
-def test_further_inputs_have_gradients_in_the_form_of_the_first_and_run_no_baseline(
+def test_gradients_of_outputs_are_seeded_and_never_one_and_for_further_inputs_no_baseline_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     operator = SUITE["right"]
+    directed, first = at(operator, "bwd")
     case = next(case for case in operator.cases if dict(case.axes)["direction"] == "bwd")
-    first, second = (build_inputs(operator.at(case), case, CPU, seed) for seed in (0, 1))
+    second = build_inputs(directed, case, CPU, 1)
+    assert not (first[OUTPUT_GRADIENTS][""] == 1).any()
+    assert OUTPUT_GRADIENTS not in arguments(first) and directed.direction == "bwd"
+    assert OUTPUT_GRADIENTS not in at(operator, "fwd")[1]
+    assert torch.equal(first[OUTPUT_GRADIENTS][""], at(operator, "bwd")[1][OUTPUT_GRADIENTS][""])
     monkeypatch.setattr("pairbench.execute.worker.inputs.make_call", None)
-    again = build_inputs(operator.at(case), case, CPU, 1, like=first)
+    again = build_inputs(directed, case, CPU, 1, like=first)
     assert torch.equal(again[OUTPUT_GRADIENTS][""], second[OUTPUT_GRADIENTS][""])
 
 
@@ -192,10 +185,6 @@ def test_mistakes_get_sentences(implementation: str, direction: str, sentence: s
     assert status in (Status.FAILED, Status.MISMATCHED) and sentence in reason
 
 
-def test_a_graph_that_is_gone_through_once_may_be_written_over() -> None:
-    assert status_of("overwrites", "fwd_bwd")[0] is Status.VERIFIED
-
-
 def test_a_baseline_without_room_for_its_forward_is_out_of_memory_and_nothing_else() -> None:
     def too_large(x: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -213,18 +202,21 @@ def test_grad_that_accumulates_is_named_where_no_gradients_are_declared() -> Non
     assert "x.grad, to which each call adds: declare gradients=('x',)" in str(found.reason)
 
 
-def test_spoilt_gradients_are_rejected() -> None:
-    directed, inputs = at(SUITE["modules"], "bwd")
+@pytest.mark.parametrize(
+    ("operator", "impostors"),
+    [
+        (
+            SUITE["modules"],
+            {"zeros as gradient of x", "not scaled by the output's gradient as gradient of module.bias"},
+        ),
+        (product(), {"the gradient of weight as gradient of x"}),
+    ],
+    ids=["modules", "product"],
+)
+def test_spoilt_gradients_are_rejected(operator: Operator, impostors: set[str]) -> None:
+    directed, inputs = at(operator, "bwd")
     results = audit_automatic(directed, make_expected(directed, inputs))
-    names = {result.impostor for result in results}
-    assert {"zeros as gradient of x", "not scaled by the output's gradient as gradient of module.bias"} <= names
-    assert all(result.rejected for result in results)
-
-
-def test_the_gradient_of_another_input_is_an_impostor() -> None:
-    directed, inputs = at(product(), "bwd")
-    results = audit_automatic(directed, make_expected(directed, inputs))
-    assert "the gradient of weight as gradient of x" in {result.impostor for result in results if result.rejected}
+    assert impostors <= {result.impostor for result in results} and all(result.rejected for result in results)
 
 
 def test_declared_impostors_are_tried_where_outputs_and_gradients_are_judged() -> None:
@@ -259,18 +251,16 @@ def test_calls_share_no_leaf_and_no_grad() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gradients", "message"),
+    ("name", "message"),
     [
-        (["y"], "gradients names 'y', but inputs\\(\\) returns only x, index"),
-        (["index"], "gradients names 'index', which is of torch.int64"),
+        ("y", "gradients names 'y', but inputs\\(\\) returns only x, index"),
+        ("index", "gradients names 'index', which is of torch.int64"),
     ],
 )
-def test_names_that_cannot_have_a_gradient(gradients: list[str], message: str) -> None:
-    operator = declare(
-        inputs=lambda make, n: {"x": make.normal(n), "index": make.integers(n, high=n)}, gradients=gradients
-    )
+def test_names_that_cannot_have_a_gradient(name: str, message: str) -> None:
+    inputs = lambda make, n: {"x": make.normal(n), "index": make.integers(n, high=n)}  # noqa: E731
     with pytest.raises(DeclarationError, match=message):
-        at(operator, "fwd")
+        at(declare(inputs=inputs, gradients=[name]), "fwd")
 
 
 def test_a_hash_knows_gradients_and_nothing_else_changed() -> None:

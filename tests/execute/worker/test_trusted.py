@@ -9,20 +9,14 @@ from pairbench.execute.worker.trusted import watch
 @pytest.mark.parametrize(
     "name",
     [
-        "nvmlDeviceSetGpuLockedClocks",
-        "nvmlDeviceResetGpuLockedClocks",
-        "nvmlDeviceSetApplicationsClocks",
-        "nvmlDeviceSetMemoryLockedClocks",
-        "nvmlDeviceSetPowerManagementLimit",
-        "nvmlDeviceSetPersistenceMode",
-        "nvmlDeviceWorkloadPowerProfileSetRequestedProfiles",
+        *("SetGpuLockedClocks", "ResetGpuLockedClocks", "SetApplicationsClocks", "SetMemoryLockedClocks"),
+        *("SetPowerManagementLimit", "SetPersistenceMode", "WorkloadPowerProfileSetRequestedProfiles"),
     ],
 )
 def test_what_would_change_a_gpu_is_refused(name: str) -> None:
-    with pytest.raises(
-        PermissionError, match=f"^{name} would change the GPU for everything that is timed on it; .* before the run$"
-    ):
-        getattr(pynvml, name)(None, 1980, 1980)
+    words = f"^nvmlDevice{name} would change the GPU for everything that is timed on it; .* before the run$"
+    with pytest.raises(PermissionError, match=words):
+        getattr(pynvml, f"nvmlDevice{name}")(None, 1980, 1980)
 
 
 def test_readings_are_not_refused() -> None:

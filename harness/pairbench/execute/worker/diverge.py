@@ -35,10 +35,6 @@ def tensors_of(tree: Any) -> Tensors:
     return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def size_of(tensors: Tensors) -> tuple[int, int]:
-    return sum(leaf.numel() for _, leaf in tensors), sum(leaf.numel() * leaf.element_size() for _, leaf in tensors)
-
-
 def incomparable(mine: Tensors, theirs: Tensors) -> str | None:
     """Return why a variant's tensors cannot be compared with the baseline's, or None."""
     if [path for path, _ in mine] != [path for path, _ in theirs]:
@@ -217,7 +213,8 @@ class _Lockstep:
         sizes: dict[Key, tuple[int, int]] = {}
 
         def left(key: Key, _module: torch.nn.Module, outputs: Any) -> None:
-            sizes[key] = size_of(tensors_of(outputs))
+            tensors = [leaf for _, leaf in tensors_of(outputs)]
+            sizes[key] = sum(leaf.numel() for leaf in tensors), sum(leaf.nbytes for leaf in tensors)
 
         visits = _Visits(left=left)
         side.run(visits)

@@ -87,36 +87,33 @@ def test_a_function_that_several_lines_call_is_told_by_its_callers(suites: Path,
     assert {spot.called_from for spot in found(suites, heartbeat, "baseline")["baseline"].spots} == {""}
 
 
-def test_the_planted_wait_is_named_on_a_cpu_too(both: dict[str, Breakdown]) -> None:
+def test_the_planted_wait_is_named_on_a_cpu_too_and_a_write_into_the_state_is_no_mere_copy(
+    both: dict[str, Breakdown],
+) -> None:
     assert not spots(both["baseline"], "sync")
     (wait,) = spots(both["waits"], "sync")
     assert wait.op == "aten::_local_scalar_dense" and "the planted wait" in wait.code and wait.count == 4
     assert wait.modules == tuple(f"net.blocks.{place}" for place in range(4))
-
-
-def test_a_write_into_the_state_is_no_mere_copy(both: dict[str, Breakdown]) -> None:
     (write,) = spots(both["baseline"], "cache")
     assert write.code == "cache[:, : x.shape[1]] = self.k(h)" and write.count == 4
     assert not spots(both["baseline"], "copy")
 
 
-def test_without_modules_there_is_still_work(suites: Path, heartbeat: Heartbeat) -> None:
-    breakdown = found(suites, heartbeat, "baseline", operator="plain")["baseline"]
+def test_without_modules_there_is_still_work_and_the_trace_can_be_kept(
+    suites: Path, heartbeat: Heartbeat, tmp_path: Path
+) -> None:
+    file = tmp_path / "trace.json"
+    breakdown = found(suites, heartbeat, "baseline", operator="plain", trace=file)["baseline"]
     assert breakdown.modules == ()
     assert {piece.module for piece in breakdown.pieces} == {""}
     assert ("softmax", "_softmax") in {piece.ops for piece in breakdown.pieces}
+    assert "aten::_softmax" in {event.get("name") for event in json.loads(file.read_text())["traceEvents"]}
 
 
 def test_what_raises_ends_and_the_others_go_on(suites: Path, heartbeat: Heartbeat) -> None:
     answers = found(suites, heartbeat, "raises", "baseline")
     assert isinstance(answers["raises"], Ended) and "no such block" in answers["raises"].reason
     assert isinstance(answers["baseline"], Breakdown)
-
-
-def test_the_trace_can_be_kept(suites: Path, heartbeat: Heartbeat, tmp_path: Path) -> None:
-    found(suites, heartbeat, "baseline", trace=tmp_path / "trace.json")
-    names = {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
-    assert {"pairbench::module:net.blocks.0.ffn", "aten::addmm"} <= names
 
 
 # -- the passes on a GPU, its traces made up --------------------------------------------------------------------------

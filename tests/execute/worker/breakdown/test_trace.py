@@ -15,22 +15,25 @@ from pairbench.execute.worker.profile import TraceError
 from tests.execute.traces import Trace
 
 
-def test_a_kernel_belongs_to_the_module_and_operators_that_launched_it() -> None:
+@pytest.mark.parametrize("threads_of_runtime", [1, 4711])  # a runtime may number threads otherwise
+def test_a_kernel_belongs_to_the_module_and_operators_that_launched_it(threads_of_runtime: int) -> None:
     trace = Trace()
     inner = trace.module("net.norm", trace.op("layer_norm", trace.op("native_layer_norm", trace.launch("ln", 100))))
     trace.call(trace.module("net", inner, trace.op("mul", trace.launch("mul", 110))), trace.launch("own", 120))
+    for event in trace.events:
+        if event["cat"] == "cuda_runtime":
+            event["tid"] = threads_of_runtime
     (window,) = read_windows(trace.events, 1)
     found = [
-        (item.name, module_of(item.launch.path()), operators_of(item.launch.path()))
+        (item.name, module_of(item.launch.path()), operators_of(item.launch.path()), item.ns)
         for item in window.activities
         if item.launch
     ]
     assert found == [
-        ("ln", "net.norm", ("layer_norm", "native_layer_norm")),
-        ("mul", "net", ("mul",)),
-        ("own", "", ()),
+        ("ln", "net.norm", ("layer_norm", "native_layer_norm"), 5000),
+        ("mul", "net", ("mul",), 5000),
+        ("own", "", (), 5000),
     ]
-    assert [item.ns for item in window.activities] == [5000, 5000, 5000]
 
 
 def test_what_is_outside_of_a_call_is_not_its_work() -> None:
@@ -55,17 +58,6 @@ def test_a_kernel_that_nobody_is_known_to_have_launched_belongs_to_the_call_it_r
     (copy, lost) = pieces(list(labelled(window, window, {})))
     assert (copy.count, copy.launches) == (1, 0), "copies are no launches"
     assert not lost.known and lost.kernel == "unknown"
-
-
-def test_a_runtime_that_numbers_threads_otherwise_is_understood() -> None:
-    trace = Trace()
-    trace.call(trace.module("net", trace.op("mul", trace.launch("mul", 100))))
-    for event in trace.events:
-        if event["cat"] == "cuda_runtime":
-            event["tid"] = 4711
-    (window,) = read_windows(trace.events, 1)
-    (item,) = window.activities
-    assert item.launch and module_of(item.launch.path()) == "net" and operators_of(item.launch.path()) == ("mul",)
 
 
 def test_lost_calls_and_lost_kernels_are_told() -> None:

@@ -158,10 +158,9 @@ def test_without_an_oracle_the_baseline_is_part_of_the_question_and_so_are_helpe
     described: Describe,
 ) -> None:
     no_oracle = ("    oracle=oracle,\n", "")
-    before = described(no_oracle)
-    assert changed(before, described(no_oracle, ("SCALE = 2.0", "SCALE = 2.5"))) == {"definition", "baseline"}
-    after = described(helpers="def outside(x):\n    return 1 * x\n")
-    assert changed(described(), after) == {"prepared"}
+    other_baseline = described(no_oracle, ("SCALE = 2.0", "SCALE = 2.5"))
+    assert changed(described(no_oracle), other_baseline) == {"definition", "baseline"}
+    assert changed(described(), described(helpers="def outside(x):\n    return 1 * x\n")) == {"prepared"}
 
 
 LAMBDAS = """
@@ -241,11 +240,11 @@ def test_a_jitted_kernel_is_read(described: Describe) -> None:
         "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef scale(v):\n    return v * 2\n\n\n"
         "@triton.jit\ndef kernel(p):\n    tl.store(p, scale(tl.load(p)))\n\n\ndef oracle("
     )
-    use = ("return helper(x) * weight", "kernel[(1,)](x)\n    return x")
-    before = described(("def oracle(", kernel), use)
-    assert changed(before, described(("def oracle(", kernel), use, ("tl.load(p)", "tl.load(p + 1)"))) == {"fast"}
-    assert changed(before, described(("def oracle(", kernel), use, ("return v * 2", "return v + v"))) == {"fast"}
-    assert changed(before, described(("def oracle(", kernel), use, ("p, scale", "p,  scale"))) == set()
+    with_kernel = ("def oracle(", kernel), ("return helper(x) * weight", "kernel[(1,)](x)\n    return x")
+    before = described(*with_kernel)
+    for change in (("tl.load(p)", "tl.load(p + 1)"), ("return v * 2", "return v + v")):
+        assert changed(before, described(*with_kernel, change)) == {"fast"}
+    assert changed(before, described(*with_kernel, ("p, scale", "p,  scale"))) == set()
 
 
 def test_a_description_has_everything_but_the_code(described: Describe) -> None:
@@ -262,17 +261,9 @@ def test_a_description_has_everything_but_the_code(described: Describe) -> None:
 
 
 def test_what_others_published_is_described_and_changes_no_hash(described: Describe) -> None:
-    claims = [
-        ("from pairbench import Cost", "from pairbench import Claim, Cost"),
-        (
-            'source="a paper",\n',
-            (
-                'source="a paper",\n    claims=[Claim(speedup=SCALE, source="them", device="a GPU", '
-                'cases=grid(rows=[4], dtype=["float32"]))],\n'
-            ),
-        ),
-    ]
-    before, after = described(), described(*claims)
+    claim = 'Claim(speedup=SCALE, source="them", device="a GPU", cases=grid(rows=[4], dtype=["float32"]))'
+    imported = ("from pairbench import Cost", "from pairbench import Claim, Cost")
+    before, after = described(), described(imported, ('source="a paper",\n', f'source="a paper", claims=[{claim}],\n'))
     assert changed(before, after) == set()
     assert before.claims == ()
     assert [(claim.speedup, claim.source) for claim in after.claims] == [(2.0, "them")]
@@ -281,8 +272,7 @@ def test_what_others_published_is_described_and_changes_no_hash(described: Descr
 
 @pytest.mark.parametrize("returned", ['{"flops": rows, "bytes": 8 * rows}', "(rows, 8 * rows)", "[rows, 8.0 * rows]"])
 def test_a_cost_is_a_pair_or_a_mapping_of_numbers(described: Describe, returned: str) -> None:
-    found = described(("Cost(flops=rows, bytes=8 * rows)", returned))
-    assert found.costs["op[dtype=float32,rows=4]"] == (4.0, 32.0)
+    assert described(("Cost(flops=rows, bytes=8 * rows)", returned)).costs["op[dtype=float32,rows=4]"] == (4.0, 32.0)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +303,6 @@ def test_what_cannot_be_described_keeps_its_words(described: Describe) -> None:
         "class Odd:\n    @property\n    def __doc__(self):\n        raise LookupError('no text')\n\n"
         "    def __call__(self, x, weight):\n        return x * weight\n\n\nop = Operator("
     )
-    with pytest.raises(
-        SuiteError, match=r"suite ops\.py, line \d+: operator 'op' cannot be described: LookupError: no text"
-    ):
+    words = r"suite ops\.py, line \d+: operator 'op' cannot be described: LookupError: no text"
+    with pytest.raises(SuiteError, match=words):
         described(("op = Operator(", odd), ("baseline=baseline,", "baseline=Odd(),"))

@@ -75,6 +75,17 @@ def timed(**runs: Any) -> list[Timed]:
     return [Timed(index=index, entry=entry(name), run=run) for index, (name, run) in enumerate(runs.items())]
 
 
+def values_of(*numbers: float, size: int = 1, **changes: Any) -> Values:
+    """Return sets of values that are a number each; zeros are in place."""
+    sets = tuple({"x": torch.full((size,), float(number))} for number in numbers)
+    plain: dict[str, Any] = {"shared": {"x": torch.zeros(size)}, "place_s": 0.0, "free_s": 0.0, "judged": True}
+    return Values(sets=sets, **{**plain, **changes})
+
+
+NO_VALUES: dict[str, Any] = {"shared": {}, "sets": ({},), "place_s": 0.0, "free_s": 0.0, "judged": False}
+"""Those of a call without inputs."""
+
+
 def setup(entries: list[Timed], values: Values, throttles: Iterator[bool] | None = None) -> Setup:
     return Setup(
         timed=entries,
@@ -95,7 +106,7 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
         renew: Callable[[], bool] | None = None,
         **changes: Any,
     ) -> TimedRound:
-        values = values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
+        values = values or Values(**NO_VALUES)
         stopping = Stopping(
             **{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes}
         )

@@ -6,9 +6,8 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import measure
-from pairbench.execute.worker.timing.values import Values
 from pairbench.model.outcome import TimedRound
-from tests.execute.worker.timing.conftest import FakeTimer, timed
+from tests.execute.worker.timing.conftest import FakeTimer, timed, values_of
 
 
 @pytest.mark.parametrize("could", [True, False])
@@ -17,12 +16,10 @@ def test_long_calls_begin_on_values_that_no_call_has_seen(
 ) -> None:
     """The baseline comes last then, so that no other finds its outputs, and a second block on the same values shows who remembers."""
     monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
-    x, made = torch.zeros(1), list[tuple[str, float]]()
-    sets = tuple({"x": torch.full((1,), float(number))} for number in range(2))
-    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
+    values, made = values_of(0, 1), list[tuple[str, float]]()
 
     def call(name: str) -> Callable[[], float]:
-        return lambda: made.append((name, x.item())) or 1e8  # type: ignore[func-returns-value]
+        return lambda: made.append((name, values.shared["x"].item())) or 1e8  # type: ignore[func-returns-value]
 
     def renew() -> bool:
         made.clear()
@@ -49,20 +46,17 @@ def test_long_calls_begin_on_values_that_no_call_has_seen(
     assert [position[f"{name} (eager)"] for name, _ in blocks[0]] == list(range(len(names)))
 
 
-def test_calls_with_a_lead_in_do_not(take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those before it would have seen the values; beside a long call each is as it is."""
+def test_calls_with_a_lead_in_do_not_nor_do_those_of_which_one_block_alone_may_fit(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those before it would have seen the values; beside a long call each is as it is.
     entries = timed(baseline=lambda: 100.0, a=lambda: 100.0)
     take(entries, renew=lambda: pytest.fail("no call is long"))
     monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
     entries = timed(baseline=lambda: 100.0, a=lambda: 1e8)
     take(entries, renew=lambda: True)
     assert [one.first_observed is None for one in entries] == [True, False]
-
-
-def test_where_one_block_alone_may_fit_it_has_known_values(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There would be no sample on the same values to compare the first one with; when all is over, a call on new ones is compared with it instead."""
+    # There would be no sample on the same values to compare the first one with; when all is over, a call on new ones is compared with it instead.
     monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
 
     def begun(seconds: float) -> list[bool]:
@@ -91,8 +85,7 @@ def test_of_each_call_with_a_lead_in_an_output_is_kept(
     """What gives back its lead-in's result is found by that alone, also where time is short and values take long to put in place."""
     monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
     monkeypatch.setattr(measure, "_BOTH_CLOCKS", 0.0)  # blocks take longer than it looked
-    sets = tuple({"x": torch.full((1,), float(number))} for number in range(3))
-    values = Values(shared={"x": torch.zeros(1)}, sets=sets, place_s=60.0, free_s=0.0, judged=judged)
+    values = values_of(0, 1, 2, place_s=60.0, judged=judged)
     entries = timed(baseline=lambda: 1e8, a=lambda: 1.0, b=lambda: 2.0)
     found = take(entries, values=values, seconds=1e-8, renew=lambda: renewed)
     assert [len(one.kept) for one in entries[1:]] == [int(judged)] * 2
@@ -101,13 +94,10 @@ def test_of_each_call_with_a_lead_in_an_output_is_kept(
 
 def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:
     """A result that is remembered by address and version, or by some values, then never fits the timed call."""
-    x = torch.zeros(3)
-    sets = tuple({"x": torch.full((3,), float(number))} for number in range(3))
-    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
-    seen: list[float] = []
+    values, seen = values_of(0, 1, 2, size=3), list[float]()
 
     def call() -> float:
-        seen.append(float(x[0]))
+        seen.append(float(values.shared["x"][0]))
         return 1.0
 
     entries = timed(baseline=call, a=lambda: 1.0)
@@ -122,29 +112,26 @@ def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the others what was remembered is right: a call that gives back what it computed last would pass."""
-    x = torch.zeros(1)
-    sets = tuple({"x": torch.full((1,), float(number))} for number in range(3))
-    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
+    values = values_of(0, 1, 2)
     change, turns = values.change, itertools.count()
     monkeypatch.setattr(values, "change", lambda spent_s, due: next(turns) % 5 == 0 and change(spent_s, due=due))
     seen: list[float] = []
 
     def call() -> float:
-        seen.append(float(x[0]))
+        seen.append(float(values.shared["x"][0]))
         return float(len(seen) - 1)
 
     entries = timed(baseline=call, a=lambda: 1.0)
     take(entries, values=values)
     places = [int(output) for _, output in entries[0].kept]
     assert len(places) >= 2 and all(seen[place - 1] != seen[place] for place in places)
-    assert all(sets[number]["x"] == seen[int(output)] for number, output in entries[0].kept)
+    assert all(number == seen[int(output)] for number, output in entries[0].kept)
 
 
 def test_a_busy_host_does_not_make_placing_look_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it looks slow, values change before few samples, and what was remembered of the call before is right in all others."""
     now, slices_s = 0.0, iter([0.016, 0.008])
-    x = torch.zeros(1)
-    values = Values(shared={"x": x}, sets=({"x": x + 1}, {"x": x + 2}), place_s=0.0, free_s=0.0, judged=True)
+    values = values_of(1, 2)
     put = values.put
 
     def puts(index: int) -> None:

@@ -42,37 +42,24 @@ def results(variant: Callable[[torch.Tensor], torch.Tensor] | Variant, heartbeat
     return list(time_case(job, operator, config, heartbeat, torch.device("cpu")))
 
 
-def test_its_times_are_the_samples(heartbeat: Heartbeat) -> None:
+def test_its_times_are_the_samples_and_what_overwrites_its_inputs_is_left_out(heartbeat: Heartbeat) -> None:
     (timed,) = results(lambda x: 1 + x, heartbeat)
     assert isinstance(timed, TimedRound) and timed.timer == "do_bench"
     assert [samples.entry for samples in timed.entries] == [BASELINE, VARIANT]
     assert all(len(samples.call_ns) == 7 and min(samples.call_ns) > 100 for samples in timed.entries)
-
-
-def test_what_overwrites_its_inputs_is_left_out_and_the_others_are_timed(heartbeat: Heartbeat) -> None:
     ended, timed = results(Variant(lambda x: x.add_(1), consumes=["x"]), heartbeat)
     assert (ended.entry, ended.status) == (VARIANT, Status.SKIPPED)
     assert "do_bench cannot restore inputs between its calls, which consumes= asks for" in ended.reason
     assert [samples.entry for samples in timed.entries] == [BASELINE]
 
 
-def test_what_it_timed_is_judged_as_well(heartbeat: Heartbeat) -> None:
-    seen: list[float] = []
-
-    def remembers(x: torch.Tensor) -> torch.Tensor:
-        seen.append(float(x[0]))
-        return x + 1 if len(set(seen)) == 1 else torch.zeros_like(x)
-
-    ended = [result for result in results(remembers, heartbeat) if isinstance(result, Ended)]
-    assert [(end.entry, end.status) for end in ended] == [(VARIANT, Status.MISMATCHED)]
-
-
+@pytest.mark.parametrize("short", [False, True])
 @pytest.mark.parametrize("remembers", [False, True])
-def test_where_memory_is_short_outputs_are_judged_as_they_are(
-    heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch, remembers: bool
+def test_what_it_timed_is_judged_as_well_also_where_memory_is_short(
+    heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch, remembers: bool, short: bool
 ) -> None:
     kept = dict[int, torch.Tensor]()
-    for module in (measure, new_values, recheck, trees):
+    for module in (measure, new_values, recheck, trees) if short else ():
         monkeypatch.setattr(module, "has_room", lambda *_, **__: False)
     timed, *ended = results(lambda x: kept.setdefault(0, x + 1) if remembers else x + 1, heartbeat)[::-1]
     assert isinstance(timed, TimedRound)

@@ -13,7 +13,7 @@ from pairbench.execute.worker.timing.measure import EntryEndedError, Timed
 from pairbench.execute.worker.timing.values import Values
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from tests.execute.made import entry
-from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, setup, timed
+from tests.execute.worker.timing.conftest import NO_VALUES, FakeClock, FakeTimer, setup, timed
 
 
 def noisy(scale: float, seed: int) -> Callable[[], float]:
@@ -43,11 +43,10 @@ def test_every_block_has_each_entry_once_in_random_order(take: Callable[..., Tim
     assert min(seen.values()) > 0.4 * len(blocks) / 6
 
 
-def test_blocks_in_which_it_settles_are_not_recorded(
+def test_blocks_in_which_short_calls_settle_are_not_recorded(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the first calls are slow: after a warm-up of three calls, the first two blocks with their lead-ins are."""
-
+    # Here the first calls are slow: after a warm-up of three calls, the first two blocks with their lead-ins are.
     def slow_at_first() -> Callable[[], float]:
         calls = itertools.count()
         return lambda: 1000.0 if next(calls) < 3 + 2 * 2 else 100.0
@@ -57,18 +56,13 @@ def test_blocks_in_which_it_settles_are_not_recorded(
     count = len(found.throttled)
     assert all(samples.call_ns == (100.0,) * count for samples in found.entries)
     assert all(len(samples.at_ns) == len(samples.position) == count for samples in found.entries)
-
-
-def test_long_calls_do_not_settle(take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeTimer, "settling", 25)
     calls = list[float]()
     found = take(timed(baseline=lambda: calls.append(6e6) or 6e6))  # type: ignore[func-returns-value]
     assert len(calls) == 3 + 2 * len(found.throttled)
 
 
-def test_it_stops_when_precise_or_at_the_most_samples_which_are_paired_and_in_time_order(
-    take: Callable[..., TimedRound],
-) -> None:
+def test_it_stops_when_precise_or_at_the_most_samples_or_seconds(take: Callable[..., TimedRound]) -> None:
     found = take(timed(baseline=lambda: 100, a=lambda: 50))
     assert found.stop_reason == PRECISE and 20 <= len(found.throttled) < 40
     assert take(timed(baseline=noisy(10, 0))).stop_reason == PRECISE, "a baseline alone is timed too"
@@ -78,6 +72,15 @@ def test_it_stops_when_precise_or_at_the_most_samples_which_are_paired_and_in_ti
         assert len(samples.call_ns) == len(found.throttled) and list(samples.at_ns) == sorted(samples.at_ns)
         assert samples.host_ns == (1.0,) * len(samples.call_ns)
         assert samples.device_ns is None and samples.device_timer is None
+
+    def slow() -> float:
+        time.sleep(0.001)
+        return float(np.random.default_rng().random() + 1)
+
+    began = time.monotonic()
+    found = take(timed(baseline=slow, a=slow), target=1e-9, most=10**6, seconds=0.05)
+    assert found.stop_reason == TIME_CAP
+    assert found.throttled and time.monotonic() - began < 60, "a million calls would take half an hour"
 
 
 @pytest.mark.parametrize(("clocks", "reason"), [(2, PRECISE), (1, SAMPLE_CAP)])
@@ -90,18 +93,7 @@ def test_the_device_s_ratio_stops_it_where_both_have_one_and_not_what_the_host_a
     assert take(entries, target=1e-6, most=50).stop_reason == reason
 
 
-def test_it_stops_at_the_time_cap(take: Callable[..., TimedRound]) -> None:
-    def slow() -> float:
-        time.sleep(0.001)
-        return float(np.random.default_rng().random() + 1)
-
-    began = time.monotonic()
-    found = take(timed(baseline=slow, a=slow), target=1e-9, most=10**6, seconds=0.05)
-    assert found.stop_reason == TIME_CAP
-    assert found.throttled and time.monotonic() - began < 60, "a million calls would take half an hour"
-
-
-def test_a_throttled_block_is_measured_again_and_labelled(
+def test_a_throttled_block_is_measured_again_and_all_since_the_last_reading_are_labelled(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timers, "_READING_S", 0.0)
@@ -111,11 +103,6 @@ def test_a_throttled_block_is_measured_again_and_labelled(
     assert [index for index, label in enumerate(found.throttled) if label] == [2, 3]
     assert found.remeasured == 2
     assert len(found.throttled) - 2 >= 20, "the blocks that count are as many as without throttling"
-
-
-def test_all_blocks_since_the_last_reading_are_labelled(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(timers, "_READING_S", 0.01)
     clock = {"now_ns": 0}
     monkeypatch.setattr(trusted, "perf_counter_ns", lambda: clock["now_ns"])
@@ -148,13 +135,8 @@ def test_a_device_that_throttles_throughout_is_measured_once(
 
 def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], heartbeat: Heartbeat) -> None:
     heartbeat.begin_job(0.05)
-
-    def slow() -> float:
-        time.sleep(0.01)
-        return 1.0
-
     with pytest.raises(EntryEndedError) as caught:
-        take(timed(baseline=lambda: 1.0, a=slow), target=1e-9, least=100, most=10**6)
+        take(timed(baseline=lambda: 1.0, a=lambda: time.sleep(0.01) or 1.0), target=1e-9, least=100, most=10**6)  # type: ignore[func-returns-value]
     assert caught.value.index == 1
 
 
@@ -174,12 +156,8 @@ def test_garbage_is_not_collected_while_timing_and_an_error_is_of_its_entry(take
 
 def test_each_mode_is_paired_with_its_own_baseline(take: Callable[..., TimedRound]) -> None:
     """A variant that is steady beside its own baseline, and not beside the other mode's."""
-    generator = np.random.default_rng(0)
-    entries = [
-        Timed(index=0, entry=entry("baseline", "eager"), run=lambda: 100.0),
-        Timed(index=1, entry=entry("a", "eager"), run=lambda: 50.0),
-        Timed(index=2, entry=entry("baseline", "compile"), run=lambda: float(generator.lognormal(0, 1))),
-    ]
+    entries = timed(baseline=lambda: 100.0, a=lambda: 50.0)
+    entries.append(Timed(index=2, entry=entry("baseline", "compile"), run=noisy(1, 0)))
     assert take(entries).stop_reason == PRECISE
 
 
@@ -195,8 +173,7 @@ def test_a_long_call_is_warm_after_one(
         return seconds * 1e9
 
     monkeypatch.setattr(trusted, "perf_counter", lambda: now)
-    values = Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
-    measure._warm_up(setup(timed(slow=call), values), heartbeat)
+    measure._warm_up(setup(timed(slow=call), Values(**NO_VALUES)), heartbeat)
     assert made == calls
 
 
@@ -208,7 +185,9 @@ def with_streams(one: Timed, stream_ns: float | None = 70.0) -> list[int]:
     return read
 
 
-def test_of_a_stream_few_samples_are_taken_and_some_in_any_round(take: Callable[..., TimedRound]) -> None:
+def test_of_a_stream_few_samples_are_taken_and_of_a_long_call_one_that_is_made_for_it(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
     entries = timed(baseline=noisy(100, 0), a=noisy(100, 1))
     with_streams(entries[0])
     found = take(entries, target=1e-9, least=30, most=30)
@@ -217,11 +196,6 @@ def test_of_a_stream_few_samples_are_taken_and_some_in_any_round(take: Callable[
     taken = [number for number, value in enumerate(first.stream_ns) if value is not None]
     assert taken[:6] == [2, 3, 4, 10, 18, 26] and {first.stream_ns[number] for number in taken} == {70.0}
     assert other.stream_ns is None and other.device_ns is None
-
-
-def test_a_long_call_is_made_once_more_for_its_stream(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
     entries = timed(baseline=noisy(100, 0))
     read = with_streams(entries[0])

@@ -15,14 +15,6 @@ def _any_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ready, "_FEWEST_CORES", 1)
 
 
-def test_for_a_gpu_it_is_the_core_where_the_thread_is_and_only_for_the_time() -> None:
-    before = os.sched_getaffinity(0)
-    with on_one_core(GPU):
-        (core,) = os.sched_getaffinity(0)
-        assert core in before
-    assert os.sched_getaffinity(0) == before
-
-
 @pytest.mark.parametrize(("device", "fewest"), [("cpu", 1), ("cuda", 4096)])
 def test_a_cpu_all_of_whose_cores_do_the_work_is_left_alone_and_so_are_few_cores(
     monkeypatch: pytest.MonkeyPatch, device: str, fewest: int
@@ -33,7 +25,7 @@ def test_a_cpu_all_of_whose_cores_do_the_work_is_left_alone_and_so_are_few_cores
         assert os.sched_getaffinity(0) == before
 
 
-def test_threads_that_were_there_stay_free() -> None:
+def test_for_a_gpu_it_is_the_core_where_the_thread_is_for_the_time_and_other_threads_stay_free() -> None:
     found: list[set[int]] = []
     go, done = threading.Event(), threading.Event()
 
@@ -46,10 +38,12 @@ def test_threads_that_were_there_stay_free() -> None:
     thread.start()
     before = os.sched_getaffinity(0)
     with on_one_core(GPU):
+        (core,) = os.sched_getaffinity(0)
+        assert core in before
         go.set()
         assert done.wait(10)
     thread.join()
-    assert found == [before]
+    assert found == [before] == [os.sched_getaffinity(0)]
 
 
 def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,8 @@ def test_behind_the_first_output_come_those_of_any_set() -> None:
     assert sum(seconds) == pytest.approx(200, abs=75)  # six times the spread
 
 
-def test_of_all_entries_outputs_of_one_set_are_judged_first() -> None:
-    """What is right is computed once for them all; which set that is, is drawn."""
+def test_of_all_entries_outputs_of_one_set_are_judged_first_one_that_the_baseline_gave() -> None:
+    # What is right is computed once for them all; which set that is, is drawn.
     of, asked = list[int](), set[int]()
     for _ in range(40):
         of_case = rights_by(lambda number, _: of.append(number))
@@ -77,6 +77,11 @@ def test_of_all_entries_outputs_of_one_set_are_judged_first() -> None:
         asked.add(of[0])
         of.clear()
     assert asked == {0, 1, 2}
+    of = list[int]()
+    outputs = [(number, number) for number in (0, 1, 2)]
+    for _ in range(40):
+        rights_by(lambda number, _: of.append(number), at_hand=(0, 2)).contradict(outputs)
+    assert set(of) == {0, 2} and len(of) == 40
 
 
 def test_of_a_slow_baseline_nothing_is_computed_that_there_is_no_time_for() -> None:
@@ -87,14 +92,6 @@ def test_of_a_slow_baseline_nothing_is_computed_that_there_is_no_time_for() -> N
         of.clear()
         rights_by(lambda number, _: of.append(number), more_s=30.0, right_s=right_s).contradict(outputs)
         assert len(of) == judged and len(set(of)) == judged // 2
-
-
-def test_of_sets_that_the_baseline_gave_outputs_of_one_is_judged_first() -> None:
-    of = list[int]()
-    outputs = [(number, number) for number in (0, 1, 2)]
-    for _ in range(40):
-        rights_by(lambda number, _: of.append(number), at_hand=(0, 2)).contradict(outputs)
-    assert set(of) == {0, 2} and len(of) == 40
 
 
 class Baseline:
@@ -117,17 +114,14 @@ class Baseline:
 X, OTHER = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])
 
 
-def test_what_the_baseline_gave_is_right_where_others_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_baseline_gave_is_right_where_others_agree_and_else_computed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     baseline = Baseline(monkeypatch)
     right = Right(baseline.ready, {"x": X}, given=X)
     assert not right.vouched  # alone, it does not vouch for itself
     assert right.contradicts(X * 1.05) is None
     assert right.vouched and baseline.calls == 0
-
-
-def test_where_another_disagrees_with_what_the_baseline_gave_it_is_computed_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     baseline = Baseline(monkeypatch)
     right = Right(baseline.ready, {"x": X}, given=OTHER)  # the baseline's timed call was wrong
     assert right.contradicts(X) is None

@@ -14,11 +14,9 @@ from pairbench.execute.worker.timing.timers import Nvml, TelemetryRecorder, open
 @pytest.mark.parametrize(
     ("bits", "names"),
     [
-        (0x0, ()),
-        (pynvml.nvmlClocksThrottleReasonGpuIdle, ()),
-        (pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting, ()),  # clocks set by the user
-        (0x10, ()),  # sync boost
-        (0x100, ()),  # display clock
+        # Idling, clocks set by the user, sync boost and display clock.
+        *((bits, ()) for bits in (0x0, 0x10, 0x100, pynvml.nvmlClocksThrottleReasonGpuIdle)),
+        (pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting, ()),
         (pynvml.nvmlClocksThrottleReasonSwPowerCap, ("sw_power_cap",)),
         (pynvml.nvmlClocksThrottleReasonHwSlowdown, ("hw_slowdown",)),
         (pynvml.nvmlClocksThrottleReasonSwThermalSlowdown, ("sw_thermal_slowdown",)),
@@ -45,13 +43,20 @@ class FakeNvml(Nvml):
         return [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=4242)]
 
 
-def test_a_recorder_sums_up() -> None:
+def test_a_recorder_sums_up_and_a_gpu_beside_the_own_one_that_throttles_counts() -> None:
     recorder = TelemetryRecorder(FakeNvml((1900, 40, 300, 0), (1500, 60, 500, 0x4), (1800, 50, 400, 0x40 | 0x4)))
     assert [recorder.throttling() for _ in range(3)] == [False, True, True]
     found = recorder.summary()
     assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1800, 60, 400)
     assert found.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
     assert found.performance_states == (2,) and found.foreign_processes == (4242,)
+    own = FakeNvml((1900, 40, 300, 0), (1800, 50, 400, 0x4))
+    beside = FakeNvml((900, 90, 700, 0x40), (1700, 60, 500, None))
+    recorder = TelemetryRecorder(own, [beside])
+    assert [recorder.throttling() for _ in range(2)] == [True, True]
+    found = recorder.summary()
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1850, 50, 350), "the own GPU's alone"
+    assert found.throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")
 
 
 @pytest.mark.parametrize(
@@ -78,13 +83,3 @@ def test_why_there_is_no_nvml(
 ) -> None:
     monkeypatch.setattr(Nvml, "__init__", mock.Mock(side_effect=error))
     assert open_nvml(uuid) == (None, why)
-
-
-def test_a_gpu_beside_the_own_one_that_throttles_counts() -> None:
-    own = FakeNvml((1900, 40, 300, 0), (1800, 50, 400, 0x4))
-    beside = FakeNvml((900, 90, 700, 0x40), (1700, 60, 500, None))
-    recorder = TelemetryRecorder(own, [beside])
-    assert [recorder.throttling() for _ in range(2)] == [True, True]
-    found = recorder.summary()
-    assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1850, 50, 350), "the own GPU's alone"
-    assert found.throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")

@@ -79,9 +79,15 @@ def test_the_gpu_rests_as_long_as_the_turn_before_took_once_it_has_throttled(sle
     assert slept == [0.002, 0.003] and found.rested_ns == 5_000_000
 
 
-def test_a_round_whose_gpu_never_throttles_has_no_rest(take: Callable[..., TimedRound], slept: list[float]) -> None:
+def test_where_a_gpu_never_throttles_or_calls_are_long_there_is_no_rest(
+    take: Callable[..., TimedRound], slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     take(timed(baseline=lambda: 100, a=lambda: 50))
     assert slept == []
+    # They throttle while they run, whatever was before.
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
+    found = take(timed(baseline=lambda: 100, a=lambda: 50), itertools.chain([False, True], itertools.repeat(False)))
+    assert sum(found.throttled) == 1 and slept == []
 
 
 def test_rests_are_not_of_the_case_s_time(take: Callable[..., TimedRound], slept: list[float]) -> None:
@@ -97,12 +103,3 @@ def test_rests_are_not_of_the_case_s_time(take: Callable[..., TimedRound], slept
     assert len(found.throttled) == 50 and found.measuring_s == pytest.approx(1.0)
     rests = [seconds for seconds in slept if seconds != 0.005]
     assert rests == pytest.approx([0.01] * 2 * 49)
-
-
-def test_long_calls_do_not_rest(
-    take: Callable[..., TimedRound], slept: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They throttle while they run, whatever was before."""
-    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
-    found = take(timed(baseline=lambda: 100, a=lambda: 50), itertools.chain([False, True], itertools.repeat(False)))
-    assert sum(found.throttled) == 1 and slept == []

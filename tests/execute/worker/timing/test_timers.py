@@ -18,16 +18,12 @@ def cuda_timer() -> CudaTimer:
     return CudaTimer.__new__(CudaTimer)
 
 
-def test_shorter_calls_have_a_longer_lead_in() -> None:
-    assert [cuda_timer().lead_in(latency) for latency in LATENCIES] == [7, 7, 7, 7, 1, 1, 0, 0]
+def test_shorter_calls_have_a_longer_lead_in_and_every_capture_is_timed() -> None:
+    lead_ins = [cuda_timer().lead_in(latency) for latency in LATENCIES]
+    assert lead_ins == [7, 7, 7, 7, 1, 1, 0, 0]
     assert [HostTimer().lead_in(latency) for latency in LATENCIES] == [1, 1, 1, 1, 1, 1, 0, 0]
-
-
-@pytest.mark.parametrize("latency", LATENCIES)
-def test_every_capture_is_timed(latency: float) -> None:
-    calls = cuda_timer().lead_in(latency) + 1
-    timed = {(sample * calls + calls - 1) % _CAPTURES for sample in range(_CAPTURES)}
-    assert len(timed) == _CAPTURES
+    for calls in (1 + lead_in for lead_in in lead_ins):
+        assert len({(sample * calls + calls - 1) % _CAPTURES for sample in range(_CAPTURES)}) == _CAPTURES
 
 
 class Spinning:
@@ -83,8 +79,7 @@ def test_a_replay_is_timed_however_long_it_takes_to_be_issued() -> None:
     timer = Spinning(5.3)
     clock = DeviceClock(timer, lambda: None, name="graph_replay")  # type: ignore[arg-type]
     assert [clock.sample(), clock.sample()] == [7.0, 7.0]
-    assert timer.spins == [SHORTEST_SPIN, SHORTEST_SPIN]
-    assert clock.name == "graph_replay"
+    assert (timer.spins, clock.name) == ([SHORTEST_SPIN] * 2, "graph_replay")
 
 
 def test_a_clock_says_whether_its_newest_spin_was_slower() -> None:
@@ -129,20 +124,14 @@ def test_only_lines_that_may_be_there_are_given_back(
     assert runtime.resets == resets
 
 
-def test_without_a_runtime_nothing_happens_and_the_reason_is_known(
+def test_without_a_runtime_or_its_call_nothing_happens_and_the_reason_is_known(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text("7f00-7f01 r-xp 0000 00:00 0    /usr/lib/libc.so.6\n")
-    found = timers.open_runtime(maps)
+    maps, others = tmp_path / "maps", tmp_path / "others"
+    others.write_text("7f00-7f01 r-xp 0000 00:00 0    /usr/lib/libc.so.6\n")
+    found = timers.open_runtime(others)
     assert found == (None, "no libcudart is loaded")
     assert "cannot be read" in str(timers.open_runtime(tmp_path / "none")[1])
-    monkeypatch.setattr(timers, "open_runtime", lambda: found)
-    assert timers.reset_persisting() is False
-
-
-def test_a_runtime_without_the_call_is_named(tmp_path: Path) -> None:
-    maps = tmp_path / "maps"
     library = next(
         line.split(maxsplit=5)[5]
         for line in Path("/proc/self/maps").read_text().splitlines()
@@ -152,3 +141,5 @@ def test_a_runtime_without_the_call_is_named(tmp_path: Path) -> None:
     maps.write_text(f"7f00-7f01 r-xp 0000 00:00 0    {tmp_path}/libcudart.so.1\n")
     runtime, why = timers.open_runtime(maps)
     assert runtime is None and str(why).endswith("has no cudaDeviceGetLimit")
+    monkeypatch.setattr(timers, "open_runtime", lambda: found)
+    assert timers.reset_persisting() is False

@@ -30,7 +30,7 @@ def made(*, sets: int = 2, **constants: torch.Tensor) -> tuple[Values, Watch]:
     return values, Watch(values, constants)
 
 
-def test_honest_turns_pass() -> None:
+def test_honest_turns_pass_and_a_later_write_is_named() -> None:
     values, watch = made(weight=torch.ones(3))
     for block in range(20):
         with watch.turn(block):
@@ -39,6 +39,9 @@ def test_honest_turns_pass() -> None:
     with watch.turn(5):
         values.shared["x"].add_(1.0).sub_(1.0)  # what is taken back is no change
     assert watch.changed() is None
+    with pytest.raises(DeclarationError), watch.turn(1010):
+        values.shared["x"].zero_()
+    assert values.shared["x"].sum() >= 10, "the others get the inputs as they were"
     values.shared["x"].data.zero_()
     assert "changes its input 'x'" in (watch.changed() or ""), "a write that nobody saw is found at the end"
 
@@ -61,20 +64,8 @@ def test_who_leaves_a_thread_is_named_in_any_block(monkeypatch: pytest.MonkeyPat
     left: list[str] = []
     monkeypatch.setattr(trusted, "left_running", lambda **_: next(iter(left), None))
     _, watch = made()
-    with watch.turn(block):
-        pass
     with pytest.raises(DeclarationError, match="leaves a thread"), watch.turn(block):
         left.append("leaves a thread running")
-
-
-def test_a_later_write_that_torch_knows_of_is_named_in_any_block() -> None:
-    values, watch = made()
-    for block in range(1000, 1010):
-        with watch.turn(block):
-            values.put(block % 2)
-    with pytest.raises(DeclarationError), watch.turn(1010):
-        values.shared["x"].zero_()
-    assert values.shared["x"].sum() >= 10, "the others get the inputs as they were"
 
 
 def test_who_changes_a_flag_is_named_and_it_is_put_back() -> None:
@@ -110,7 +101,7 @@ def first_calls(x: torch.Tensor) -> FirstCalls:
     return FirstCalls(inputs, lambda: refill(inputs, before))
 
 
-def test_who_changes_an_input_before_anything_is_timed_is_named_and_the_others_get_it_as_it_was() -> None:
+def test_who_changes_an_input_before_anything_is_timed_is_named() -> None:
     x = torch.arange(5.0)
     looks = first_calls(x)
     looks.look()
@@ -123,9 +114,6 @@ def test_who_changes_an_input_before_anything_is_timed_is_named_and_the_others_g
     x.add_(1).sub_(1)
     looks.look()
     assert looks.changed() is None
-
-
-def test_a_change_behind_torch_s_back_before_anything_is_timed_is_found_in_the_end() -> None:
     x = torch.arange(5.0)
     looks = first_calls(x)
     x.data.zero_()
@@ -156,13 +144,10 @@ def _changes_a_flag() -> None:
     torch.set_num_threads(torch.get_num_threads() + 1)
 
 
-def test_who_changes_something_unseen_is_named_the_second_time() -> None:
+def test_what_is_done_unseen_is_put_back_and_its_author_named_the_second_time() -> None:
     _, watch = made()
     assert watch.named(_turns(watch, int, _changes_a_flag, int)).startswith("1: changes global flags")
     assert watch.changed() is None
-
-
-def test_what_is_done_once_and_unseen_is_put_back_and_timed_again() -> None:
     _, watch = made()
     changes: Iterator[Callable[[], object]] = iter([_changes_a_flag, int])
 

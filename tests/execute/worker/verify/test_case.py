@@ -12,8 +12,6 @@ from pairbench.execute.protocol import CaseJob
 from pairbench.execute.worker.devices import SEEDS
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import (
-    changed_flags,
-    pin_flags,
     read_flags,
     read_variables,
     restore_flags,
@@ -50,14 +48,11 @@ def verify(operator: Operator, mode: str = "eager") -> Verification:
     return verify_entry(operator, operator.variants["v"], entry("v", mode), references(operator), CPU)
 
 
-def test_what_is_right() -> None:
+def test_what_is_right_has_its_margin_and_what_is_wrong_its_numbers() -> None:
     found = verify(declare())
     assert (found.status, found.reason, found.uncapturable) == (Status.VERIFIED, None, None)
     assert found.correctness is not None and found.correctness.margin == 1
     assert found.first_call_ns is not None and found.first_call_ns > 0
-
-
-def test_what_is_wrong_has_its_numbers() -> None:
     found = verify(declare(lambda x: x * 2.01))
     assert found.status is Status.MISMATCHED and "differs from the baseline's in 32 of 32" in str(found.reason)
     assert found.correctness is not None and found.correctness.mismatched_fraction == 1
@@ -87,30 +82,19 @@ def test_what_is_wrong_by_the_baseline_alone_says_why_the_oracle_was_not_asked()
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     found = verify(declare(lambda x: x * 2.01, oracle=too_large))
-    assert (
-        found.status is Status.MISMATCHED
-        and "(no oracle: " in str(found.reason)
-        and "out of memory" in str(found.reason)
-    )
+    assert found.status is Status.MISMATCHED
+    assert "(no oracle: " in str(found.reason) and "out of memory" in str(found.reason)
 
 
-def test_one_buffer_for_all_calls_is_legal() -> None:
-    buffer = torch.empty(4, 8)
+def test_memory_that_each_call_returns_is_named_and_legal() -> None:
+    two, weight = [torch.empty(4, 8), torch.empty(4, 8)], torch.ones(3)
 
     def reuses(x: torch.Tensor) -> torch.Tensor:
-        return torch.add(x, x, out=buffer)
-
-    found = verify(declare(reuses))
-    assert found.status is Status.VERIFIED and found.reuses_output is True
-    assert verify(declare(lambda x: x, baseline=lambda x: x.clone())).status is Status.VERIFIED, "nor is its input's"
-
-
-def test_memory_that_each_call_returns_is_named() -> None:
-    two, weight = [torch.empty(4, 8), torch.empty(4, 8)], torch.ones(3)
+        return torch.add(x, x, out=two[0])
 
     def takes_turns(x: torch.Tensor) -> torch.Tensor:
         two.reverse()
-        return torch.add(x, x, out=two[0])
+        return reuses(x)
 
     def through_numpy(x: torch.Tensor) -> torch.Tensor:
         return torch.add(x, x, out=torch.from_numpy(two[0].numpy()))
@@ -118,9 +102,11 @@ def test_memory_that_each_call_returns_is_named() -> None:
     def a_part(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x + x, weight[1:]
 
-    for variant in (takes_turns, through_numpy):
-        assert verify(declare(variant)).reuses_output is True
-    assert verify(declare(a_part, baseline=lambda x: (x + x, torch.ones(2)))).reuses_output is True
+    operators = [declare(variant) for variant in (reuses, takes_turns, through_numpy)]
+    for operator in (*operators, declare(a_part, baseline=lambda x: (x + x, torch.ones(2)))):
+        found = verify(operator)
+        assert found.status is Status.VERIFIED and found.reuses_output is True
+    assert verify(declare(lambda x: x, baseline=lambda x: x.clone())).status is Status.VERIFIED, "nor is its input's"
 
 
 def test_memory_of_arguments_and_none_at_all_is_the_caller_s() -> None:
@@ -150,10 +136,7 @@ def test_memory_of_arguments_and_none_at_all_is_the_caller_s() -> None:
 
 
 def test_a_changed_input_is_named_and_the_reference_is_safe() -> None:
-    def overwrites(x: torch.Tensor) -> torch.Tensor:
-        return x.mul_(2)
-
-    operator = declare(overwrites)
+    operator = declare(lambda x: x.mul_(2))
     both = references(operator)
     before = both[0].inputs["x"].clone()
     found = verify_entry(operator, operator.variants["v"], VARIANT, both, CPU)
@@ -162,91 +145,63 @@ def test_a_changed_input_is_named_and_the_reference_is_safe() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_baseline_or_oracle_that_changes_its_inputs_spoils_nothing(dtype: str) -> None:
-    def changes(x: torch.Tensor) -> torch.Tensor:
-        return x.mul_(2)
-
-    inputs = {"inputs": lambda make, rows: {"x": make.normal(rows, 8, dtype=dtype)}}
-    for more in ({"baseline": changes}, {"oracle": changes}):
-        operator = declare(**{**inputs, **more})
-        given = build_inputs(operator, operator.cases[0], CPU, 0)
-        before = given["x"].clone()
-        reference = make_expected(operator, given)
-        assert torch.equal(given["x"], before)
-        torch.testing.assert_close(reference.oracle, (before * 2).double())
+@pytest.mark.parametrize("name", ["baseline", "oracle"])
+def test_a_baseline_or_oracle_that_changes_its_inputs_spoils_nothing(name: str, dtype: str) -> None:
+    inputs = lambda make, rows: {"x": make.normal(rows, 8, dtype=dtype)}  # noqa: E731
+    operator = declare(inputs=inputs, **{name: lambda x: x.mul_(2)})
+    given = build_inputs(operator, operator.cases[0], CPU, 0)
+    before = given["x"].clone()
+    reference = make_expected(operator, given)
+    assert torch.equal(given["x"], before)
+    torch.testing.assert_close(reference.oracle, (before * 2).double())
 
 
 def test_state_is_each_calls_own_and_judged() -> None:
-    def keeps(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        cache.add_(x)
-        return cache * 2
+    def keeps(x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1) * 2
 
-    def forgets(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return (cache + x) * 2
-
-    shared = {
-        "baseline": keeps,
-        "inputs": lambda make, rows: {"cache": make.normal(rows), "x": make.normal(rows)},
-        "state": ["cache"],
-    }
-    assert verify(declare(keeps, **shared)).status is Status.VERIFIED
-    found = verify(declare(forgets, **shared))
-    assert found.status is Status.MISMATCHED and "output state.cache differs" in str(found.reason)
+    assert verify(declare(keeps, baseline=keeps, state=["x"])).status is Status.VERIFIED
+    found = verify(declare(lambda x: (x + 1) * 2, baseline=keeps, state=["x"]))
+    assert found.status is Status.MISMATCHED and "output state.x differs" in str(found.reason)
 
 
-def test_prepared_constants_follow_the_seed() -> None:
+@pytest.mark.parametrize(
+    ("function", "status"),
+    [(lambda x, weight, laid: x @ laid.t(), Status.VERIFIED), (lambda x, weight, laid: x @ laid, Status.MISMATCHED)],
+)
+def test_prepared_constants_follow_the_seed(function: Any, status: Status) -> None:
     """Weights that were laid out once must be laid out again for other inputs, at the same addresses."""
-    shared: dict[str, Any] = {
-        "baseline": lambda x, weight: x @ weight,
-        "inputs": lambda make, rows: {"x": make.normal(rows, 8), "weight": make.normal(8, 8)},
-        "constants": ["weight"],
-        "tolerance": Tolerance(rtol=1e-4, atol_rms=1e-4),
-    }
-    right = Variant(lambda x, weight, laid: x @ laid.t(), prepare=lambda weight: {"laid": weight.t().contiguous()})
-    assert verify(declare(right, **shared)).status is Status.VERIFIED
-    wrong = Variant(lambda x, weight, laid: x @ laid, prepare=lambda weight: {"laid": weight.t().contiguous()})
-    assert verify(declare(wrong, **shared)).status is Status.MISMATCHED
+    operator = declare(
+        Variant(function, prepare=lambda weight: {"laid": weight.t().contiguous()}),
+        baseline=lambda x, weight: x @ weight,
+        inputs=lambda make, rows: {"x": make.normal(rows, 8), "weight": make.normal(8, 8)},
+        constants=["weight"],
+        tolerance=Tolerance(rtol=1e-4, atol_rms=1e-4),
+    )
+    assert verify(operator).status is status
 
 
 @pytest.mark.parametrize("at_call", [1, 3])
-def test_changed_flags_are_named_and_put_back(at_call: int) -> None:
+@pytest.mark.parametrize("raises", [False, True])
+def test_changed_flags_are_named_and_put_back(raises: bool, at_call: int) -> None:
     before, calls = read_flags(), itertools.count(1)
 
     def changes(x: torch.Tensor) -> torch.Tensor:
         if next(calls) == at_call:
             torch.backends.cuda.matmul.allow_tf32 = not before["matmul.allow_tf32"]
             torch.use_deterministic_algorithms(True)
+            if raises:
+                raise ValueError("boom")
         return x * 2
 
-    found = verify(declare(changes))
-    assert found.status is Status.FAILED
-    assert "matmul.allow_tf32" in str(found.reason) and "deterministic_algorithms False -> True" in str(found.reason)
+    if raises:
+        with pytest.raises(ValueError, match="boom"):
+            verify(declare(changes))
+    else:
+        found = verify(declare(changes))
+        assert found.status is Status.FAILED and "matmul.allow_tf32" in str(found.reason)
+        assert "deterministic_algorithms False -> True" in str(found.reason)
     assert read_flags() == before
-
-
-def test_flags_changed_while_raising_are_put_back() -> None:
-    before = read_flags()
-
-    def changes(x: torch.Tensor) -> torch.Tensor:
-        torch.set_grad_enabled(False)
-        raise ValueError("boom")
-
-    with pytest.raises(ValueError, match="boom"):
-        verify(declare(changes))
-    now = read_flags()
-    restore_flags(before)
-    assert now == before
-
-
-def test_pinned_flags() -> None:
-    before = read_flags()
-    try:
-        for wanted in (True, False):
-            pin_flags(tf32=wanted)
-            assert read_flags()["matmul.allow_tf32"] is read_flags()["cudnn.allow_tf32"] is wanted
-        assert changed_flags(read_flags()) is None
-    finally:
-        restore_flags(before)
 
 
 def test_variables_that_matter_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,19 +220,20 @@ def test_another_shape_for_another_seed_is_a_fault_of_the_suite() -> None:
         verify(operator)
 
 
-def test_a_baseline_that_is_far_off_its_oracle_is_not_believed() -> None:
-    def reference(baseline: Any, oracle: Any = None) -> ExpectedOutputs:
-        return references(declare(baseline=baseline, oracle=oracle))[0]
+@pytest.mark.parametrize(
+    ("oracle", "words"),
+    [
+        (None, "None"),
+        (lambda x: x * 2.1, "the baseline is wrong: it is off the float64 oracle by"),
+        (lambda x: x[:1], "the oracle returns shapes [[1, 8]], the baseline [[4, 8]]"),
+    ],
+)
+def test_a_baseline_that_is_far_off_its_oracle_is_not_believed(oracle: Any, words: str) -> None:
+    operator = declare(oracle=oracle)
+    assert words in str(check_baseline(references(operator)[0], operator.tolerance_for))
 
-    by = declare().tolerance_for
-    assert check_baseline(reference(lambda x: x + x), by) is None
-    off = check_baseline(reference(lambda x: x + x, lambda x: x * 2.1), by)
-    assert off is not None and "the baseline is wrong: it is off the float64 oracle by" in off
-    shape = check_baseline(reference(lambda x: x + x, lambda x: x[:1]), by)
-    assert shape == "the oracle returns shapes [[1, 8]], the baseline [[4, 8]]"
 
-
-def test_a_baseline_that_cannot_compute_in_float64_has_no_oracle() -> None:
+def test_a_baseline_that_cannot_compute_in_float64_has_no_oracle_and_a_declared_one_that_fails_is_a_fault() -> None:
     def picky(x: torch.Tensor) -> torch.Tensor:
         assert x.dtype == torch.float32, "float32 only"
         return x + x
@@ -285,14 +241,8 @@ def test_a_baseline_that_cannot_compute_in_float64_has_no_oracle() -> None:
     found = verify(declare(baseline=picky))
     assert found.status is Status.VERIFIED
     assert "no oracle: " in str(found.reason) and "float32 only" in str(found.reason)
-
-
-def test_a_declared_oracle_that_fails_is_a_fault() -> None:
-    def fails(x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("no oracle today")
-
-    with pytest.raises(ValueError, match="no oracle today"):
-        references(declare(oracle=fails))
+    with pytest.raises(AssertionError, match="float32 only"):
+        references(declare(oracle=picky))
 
 
 def rounded(x: torch.Tensor, *, bits: int = 10, cut: bool = False) -> torch.Tensor:
@@ -365,23 +315,23 @@ def test_a_baseline_in_tf32_is_held_to_tf32s_rounding() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("baseline", "wrong", "tolerance"),
     [
-        lambda a, b: product(a, b, bits=7),  # fewer bits than TF32 has
-        lambda a, b: product(a, b, bits=6),
-        lambda a, b: product(a[:, :-1], b[:-1]),
-        lambda a, b: product(a, b) * 1.01,
-        lambda a, b: product(a.bfloat16(), b.bfloat16()).float(),
-        lambda a, b: torch.zeros_like(a),
+        *(
+            (product, wrong, REASSOCIATED)
+            for wrong in (
+                lambda a, b: product(a, b, bits=7),  # fewer bits than TF32 has
+                lambda a, b: product(a[:, :-1], b[:-1]),
+                lambda a, b: product(a, b) * 1.01,
+                lambda a, b: product(a.bfloat16(), b.bfloat16()).float(),
+                lambda a, b: torch.zeros_like(a),
+            )
+        ),
+        (lambda a, b: a.flip(0), lambda a, b: rounded(a).flip(0), EXACT),  # moved data stays exact
     ],
 )
-def test_what_is_wrong_is_wrong_in_tf32(wrong: Any) -> None:
-    assert verify(in_tf32(multiply(product, wrong))).status is Status.MISMATCHED
-
-
-def test_moved_data_stays_exact_in_tf32() -> None:
-    operator = in_tf32(multiply(lambda a, b: a.flip(0), lambda a, b: rounded(a).flip(0), tolerance=EXACT))
-    assert verify(operator).status is Status.MISMATCHED
+def test_what_is_wrong_is_wrong_in_tf32(baseline: Any, wrong: Any, tolerance: Any) -> None:
+    assert verify(in_tf32(multiply(baseline, wrong, tolerance=tolerance))).status is Status.MISMATCHED
 
 
 @pytest.mark.parametrize("tolerance", [None, REASSOCIATED])

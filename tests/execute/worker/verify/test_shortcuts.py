@@ -40,25 +40,21 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
     assert right >= 4
 
 
+ONE, NAN = torch.tensor([1.0, 2.0]), torch.tensor([1.0, math.nan])
+
+
 @pytest.mark.parametrize(
-    "outputs",
+    ("outputs", "expected"),
     [
-        torch.tensor([1.0, math.nan]),
-        torch.tensor([1.0, math.inf]),
-        torch.tensor([1.0, 2.1]),
-        torch.tensor([1.0, 2.0, 3.0]),
-        torch.tensor([1, 2]),
-        [torch.tensor([1.0, 2.0])],
-        1.0,
-        torch.tensor([1.0, 2.0]).to_sparse(),
+        *((torch.tensor(values), ONE) for values in ([1.0, math.inf], [1.0, 2.1], [1.0, 2.0, 3.0], [1, 2])),
+        *((other, ONE) for other in (NAN, [ONE], 1.0, ONE.to_sparse())),
+        (ONE, torch.tensor([1.0, math.inf])),
+        (NAN, NAN),
     ],
 )
-def test_what_is_not_plainly_the_same_is_not_clearly_right(outputs: object) -> None:
-    given = torch.tensor([1.0, 2.0])
-    assert clearly_right(torch.tensor([1.0, 2.0]), given, usual, Known())
-    assert not clearly_right(outputs, given, usual, Known())
-    assert not clearly_right(given, torch.tensor([1.0, math.inf]), usual, Known())
-    assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), usual, Known())
+def test_what_is_not_plainly_the_same_is_not_clearly_right(outputs: object, expected: torch.Tensor) -> None:
+    assert clearly_right(ONE.clone(), ONE, usual, Known())
+    assert not clearly_right(outputs, expected, usual, Known())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -83,18 +79,18 @@ def test_what_is_known_of_a_baseline_changes_no_verdict() -> None:
 @pytest.mark.parametrize(
     ("other", "same"),
     [
-        ([torch.tensor([1.0, math.nan])], True),
+        ([NAN.clone()], True),
         ([torch.tensor([1.0, 1.0])], False),
-        ([torch.tensor([1.0, math.nan], dtype=torch.float64)], False),
+        ([NAN.double()], False),
         ([torch.tensor([1.0, math.nan, 2.0])], False),
-        (torch.tensor([1.0, math.nan]), False),
-        ([torch.tensor([1.0, math.nan]), 3], False),
-        ([torch.tensor([1.0, math.nan]).to_sparse()], False),
+        (NAN, False),
+        ([NAN, 3], False),
+        ([NAN.to_sparse()], False),
         ([3], False),
     ],
 )
 def test_the_same_outputs_are_the_same_to_the_bit(other: object, same: bool) -> None:
-    assert same_outputs([torch.tensor([1.0, math.nan])], other) is same
+    assert same_outputs([NAN], other) is same
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -154,8 +150,7 @@ def test_large_outputs_are_wrong_by_their_last_elements(
 
 def test_few_wrong_elements_may_be_strays(monkeypatch: pytest.MonkeyPatch) -> None:
     right = torch.ones(100_000)
-    wrong = right.clone()
-    wrong[-10:] = 0.0
+    wrong = torch.cat([right[:-10], torch.zeros(10)])
     monkeypatch.setattr(distance, "_CHUNK", 100)
     assert clearly_wrong(wrong, right, usual, Known()) is None
     assert judge(wrong, right, None, usual).mismatch

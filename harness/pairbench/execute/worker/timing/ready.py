@@ -131,13 +131,12 @@ def make_ready(
     )
     timer: timers.Timer = timers.CudaTimer(device) if device.type == "cuda" else timers.HostTimer()
     calls: dict[Entry, Call] = {}
-    first_call_ns: dict[Entry, float] = {}
-    autotuned: dict[Entry, tuple[str, ...]] = {}
+    timed: dict[Entry, Timed] = {}
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> tuple[Call, float, tuple[str, ...]]:
+        def step(index: int = index, entry: Entry = entry) -> tuple[Call, Timed]:
             started = time.perf_counter_ns()
             with choices() as chosen:
                 call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
@@ -149,35 +148,29 @@ def make_ready(
                 rotation = rotate(call.run)
                 call = replace(call, run=rotation, reset=rotation.before)
             first_calls.look()
-            return call, first_call_ns, tuple(chosen)
+            return call, Timed(
+                index=index,
+                entry=entry,
+                run=call.run,
+                reset=call.reset,
+                observed=call.observed,
+                first_call_ns=first_call_ns,
+                autotuned=tuple(chosen),
+                copied=_export_where_room if job.outside else copy_where_room,
+            )
 
         made = guarded(job, index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
         else:
-            calls[entry], first_call_ns[entry], autotuned[entry] = made
+            calls[entry], timed[entry] = made
     replays: dict[Entry, Replay | Rotation] = {}
     if device.type == "cuda":
         replays = yield from _capture(job, calls, inputs, heartbeat, first_calls)
-    clocks = {entry: _clocks(timer, entry, call, replays.get(entry)) for entry, call in calls.items()}
+    for entry, call in calls.items():
+        timed[entry].device_clock, timed[entry].stream_clock = _clocks(timer, entry, call, replays.get(entry))
     if why := first_calls.changed():
         raise UnnamedError(why, "")
-    timed = [
-        Timed(
-            index=index,
-            entry=entry,
-            run=calls[entry].run,
-            reset=calls[entry].reset,
-            observed=calls[entry].observed,
-            device_clock=clocks[entry][0],
-            stream_clock=clocks[entry][1],
-            first_call_ns=first_call_ns[entry],
-            autotuned=autotuned[entry],
-            copied=_export_where_room if job.outside else copy_where_room,
-        )
-        for index, entry in enumerate(job.entries)
-        if entry in calls
-    ]
     nvml, _ = timers.open_nvml(config.device.uuid)
     beside = [found for item in config.device.beside if (found := timers.open_nvml(item.uuid)[0])]
     seed = zlib.crc32(f"{job.case.key}:{config.settings.seed}:{job.round}".encode())
@@ -191,7 +184,7 @@ def make_ready(
         inputs_s=inputs_s,
         calls=calls,
         replays=replays | {entry: call.run for entry, call in calls.items() if isinstance(call.run, Replay | Rotation)},
-        timed=timed,
+        timed=[timed[entry] for entry in calls],
         timer=timer,
         recorder=timers.TelemetryRecorder(nvml, beside),
         rng=np.random.default_rng(seed),

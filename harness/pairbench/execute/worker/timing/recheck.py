@@ -184,17 +184,14 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
 
 def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator[Ended]:
     """Yield the ends of entries whose timed calls or replays are wrong."""
-    ended, thorough = set[Entry](), _is_thorough(case)
+    ended = set[Entry]()
+    later = _SPARING if case.job.sparing else _LATER_LONG if any(map(is_long, case.timed)) else _LATER
+    # Calls on new values in this round, which are drawn.
+    thorough = not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
     for end in _judge_calls(case, measuring_s, heartbeat, thorough=thorough):
         ended.update([end.entry] if end.entry else [])
         yield end
     yield from _judge_replays(case, heartbeat, ended, thorough=thorough)
-
-
-def _is_thorough(case: Case) -> bool:
-    """Draw whether calls are made on new values in this round."""
-    later = _SPARING if case.job.sparing else _LATER_LONG if any(map(is_long, case.timed)) else _LATER
-    return not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
 
 
 def _judge_calls(case: Case, measuring_s: float, heartbeat: Heartbeat, *, thorough: bool) -> Iterator[Ended]:
