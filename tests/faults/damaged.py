@@ -355,6 +355,11 @@ DOCUMENTS = {
 }
 
 
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def _file_for(name: str) -> Damage:
     def damage(store: Path) -> None:
         (store / name).rename(store / f".{name}")
@@ -364,7 +369,7 @@ def _file_for(name: str) -> Damage:
 
 
 PLACES: dict[str, Damage] = {
-    "a pipe for an acceptance": _document("accepted", lambda path: (path.unlink(), os.mkfifo(path))),
+    "a pipe for an acceptance": _document("accepted", _pipe),
     "a file for the folder of acceptances": _file_for("accepted"),
     "a file for the folder of samples": _file_for("samples"),
     "a file for the folder of records": _file_for("records"),
