@@ -182,23 +182,6 @@ def architecture() -> str:
     return (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
-def walks() -> dict[str, list[str]]:
-    """Return the files that each walk of ARCHITECTURE.md stops at, as it names them: the first of each stop."""
-    section = architecture().partition("## Two walks")[2].partition("\n[The other verbs]")[0]
-    parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)[1:]
-    return {
-        title: re.findall(r"^\d+\. `([^`]+)`", body, re.MULTILINE)
-        for title, body in zip(parts[::2], parts[1::2], strict=True)
-    }
-
-
-def test_a_walk_is_short_and_never_goes_back() -> None:
-    assert len(walks()) == 2
-    for title, stops in walks().items():
-        assert len(stops) == 8, title
-        assert len(set(stops)) == len(stops), title
-
-
 def test_every_file_that_the_architecture_names_is_there() -> None:
     package = ROOT / "harness" / "pairbench"
     named = {name for name in re.findall(r"`([a-z_/]+\.(?:py|toml))`", architecture()) if "/" in name}
