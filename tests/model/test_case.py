@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import AxisValue, declaring, format_value, grid, make_case
+from pairbench.model.case import AxisValue, Case, declaring, format_value, grid, make_case
 
 names = st.text(string.ascii_lowercase + "_", min_size=1, max_size=8)
 words = st.text(min_size=1).filter(str.isprintable)
@@ -75,6 +75,15 @@ def test_a_point_that_a_key_cannot_hold_is_refused(point: Any, words: str) -> No
 )
 def test_dtype_is_the_axis_of_that_name(axes: dict[str, object], dtype: str | None) -> None:
     assert make_case("op", axes, "smoke").dtype == dtype
+
+
+def test_a_value_such_as_a_case_is_frozen_hashable_and_made_by_names() -> None:
+    case = Case(operator="op", axes=(("rows", 4),), tier="smoke")
+    assert len({case, make_case("op", {"rows": 4}, "smoke")}) == 1
+    with pytest.raises(AttributeError):
+        case.tier = "real"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Case("op", (), "smoke")  # type: ignore[call-arg]
 
 
 @few

@@ -48,6 +48,8 @@ def test_the_smallest_declaration() -> None:
     assert {case.tier for case in double.cases} == {"smoke"}
     assert double.tolerance == Tolerance()
     assert not (double.impostors or double.oracle or double.cost or double.constants or double.state or double.source)
+    with pytest.raises(AttributeError):
+        double.name = "other"  # type: ignore[misc]
 
 
 def test_functions_become_variants_in_the_order_of_declaration_behind_the_baseline() -> None:
