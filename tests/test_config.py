@@ -59,11 +59,10 @@ def test_options_win_and_absent_ones_do_not(write: Any) -> None:
     found = load_config(folder, rounds=2, tier=None, seed=None, store="elsewhere")
     assert (found.settings.rounds, found.settings.seed, found.settings.tiers) == (2, 3, ("real",))
     assert found.store == "elsewhere", "an option is relative to where the user stands"
-    assert {"rounds", "seed", "tiers"} <= found.given and "timeout_s" not in found.given
-
-
-def test_a_url_is_a_store(write: Any) -> None:
     assert load_config(write('store = "s3://bucket/results"')).store == "s3://bucket/results"
+    with pytest.raises(ConfigError, match="--store is empty, expected a folder or URL"):
+        load_config(folder, store="")
+    assert {"rounds", "seed", "tiers"} <= found.given and "timeout_s" not in found.given
 
 
 @pytest.mark.parametrize(
@@ -137,11 +136,6 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "pyproject.toml").write_bytes(content)
     with pytest.raises(ConfigError, match=r"pyproject\.toml"):
         load_config(tmp_path)
-
-
-def test_an_empty_store_option_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--store is empty, expected a folder or URL"):
-        load_config(tmp_path, store="")
 
 
 values = st.recursive(

@@ -10,16 +10,7 @@ from pairbench.model.case import Case, grid, make_case
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan, PlannedCase
 from pairbench.model.settings import Settings
-from pairbench.plan import (
-    Equipment,
-    equipped,
-    make_plan,
-    narrow,
-    one_of_each,
-    parse_selection,
-    same_model,
-    tiers_for,
-)
+from pairbench.plan import Equipment, equipped, make_plan, narrow, one_of_each, parse_selection, same_model, tiers_for
 from tests.builders import described
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
@@ -78,6 +69,7 @@ def smoke(*names: str) -> list[str]:
         (["norms/rms.py::rms_norm"], smoke("rms_norm")),
         (["norms/rms.py::*norm"], smoke("rms_norm", "layer_norm")),
         (["conv"], smoke("conv")),
+        (["conv[rows=*]"], smoke("conv")),
         (["*[rows=8]"], ["conv[rows=8]", "rms_norm[rows=8]", "layer_norm[rows=8]"]),
         (["conv[rows=4096]"], ["conv[rows=4096]"]),
         (["conv[rows=1]", "rms_norm"], ["conv[rows=1]", *smoke("rms_norm")]),
@@ -100,21 +92,13 @@ def test_a_name_that_is_not_in_the_named_files_is_refused_with_them() -> None:
         plan("norms/rms.py", "conv")
 
 
-def test_a_glob_takes_only_the_tiers_asked_for() -> None:
-    assert keys(plan("conv[rows=*]")) == smoke("conv")
+def test_a_glob_takes_only_the_tiers_asked_for_and_a_name_its_own_case() -> None:
     assert keys(plan("conv[rows=*]", settings=Settings(tiers=("real",)))) == ["conv[rows=64]"]
-
-
-def test_a_named_case_is_wanted_in_its_own_suite_only() -> None:
-    twin = replace(CONV, suite="other.py")
-    found = plan("conv.py::conv[rows=64]", operators=[CONV, twin])
-    assert [case.operator.suite for case in found.cases] == ["conv.py"]
-
-
-def test_brackets_are_no_glob() -> None:
-    """`conv[rows=4]` must not match a case whose next letter happens to be one of `rows=4`."""
-    other = operator("x.py", "convr", cases={"smoke": [{}]})
-    assert keys(plan("conv[rows=4]", operators=[CONV, other])) == ["conv[rows=4]"]
+    # `conv[rows=4]` must not match a case whose next letter happens to be one of `rows=4`, nor one of another suite.
+    others = [operator("x.py", "convr", cases={"smoke": [{}]}), CONV, replace(CONV, suite="other.py")]
+    found = plan("conv.py::conv[rows=4]", operators=others)
+    assert [(case.operator.suite, case.case.key) for case in found.cases] == [("conv.py", "conv[rows=4]")]
+    assert keys(plan("conv[rows=4]", operators=others[:2])) == ["conv[rows=4]"]
 
 
 @pytest.mark.parametrize("text", ["rows", "conv[rows=5]", "conv.py::rms_norm", "missing.py", "CONV"])
@@ -158,7 +142,9 @@ def test_a_selection_reads_back_records() -> None:
 def test_default_tiers(device: Device, edge: bool, tiers: tuple[str, ...]) -> None:
     assert tiers_for(device, Settings(), edge=edge) == tiers
     assert tiers_for(device, Settings(tiers=("real",)), edge=edge) == ("real",)
-    assert {case.case.tier for case in plan(device=device, edge=edge).cases} == set(tiers)
+    sizes = {"edge": (1,), "smoke": (4, 8), "real": (64,), "headline": (4096,)}
+    taken = [f"conv[rows={rows}]" for tier in tiers for rows in sizes[tier]]
+    assert keys(plan(device=device, edge=edge, operators=[CONV])) == taken
 
 
 def skipped(needs: str, device: Device, **more: Any) -> str | None:
@@ -204,11 +190,8 @@ def test_triton_on_a_cpu_is_verified_and_not_timed() -> None:
     assert not on_cpu.skipped
     (on_gpu,) = plan("op[rows=4]", operators=[kernel], device=H200).cases
     assert not on_gpu.untimed and not on_gpu.skipped
-
-
-def test_triton_that_needs_a_gpu_is_not_even_verified_on_a_cpu() -> None:
-    kernel = operator("a.py", "op", implementation("kernel", "cuda", "triton"))
-    (found,) = plan("op[rows=4]", operators=[kernel]).cases
+    needs_both = operator("a.py", "op", implementation("kernel", "cuda", "triton"))
+    (found,) = plan("op[rows=4]", operators=[needs_both]).cases
     assert list(found.skipped.values()) == ["needs a CUDA device; this is cpu"] and not found.untimed
 
 
@@ -261,10 +244,6 @@ def test_modes_on_a_cpu() -> None:
         "kernel (graph)": "mode graph needs a CUDA device",
     }
     assert [str(entry) for entry in found.untimed] == ["kernel (eager)"]
-
-
-def test_the_plan_keeps_the_order_of_declaration() -> None:
-    assert keys(plan(device=H200, edge=True, operators=[CONV])) == [f"conv[rows={n}]" for n in (1, 4, 8, 64, 4096)]
 
 
 GPUS = tuple(
@@ -333,8 +312,5 @@ def test_cases_that_are_named_are_taken_and_of_other_operators_one(
 ) -> None:
     found = one_of_each(PLANNED, [parse_selection(text) for text in select], device)
     assert [one.case.key for one in found] == taken
-
-
-def test_where_a_tier_was_asked_for_its_first_case_is_taken() -> None:
-    headline = [one for one in PLANNED if one.case.tier == "headline"]
-    assert [one.case.key for one in one_of_each(headline, [], H200)] == ["silu[n=7]", "silu_and_mul[n=7]"]
+    headline = [one for one in PLANNED if one.case.tier == "headline"]  # the first of the tier that was asked for
+    assert [one.case.key for one in one_of_each(headline, [], device)] == ["silu[n=7]", "silu_and_mul[n=7]"]

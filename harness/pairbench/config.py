@@ -5,20 +5,20 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.errors import ConfigError
 from pairbench.model.case import TIERS
+from pairbench.model.plain import Value
 from pairbench.model.settings import MODES, TIMERS, Settings
 from pairbench.model.text import redacted
 
 _RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}  # as users write them, and as `Settings` has them
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Value):
     """The resolved configuration: where suites and results are, and how to measure."""
 
     root: Path

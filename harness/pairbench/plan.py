@@ -4,11 +4,12 @@ import fnmatch
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pairbench.errors import SelectionError
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
+from pairbench.model.plain import Value
 from pairbench.model.plan import (
     BASELINE,
     BrokenSuite,
@@ -24,8 +25,7 @@ from pairbench.model.settings import Settings
 INTERPRETED = "Triton's interpreter verified it; its times would mean nothing"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
+class Selection(Value):
     """One SELECT argument: a suite file, an operator in it, an operator anywhere, a glob, or a whole case key."""
 
     text: str
@@ -71,8 +71,7 @@ def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Wanted(Value):
     """The stored series to take; any where nothing is named."""
 
     select: tuple[Selection, ...] = ()
@@ -122,8 +121,7 @@ class Wanted:
 ANY = Wanted()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Equipment:
+class Equipment(Value):
     """The device that a plan is for, the number of GPUs of its model, and whether Triton is installed."""
 
     device: Device

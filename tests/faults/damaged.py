@@ -1,11 +1,11 @@
 """Stores with one thing wrong in them, each made from the same sound store: what a disk, a copy or a hostile hand may leave."""
 
+import contextlib
 import json
 import os
 import random
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,21 +99,15 @@ def table_of(change: Callable[[pa.Table], pa.Table], dataset: str = "records", *
 
 def column(name: str, values: Callable[[int], Any], dataset: str = "records") -> Damage:
     def change(table: pa.Table) -> pa.Table:
-        array = values(len(table))
-        array = array if isinstance(array, pa.Array) else pa.array(array)
-        return table.set_column(table.column_names.index(name), name, array)
+        found = values(len(table))
+        return _with(table, name, found if isinstance(found, pa.Array) else pa.array(found))
 
     return table_of(change, dataset)
 
 
 def each(name: str, value: Any, dataset: str = "records") -> Damage:
     """Return what puts one value into each row of a column, as a value of the column's type where it can be one."""
-
-    def change(table: pa.Table) -> pa.Table:
-        place = table.column_names.index(name)
-        return table.set_column(place, name, pa.array([value] * len(table), table.schema.field(name).type))
-
-    return table_of(change, dataset)
+    return table_of(lambda table: _with(table, name, [value] * len(table)), dataset)
 
 
 def without(name: str, dataset: str = "records") -> Damage:
@@ -137,39 +131,18 @@ def beside(name: str | bytes, content: bytes = b"PAR1") -> Damage:
     return damage
 
 
-@contextmanager
-def removed(store: Path) -> Iterator[Path]:
-    path = file_of(store)
-    path.unlink()
-    yield path
-
-
-def _as_folder(store: Path) -> None:
-    with removed(store) as path:
-        path.mkdir()
-
-
-def _as_link(target: str) -> Damage:
+def instead(make: Callable[[Path], object]) -> Damage:
     def damage(store: Path) -> None:
-        with removed(store) as path:
-            path.symlink_to(target or path.name)
+        path = file_of(store)
+        path.unlink()
+        make(path)
 
     return damage
 
 
-def _as_pipe(store: Path) -> None:
-    with removed(store) as path:
-        os.mkfifo(path)
-
-
-def _as_socket(store: Path) -> None:
-    with removed(store) as path, socket.socket(socket.AF_UNIX) as made:
-        before = Path.cwd()
-        os.chdir(path.parent)  # a socket's path is short
-        try:
-            made.bind(path.name)
-        finally:
-            os.chdir(before)
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):  # a socket's path is short
+        made.bind(path.name)
 
 
 def _loop(store: Path) -> None:
@@ -224,7 +197,7 @@ def _all_texts(value: str) -> Damage:
         for name in table.column_names:
             keep = name in ("axes", "environment", "run_id")
             if pa.types.is_string(table.schema.field(name).type) and not keep:
-                table = table.set_column(table.column_names.index(name), name, pa.array([value] * len(table)))
+                table = _with(table, name, pa.array([value] * len(table)))
         return table
 
     return table_of(change)
@@ -234,14 +207,11 @@ def _junk(count: int) -> bytes:
     return random.Random(count).randbytes(count)
 
 
-def _row_twice(table: pa.Table) -> pa.Table:
-    return pa.concat_tables([table, table])
-
-
-def _other_values(table: pa.Table) -> pa.Table:
-    return table.set_column(
-        table.column_names.index("call_p50_ns"), "call_p50_ns", pa.array([5.0] * len(table), pa.float64())
-    )
+def _with(table: pa.Table, name: str, values: list[Any] | pa.Array) -> pa.Table:
+    """Return a table with other values in a column, as values of its type where they are in a list."""
+    place = table.column_names.index(name)
+    array = values if isinstance(values, pa.Array) else pa.array(values, table.schema.field(name).type)
+    return table.set_column(place, name, array)
 
 
 NUMBERS = {"nan": float("nan"), "negative": -5.0, "infinite": float("inf"), "zero": 0.0, "huge": 1e300}
@@ -258,11 +228,11 @@ _FILES: dict[str, Damage] = {
     "noise in parquet's clothes": bytes_of(lambda content: b"PAR1" + _junk(5000) + b"\x10\x00\x00\x00PAR1"),
     "a text": bytes_of(lambda _: b"run_id,status\n1,measured\n"),
     "a parquet file of somebody else": table_of(lambda _: pa.table({"run_id": ["x"], "case": ["y"]})),
-    "a folder": _as_folder,
-    "a link to nowhere": _as_link("/nowhere/at/all"),
-    "a link to itself": _as_link(""),
-    "a pipe": _as_pipe,
-    "a socket": _as_socket,
+    "a folder": instead(Path.mkdir),
+    "a link to nowhere": instead(lambda path: path.symlink_to("/nowhere/at/all")),
+    "a link to itself": instead(lambda path: path.symlink_to(path.name)),
+    "a pipe": instead(os.mkfifo),
+    "a socket": instead(_socket),
     "a link back up": _loop,
     "a file name that is no UTF-8": beside(b"20240101T0\xff.parquet"),
     "a folder's name that is no UTF-8": _folder_without_text,
@@ -277,8 +247,10 @@ _FILES: dict[str, Damage] = {
     "a version that is no number": _version(b"new"),
     "no rows": table_of(lambda table: table[:0]),
     "a row group for each row": table_of(lambda table: table, row_group_size=1),
-    "each row twice": table_of(_row_twice),
-    "each row twice, with other values": table_of(lambda table: pa.concat_tables([table, _other_values(table)])),
+    "each row twice": table_of(lambda table: pa.concat_tables([table, table])),
+    "each row twice, with other values": table_of(
+        lambda table: pa.concat_tables([table, _with(table, "call_p50_ns", [5.0] * len(table))])
+    ),
     "a column twice": table_of(lambda table: table.append_column("case", table.column("case"))),
 }
 _COLUMNS: dict[str, Damage] = {
@@ -345,12 +317,7 @@ _SAMPLES: dict[str, Damage] = {
     "texts for samples": column("call_ns", lambda count: [["a"]] * count, "samples"),
     "no block in a sample": each("block", None, "samples"),
     "samples without a suite": each("suite", None, "samples"),
-    "samples of no number": table_of(
-        lambda table: table.set_column(
-            table.column_names.index("call_ns"), "call_ns", pa.array([[float("nan")] * 50] * len(table))
-        ),
-        "samples",
-    ),
+    "samples of no number": column("call_ns", lambda count: [[float("nan")] * 50] * count, "samples"),
 }
 
 
@@ -388,8 +355,7 @@ DOCUMENTS = {
 }
 
 
-def _pipe_for_a_document(store: Path) -> None:
-    (path,) = (store / "accepted").rglob("*.json")
+def _pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
@@ -403,7 +369,7 @@ def _file_for(name: str) -> Damage:
 
 
 PLACES: dict[str, Damage] = {
-    "a pipe for an acceptance": _pipe_for_a_document,
+    "a pipe for an acceptance": _document("accepted", _pipe),
     "a file for the folder of acceptances": _file_for("accepted"),
     "a file for the folder of samples": _file_for("samples"),
     "a file for the folder of records": _file_for("records"),

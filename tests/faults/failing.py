@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,6 +32,7 @@ LONGEST_S = 180.0
 """How long a run may take whose store hangs; without that it takes some ten seconds."""
 
 
+_COMMAND = (sys.executable, "-m", "pairbench")
 _PAGE = 4096
 """Bytes that such a disk gives at a time."""
 
@@ -51,32 +51,18 @@ class _Project:
         )
         (folder / "tmp").mkdir()
         early = {"PAIRBENCH_WORKERS": "fork", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")}
-        self._environment = environment_of(folder, **ENVIRONMENT, **early)
+        self._here: Any = {"cwd": folder, "env": environment_of(folder, **ENVIRONMENT, **early)}
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Begin a command in a session of its own, which can be killed as a whole."""
-        command = [sys.executable, "-m", "pairbench", *words]
         with (self.folder / "err").open("wb") as err:
             return subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self._environment,
-                stdout=subprocess.DEVNULL,
-                stderr=err,
-                start_new_session=True,
+                [*_COMMAND, *words], **self._here, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True
             )
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pairbench", *words]
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=2 * LONGEST_S,
-        )
+        more: Any = {"capture_output": True, "text": True, "timeout": 2 * LONGEST_S}
+        return subprocess.run([*_COMMAND, *words], **self._here, check=False, **more)
 
     def waiting(self) -> list[Path]:
         return [path for path in self.folder.rglob("spool/*") if (path / "spool.json").exists()]
@@ -194,14 +180,10 @@ def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Seen:
     for part in parts:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "project").mkdir()
-            with _disk(Path(folder) / "disk", int(part * size)) as disk:
-                _run(
-                    found,
-                    _Project(Path(folder) / "project"),
-                    str(disk.path),
-                    f"a disk for {part:.0%} of a run",
-                    disk.enlarge,
-                )
+            path, project = Path(folder) / "disk", _Project(Path(folder) / "project")
+            with _disk(path, int(part * size)):
+                enlarge = lambda: subprocess.run(["mount", "-o", "remount,size=64m", str(path)], check=True)  # noqa: E731, B023
+                _run(found, project, str(path), f"a disk for {part:.0%} of a run", enlarge)
     return found
 
 
@@ -259,16 +241,8 @@ def _check(found: Seen, store: str, run_id: str, what: str) -> None:
         found.wrong.append(f"{what}: {problems[0]}")
 
 
-@dataclass(frozen=True)
-class _Disk:
-    path: Path
-
-    def enlarge(self) -> None:
-        subprocess.run(["mount", "-o", "remount,size=64m", str(self.path)], check=True)
-
-
 @contextlib.contextmanager
-def _disk(path: Path, size: int) -> Iterator[_Disk]:
+def _disk(path: Path, size: int) -> Iterator[None]:
     """Give a disk of some bytes: a file system in memory, which takes rights of an administrator. One without any is full."""
     path.mkdir()
     subprocess.run(
@@ -277,7 +251,7 @@ def _disk(path: Path, size: int) -> Iterator[_Disk]:
     try:
         if size < _PAGE:
             (path / "full").write_bytes(b"0" * _PAGE)
-        yield _Disk(path)
+        yield
     finally:
         subprocess.run(["umount", "-l", str(path)], check=True)
 

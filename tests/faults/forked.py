@@ -1,86 +1,59 @@
 """Work in a fork: what it leaves in memory goes with it, and where it crashes or hangs, that is a result like any other."""
 
-import os
-import pickle
-import select
-import signal
-import sys
+import itertools
+import multiprocessing
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+_FORK = multiprocessing.get_context("fork")
 
 
 def each_forked(
     work: Callable[[Item], Any], items: Iterable[Item], *, at_once: int = 2, limit_s: float = 120.0
 ) -> Iterator[tuple[Item, Any, str]]:
     """Do some work with each of several things, in a fork each, and yield the thing, the result, and what went wrong, or nothing."""
-    running: dict[int, tuple[Item, int, float, bytearray]] = {}
+    waiting, running = iter(items), dict[Any, tuple[Item, Any, float]]()
     try:
-        yield from _each(work, iter(items), running, at_once, limit_s)
+        while True:
+            for item in itertools.islice(waiting, at_once - len(running)):
+                ours, theirs = _FORK.Pipe(duplex=False)
+                child = _FORK.Process(target=_work, args=(work, item, theirs))
+                child.start()
+                theirs.close()
+                running[ours] = (item, child, time.monotonic() + limit_s)
+            if not running:
+                return
+            ready = wait(list(running), 0.5)
+            for line, (item, child, until) in list(running.items()):
+                if line not in ready and time.monotonic() <= until:
+                    continue
+                result, wrong = None, f"still at work after {limit_s:.0f} s"
+                if line in ready:
+                    try:
+                        result, wrong = line.recv()
+                        child.join(limit_s)
+                    except EOFError:
+                        child.join()
+                        wrong = f"its process ended with status {child.exitcode}"
+                _end(child)
+                del running[line]
+                yield item, result, wrong
     finally:
-        for _, child, *_ in running.values():
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        for _, child, _ in running.values():
+            _end(child)
 
 
-def _each(
-    work: Callable[[Item], Any],
-    waiting: Iterator[Item],
-    running: dict[int, tuple[Item, int, float, bytearray]],
-    at_once: int,
-    limit_s: float,
-) -> Iterator[tuple[Item, Any, str]]:
-    more = True
-    while more or running:
-        while more and len(running) < at_once:
-            try:
-                item = next(waiting)
-            except StopIteration:
-                more = False
-                break
-            pipe, child = _start(work, item)
-            running[pipe] = (item, child, time.monotonic() + limit_s, bytearray())
-        ready, _, _ = select.select(list(running), [], [], 0.5)
-        for pipe in list(running):
-            item, child, until, content = running[pipe]
-            part = os.read(pipe, 1 << 20) if pipe in ready else None
-            if part:
-                content += part
-            elif part == b"" or time.monotonic() > until:
-                del running[pipe]
-                os.close(pipe)
-                yield (item, *_end(child, bytes(content), late=part is None, limit_s=limit_s))
-
-
-def _start(work: Callable[[Item], Any], item: Item) -> tuple[int, int]:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(writing)
-        return reading, child
+def _work(work: Callable[[Item], Any], item: Item, line: Connection) -> None:
     try:
-        os.close(reading)
-        try:
-            result = pickle.dumps((work(item), ""))
-        except BaseException:  # noqa: BLE001 (it is a result)
-            result = pickle.dumps((None, traceback.format_exc()))
-        with os.fdopen(writing, "wb") as pipe:
-            pipe.write(result)
-        sys.stdout.flush()
-    finally:
-        os._exit(0)  # whatever happened: a fork must not go on as its parent
+        line.send((work(item), ""))
+    except BaseException:  # noqa: BLE001 (it is a result)
+        line.send((None, traceback.format_exc()))
 
 
-def _end(child: int, content: bytes, *, late: bool, limit_s: float) -> tuple[Any, str]:
-    if late:
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if late:
-        return None, f"still at work after {limit_s:.0f} s"
-    if status:
-        return None, f"its process ended with status {status}"
-    result, wrong = pickle.loads(content)  # noqa: S301 (our own child's)
-    return result, wrong
+def _end(child: Any) -> None:
+    child.kill()
+    child.join()

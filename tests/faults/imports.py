@@ -29,22 +29,8 @@ JUNK: st.SearchStrategy[Any] = (
     | st.floats()
     | st.sampled_from([1e15, 1e300, -1e300, 5e-324, 10**400, 2**63, -(2**63) - 1])
     | st.text(max_size=8)
-    | st.sampled_from(
-        [
-            "",
-            "x",
-            "a[b]::c",
-            "\ud800",
-            "\x1b]0;x\x07",
-            "::error::x",
-            "../../x",
-            "2026-11-21T00:00",
-            "0001-01-01",
-            "9999-12-31T23:59:59+14:00",
-            "x" * 300,
-            "20240101T000000-" + "a" * 16,
-        ]
-    )
+    | st.sampled_from(["", "x", "a[b]::c", "\ud800", "\x1b]0;x\x07", "::error::x", "../../x", "x" * 300])
+    | st.sampled_from(["2026-11-21T00:00", "0001-01-01", "9999-12-31T23:59:59+14:00", f"20240101T000000-{'a' * 16}"])
     | st.lists(st.none() | st.integers() | st.floats() | st.text(max_size=3), max_size=3)
     | st.dictionaries(st.text(max_size=4), st.none() | st.integers() | st.text(max_size=3), max_size=2)
     | st.just([[]])
@@ -143,10 +129,9 @@ def _one(
     for row in rows:
         found.counts[row["outcome"]] += 1
         if row["outcome"] == NOT_IMPORTED:
-            assert "expected" in row["reason"] or "cannot" in row["reason"] or "holds no" in row["reason"], row[
-                "reason"
-            ]
-            assert "Traceback" not in row["reason"]
+            reason = row["reason"]
+            assert any(words in reason for words in ("expected", "cannot", "holds no")), reason
+            assert "Traceback" not in reason
     if benchmarks in ({}, BENCHMARKS):
         assert any("good" in row["source"] and row["outcome"] != NOT_IMPORTED for row in rows), rows
     taken = {row["run_id"] for row in rows if row["run_id"]}

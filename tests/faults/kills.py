@@ -221,9 +221,7 @@ def finish(project: Project, seen: Seen) -> None:
     before = project.records()
     _look(run, "the last run", seen, before, last=True)
     for earlier in project.left_over:
-        if not _until(lambda earlier=earlier: not earlier.processes(), _GONE_S):  # type: ignore[misc]
-            seen.wrong.append(f"processes are left of {earlier.errors.name}: {_told(earlier.processes())}")
-            _kill_all(earlier)
+        _see_gone(earlier, earlier.errors.name, seen)
     if files := project.left():
         seen.wrong.append(f"{len(files)} files are left: {', '.join(map(str, files[:5]))}")
 
@@ -256,13 +254,11 @@ def _look(
         wrong(f"exit code {code}: {errors.strip()[-300:]}")
     # Where all servers were killed with the parent, the next start finds what their workers had started.
     later = "and server" in what or "of all" in what
-    if not _until(lambda: not run.processes(), 1.0 if later else _GONE_S):
-        if later:
-            seen.counts["processes left for the next start"] += len(run.processes())
-            run.project.left_over.append(run)
-        else:
-            wrong(f"processes are left: {_told(run.processes())}")
-            _kill_all(run)
+    if later and not _until(lambda: not run.processes(), 1.0):
+        seen.counts["processes left for the next start"] += len(run.processes())
+        run.project.left_over.append(run)
+    elif not later:
+        _see_gone(run, what, seen)
     try:
         after = run.project.records()
     except AssertionError as error:
@@ -280,18 +276,16 @@ def _look(
         wrong("no records, all are lost")
 
 
-def _told(pids: Iterable[int]) -> dict[int, str]:
-    found = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return found
-
-
-def _kill_all(run: Run) -> None:
+def _see_gone(run: Run, what: str, seen: Seen) -> None:
+    """Say which processes of a run are left after a time, and kill them."""
+    if _until(lambda: not run.processes(), _GONE_S):
+        return
+    told = {}
     for pid in run.processes():
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):
+            told[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             os.kill(pid, signal.SIGKILL)
+    seen.wrong.append(f"{what}: processes are left: {told}")
 
 
 def trials(

@@ -77,11 +77,13 @@ def test_dtype_is_the_axis_of_that_name(axes: dict[str, object], dtype: str | No
     assert make_case("op", axes, "smoke").dtype == dtype
 
 
-def test_a_case_is_frozen_and_hashable() -> None:
+def test_a_value_such_as_a_case_is_frozen_hashable_and_made_by_names() -> None:
     case = Case(operator="op", axes=(("rows", 4),), tier="smoke")
     assert len({case, make_case("op", {"rows": 4}, "smoke")}) == 1
     with pytest.raises(AttributeError):
         case.tier = "real"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Case("op", (), "smoke")  # type: ignore[call-arg]
 
 
 @few

@@ -9,8 +9,10 @@ import json
 import os
 import socket
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from pairbench.model.plain import Value
 
 _LENGTH = struct.Struct("!Q")
 _NUMBER = struct.Struct("!q")
@@ -28,8 +30,7 @@ class Preload(StrEnum):
     """What verifying, timing and profiling take, and torch's compiler, which takes some seconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForkRequest:
+class ForkRequest(Value):
     """A process that a fork server is asked for."""
 
     environment: dict[str, str]

@@ -4,33 +4,25 @@ A job gives any number of results and then `Done`. A worker that cannot go on (i
 ends; one that ends without saying so crashed.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, dataclass_transform
+from typing import Any, Protocol
 
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Correctness, Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.settings import Settings
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class Message:
-    """A frozen dataclass, whose fields are given by name."""
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
-
-
-class StandIn(Message):
+class StandIn(Value):
     """A checkout whose code a worker must leave alone, and the copy of another commit that it uses instead."""
 
     checkout: Path
     copy: Path
 
 
-class WorkerConfig(Message):
+class WorkerConfig(Value):
     """The first message to a worker: its device, its settings, its memory."""
 
     device: Device
@@ -39,15 +31,15 @@ class WorkerConfig(Message):
     stand_in: StandIn | None = None
 
 
-class FindDevices(Message):
+class FindDevices(Value):
     """Asks for the `FoundDevices`."""
 
 
-class Wait(Message):
+class Wait(Value):
     """Asks for nothing: it is done when the worker has loaded torch."""
 
 
-class Describe(Message):
+class Describe(Value):
     """Asks for the `DescribedSuite` of a suite file, or a `BrokenSuite`."""
 
     suite: str
@@ -56,18 +48,18 @@ class Describe(Message):
     """Whether to return each operator's `code_digest`, for which its code is read a second time."""
 
 
-class Probe(Message):
+class Probe(Value):
     """Asks for the `Environment`."""
 
     ceilings: bool = True
     """Whether the ceilings of the roofline are measured, which takes up to a second."""
 
 
-class Diagnose(Message):
+class Diagnose(Value):
     """Asks for the `Finding`s about the device, as `pairbench doctor` shows them."""
 
 
-class CaseJob(Message):
+class CaseJob(Value):
     """A job about one case of one operator."""
 
     path: Path
@@ -112,14 +104,14 @@ class OpenCase(TimeCase):
     """Asks for `Opened` once all entries are warm for interleaved timing; the case stays open until it is closed or another kind of job comes."""
 
 
-class TakeBlock(Message):
+class TakeBlock(Value):
     """Asks for one block of the open case: a `TakenBlock`, after which the worker's device is idle."""
 
     lead_in: tuple[int, ...]
     """Untimed calls before each sample, for each entry of the open case in order; both sides make the same."""
 
 
-class CloseCase(Message):
+class CloseCase(Value):
     """Asks for the `TimedRound` of the open case, after its calls were verified once more."""
 
     stop_reason: str
@@ -158,15 +150,15 @@ class HoldCase(CaseJob):
     automatic_impostors: bool
 
 
-class TooLarge(Message):
+class TooLarge(Value):
     """There may be too little memory to judge a case in another process: the worker judges it itself."""
 
 
-class HoldsMuch(Message):
+class HoldsMuch(Value):
     """The judge holds so much of a GPU's memory for a case that a call in the worker may lack it."""
 
 
-class Inputs(Message):
+class Inputs(Value):
     """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's."""
 
     sums: tuple[tuple[str, str], ...]
@@ -176,7 +168,7 @@ class CompareInputs(Inputs):
     """Asks the judge for a `Judged`: whether the worker's inputs of the case that is held are the judge's."""
 
 
-class Outputs(Message):
+class Outputs(Value):
     """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said."""
 
     index: int
@@ -198,7 +190,7 @@ class TimeAlone(TimeCase):
     """Whether the baseline is timed; else there are no latencies."""
 
 
-class JudgeTimed(Message):
+class JudgeTimed(Value):
     """Asks the judge for an `Ended` of each entry whose timed calls are wrong or too quick on seen values; the worker that timed them answers its `Request`s."""
 
     timed: "TimedCase"
@@ -227,7 +219,7 @@ JUDGED_OUTSIDE = "<judged outside>"
 """What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
 
 
-class Judged(Message):
+class Judged(Value):
     """The judge's verdict on an entry so far: the worst of all its outputs that were judged."""
 
     mismatch: str | None
@@ -235,11 +227,11 @@ class Judged(Message):
     note: str | None = None
 
 
-class DrawSeed(Message):
+class DrawSeed(Value):
     """Asks the parent for the seed of inputs that no call has seen."""
 
 
-class Taken(Message):
+class Taken(Value):
     """Samples of the blocks that ended since the last such message, one entry after the other in each."""
 
     call_ns: tuple[float, ...]
@@ -259,7 +251,7 @@ class Taken(Message):
     stream_ns: tuple[float | None, ...] = ()
 
 
-class TimedEntry(Message):
+class TimedEntry(Value):
     """What is known of the calls of one entry once they were timed."""
 
     index: int
@@ -275,7 +267,7 @@ class TimedEntry(Message):
     """Number of captures whose replays were timed."""
 
 
-class TimedCase(Message):
+class TimedCase(Value):
     """A case was timed. It is answered with the first `Request`."""
 
     entries: tuple[TimedEntry, ...]
@@ -283,7 +275,7 @@ class TimedCase(Message):
     sets: int
 
 
-class Request(Message):
+class Request(Value):
     """What the judge asks of the worker that timed a case: outputs that were kept, or calls on other values. It is answered with an `Answer`."""
 
     kind: str
@@ -294,7 +286,7 @@ class Request(Message):
     seeds: tuple[int, ...] = ()
 
 
-class Answer(Message):
+class Answer(Value):
     """The answer to a `Request`: outputs and latencies, or how the entry ended."""
 
     described: str = ""
@@ -303,7 +295,7 @@ class Answer(Message):
     ended: "Ended | None" = None
 
 
-class Alone(Message):
+class Alone(Value):
     """Latencies of the baseline's calls in a process in which no variant was ever called, in ns; empty where there is no eager baseline."""
 
     call_ns: tuple[float, ...]
@@ -311,26 +303,26 @@ class Alone(Message):
     """Whether nothing comes before a call that may take long: no state is put back, no input restored, no graph built for a backward."""
 
 
-class FoundDevices(Message):
+class FoundDevices(Value):
     """The devices that a worker sees, GPUs first, the CPU last."""
 
     devices: tuple[Device, ...]
 
 
-class DescribedSuite(Message):
+class DescribedSuite(Value):
     """The operators of a suite file."""
 
     operators: tuple[OperatorDescription, ...]
 
 
-class Opened(Message):
+class Opened(Value):
     """Every entry of the case is ready and warm."""
 
     lead_in: tuple[int, ...]
     """Untimed calls that this worker would make before each sample, for each entry in order."""
 
 
-class TakenBlock(Message):
+class TakenBlock(Value):
     """One block: a sample of each entry of the open case, in order."""
 
     call_ns: tuple[float, ...]
@@ -341,7 +333,7 @@ class TakenBlock(Message):
     """Seconds that the GPU has rested in the open case so far, because it had throttled."""
 
 
-class Fingerprint(Message):
+class Fingerprint(Value):
     """A digest of a tree of tensors: equal for two trees that are equal to the bit, and hardly ever otherwise."""
 
     entry: Entry | None
@@ -349,7 +341,7 @@ class Fingerprint(Message):
     text: str
 
 
-class Ended(Message):
+class Ended(Value):
     """An entry ended without a result of its own; where `entry` is None, the whole case did."""
 
     entry: Entry | None
@@ -359,7 +351,7 @@ class Ended(Message):
     """What an implementation did, as a verb with its object, where the worker does not know which of them it was."""
 
 
-class InputsMade(Message):
+class InputsMade(Value):
     """Making the inputs of a case took so long in a stage, in seconds, that the run may say so."""
 
     seconds: float
@@ -376,9 +368,9 @@ def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) ->
     ]
 
 
-class Broken(Message):
+class Broken(Value):
     """The worker's GPU became unusable during the last result's work; the worker ends now."""
 
 
-class Done(Message):
+class Done(Value):
     """The job is finished."""

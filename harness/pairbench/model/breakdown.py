@@ -1,23 +1,21 @@
 """What happens inside of one call: its time by module, operator and kernel, and the modules in which a variant's outputs begin to differ."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
+from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModuleCalls:
+class ModuleCalls(Value):
     name: str
     """Qualified name, from the argument that holds the module: `model.blocks.0.self_attn`."""
     class_name: str
     calls: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkTotal:
+class WorkTotal(Value):
     module: str
     """Name of the innermost module; empty for work outside of all modules."""
     ops: tuple[str, ...]
@@ -33,8 +31,7 @@ class WorkTotal:
     ns: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceLine:
+class SourceLine(Value):
     """A line of code that copies, casts, or waits for the device, with the sum of what it does in one call."""
 
     what: str
@@ -53,8 +50,7 @@ class SourceLine:
     bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceWait:
+class DeviceWait(Value):
     name: str
     module: str
     ops: tuple[str, ...]
@@ -62,8 +58,7 @@ class DeviceWait:
     count: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Idle:
+class Idle(Value):
     """How a GPU spent the time between the first and the last kernel of one call, in ns."""
 
     span_ns: float
@@ -74,8 +69,7 @@ class Idle:
     """The part of `starved_ns` right after a wait of the host for the device, which empties the queue."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Breakdown:
+class Breakdown(Value):
     entry: Entry
     calls: int
     """Number of calls that were recorded; the breakdown is that of the quickest."""
@@ -91,23 +85,20 @@ class Breakdown:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoBreakdown:
+class NoBreakdown(Value):
     entry: Entry
     reason: str
     bad: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseBreakdown:
+class CaseBreakdown(Value):
     operator: OperatorDescription
     case: Case
     device: Device
     parts: tuple[Breakdown | NoBreakdown, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeptBreakdown:
+class KeptBreakdown(Value):
     breakdown_id: str
     made_at: str
     device_name: str
@@ -120,8 +111,7 @@ class KeptBreakdown:
     parts: tuple[Breakdown, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gap:
+class Gap(Value):
     """How far a variant's tensors are from the baseline's; distances leave out elements that are not finite in both."""
 
     max_abs: float
@@ -131,8 +121,7 @@ class Gap:
     within: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layer:
+class Layer(Value):
     """One call of a module that both trees have, baseline against variant."""
 
     module: str
@@ -154,8 +143,7 @@ class Layer:
         return self.gap is not None and not self.gap.within
 
 
-@dataclass(frozen=True, kw_only=True)
-class Divergence:
+class Divergence(Value):
     entry: Entry
     layers: tuple[Layer, ...]
     """Calls of modules in the order in which the baseline's finish: inner modules come before outer ones."""
@@ -185,15 +173,13 @@ class Divergence:
         return off or self.output_mismatch is not None
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoDivergence:
+class NoDivergence(Value):
     entry: Entry
     reason: str
     bad: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseDivergence:
+class CaseDivergence(Value):
     operator: OperatorDescription
     case: Case
     device: Device

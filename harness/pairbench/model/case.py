@@ -8,10 +8,10 @@ import math
 import re
 import urllib.parse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pairbench.errors import DeclarationError
+from pairbench.model.plain import Value
 
 AxisValue = int | float | bool | str | tuple[int, ...]
 
@@ -37,8 +37,7 @@ def grid(**axes: Iterable[AxisValue]) -> list[dict[str, AxisValue]]:
     return [dict(zip(columns, point, strict=True)) for point in itertools.product(*columns.values())]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Value):
     """One point of an operator's axes."""
 
     operator: str

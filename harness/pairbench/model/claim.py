@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pairbench.errors import DeclarationError
 from pairbench.model.case import Case, declaring, make_case
+from pairbench.model.plain import Value
 from pairbench.model.settings import MODES
 
 _WHOLE = ("launches", "syncs")
@@ -13,8 +13,7 @@ QUANTITIES = ("speedup", "latency_ms", "peak_gib", *_WHOLE)
 """Quantities that a claim can be about; `speedup` is baseline over variant, all others are (baseline, variant)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Value):
     """One published figure: about one of `QUANTITIES`, on one device, by one source.
 
     It is part of neither the definition nor an implementation: no hash of an operator depends on it.

@@ -8,12 +8,12 @@ from enum import StrEnum
 from statistics import geometric_mean
 
 from pairbench.errors import UsageError
+from pairbench.model.plain import Value
 from pairbench.model.record import Series
 from pairbench.stats import Interval
 
 
-@dataclass(frozen=True, kw_only=True)
-class Acceptance:
+class Acceptance(Value):
     """A level of a series that a person has accepted on purpose. It does not cover further worsening."""
 
     series: Series
@@ -39,8 +39,7 @@ class Acceptance:
         return {column: value for column, value in known.items() if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policy:
+class Policy(Value):
     """The thresholds of a comparison. The defaults are those whose error rates `tests/lab/gate/README.md` publishes."""
 
     minimum_effect: float = 0.02
@@ -123,8 +122,7 @@ class Attribution(StrEnum):
     DEFINITION = "definition"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Floor:
+class Floor(Value):
     """How far a series' latency moves between runs of the same code: 95 % of such changes are smaller, in log units."""
 
     p50: float
@@ -138,8 +136,7 @@ class Floor:
     """How far the host's time moves relative to the baseline's; None as `host` is, and for baselines."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgement(Value):
     metric: str
     outcome: GateOutcome
     verdict: Verdict | None = None
@@ -166,8 +163,7 @@ class Judgement:
         return self.current / self.reference
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelChange:
+class KernelChange(Value):
     """How a kernel of the reference and of the current run differ; times are per call, profiled, so indications."""
 
     name: str
@@ -184,8 +180,7 @@ class KernelChange:
         return f"{self.what}: {self.name} ({counts}, {times})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EraChange:
+class EraChange(Value):
     field: str
     reference: str | None
     current: str | None
@@ -195,8 +190,7 @@ class EraChange:
         return f"{self.field} {self.reference or 'none'} -> {self.current or 'none'}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Across:
+class Across(Value):
     """What one series takes on two device models, and gains there: numbers beside each other, which are no verdict."""
 
     reference_device: str
@@ -212,8 +206,7 @@ class Across:
         return self.current_ns / self.reference_ns
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Value):
     series: Series
     role: str
     tier: str | None
@@ -275,15 +268,13 @@ def moves_of(changes: Iterable[Change]) -> dict[str, Moves]:
     return moves
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
+class Side(Value):
     asked: str
     runs: tuple[str, ...]
     commits: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Value):
     """The noise of a device, found by comparing runs of the same code with one another."""
 
     calibration_id: str
@@ -297,8 +288,7 @@ class Calibration:
     floors: Mapping[Series, Floor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Value):
     reference: Side
     current: Side
     changes: tuple[Change, ...]
@@ -320,38 +310,33 @@ class Comparison:
         return 3 if strict and (nothing or self.problems or undecided) else 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryCommit:
+class HistoryCommit(Value):
     sha: str
     committed_at: str
     author: str
     subject: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Skipped:
+class Skipped(Value):
     commit: HistoryCommit
     reason: str
     log: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Filled:
+class Filled(Value):
     commit: HistoryCommit
     run_id: str | None
     records: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Suspect:
+class Suspect(Value):
     commit: HistoryCommit
     probability: float
     changed: bool | None
     skipped: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bisection:
+class Bisection(Value):
     series: Series
     metric: str
     good: HistoryCommit

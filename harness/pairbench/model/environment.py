@@ -4,8 +4,10 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
+
+from pairbench.model.plain import Value
 
 
 def device_slug(name: str, otherwise: str = "device") -> str:
@@ -13,8 +15,7 @@ def device_slug(name: str, otherwise: str = "device") -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or otherwise
 
 
-@dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(Value):
     """A device that can be measured, identified so that another process finds it."""
 
     selector: str
@@ -32,8 +33,7 @@ class Device:
         return device_slug(self.name, self.kind)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Commit:
+class Commit(Value):
     sha: str
     committed_at: str
     branch: str | None
@@ -45,8 +45,7 @@ class Commit:
     """Number of the pull request, or merge request, that it belongs to; None where neither CI nor its message says so."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Environment:
+class Environment(Value):
     device: Device
     driver: str | None
     cuda: str | None
@@ -69,8 +68,7 @@ class Environment:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Value):
     name: str
     state: str
     detail: str
@@ -82,8 +80,7 @@ _TOO_MUCH = {"cpu": 0.25, "cuda": 0.75}
 """Part of the host's cores that other work may take, by device kind. Calls on a CPU use all of them; a GPU needs a free one to be issued to."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostLoad:
+class HostLoad(Value):
     cores: int
     before: float | None
     """Processors that other work kept busy before anything was timed, on average; None where that is not known."""

@@ -9,16 +9,15 @@ and the call's does not where the host limits it. On a CPU there is the call's a
 import functools
 import math
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from operator import attrgetter
 
 from pairbench.model.environment import withheld
+from pairbench.model.plain import Value
 from pairbench.model.record import Record
 from pairbench.stats import Interval
 
 
-@dataclass(frozen=True, kw_only=True)
-class Latency:
+class Latency(Value):
     """One of the four latencies, with the names of its columns in ns: percentiles over all rounds, percentiles by round, and the speedup."""
 
     name: str

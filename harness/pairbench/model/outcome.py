@@ -1,10 +1,10 @@
 """The outcome of an entry: its correctness, samples and launches, or why it ended without them; and how outputs of two commits agree."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pairbench.model.case import Case
+from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.record import KernelCount
 from pairbench.stats import percentile
@@ -26,8 +26,7 @@ class Status(StrEnum):
         return self in (Status.MISMATCHED, Status.FAILED, Status.TIMEOUT, Status.OOM)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Correctness:
+class Correctness(Value):
     """Distances of an implementation's outputs, the worst over outputs, seeds and runs."""
 
     max_abs_error: float | None
@@ -42,8 +41,7 @@ class Correctness:
     """Part of the tolerance left at the worst element: 1 where all are equal, below 0 for a mismatch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compilation:
+class Compilation(Value):
     compilations: int
     recompilations: int
     """Number of these compilations that were made because earlier ones did not fit the inputs."""
@@ -51,8 +49,7 @@ class Compilation:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verification:
+class Verification(Value):
     entry: Entry
     status: Status
     reason: str | None = None
@@ -67,8 +64,7 @@ class Verification:
     """Largest difference between the outputs of three calls on the same inputs, 0 where they are equal to the bit; None where that is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImpostorResult:
+class ImpostorResult(Value):
     impostor: str
     declared: bool
     rejected: bool
@@ -76,8 +72,7 @@ class ImpostorResult:
     tried: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Telemetry:
+class Telemetry(Value):
     """The GPU's own readings while a case was timed; all None on a CPU or without NVML."""
 
     sm_clock_mhz: float | None = None
@@ -88,8 +83,7 @@ class Telemetry:
     foreign_processes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class EntrySamples:
+class EntrySamples(Value):
     """Raw samples of one entry in one round, one for each of the round's blocks, in ns."""
 
     entry: Entry
@@ -132,8 +126,7 @@ def is_slowed(alone_ns: Sequence[float], beside_ns: Sequence[float]) -> bool:
     return enough and percentile(beside_ns, 25) > SLOWED * percentile(alone_ns, 75) + SLOWED_NS
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimedRound:
+class TimedRound(Value):
     """The timing of one case in one round."""
 
     round: int
@@ -151,8 +144,7 @@ class TimedRound:
     """Latencies in ns of the baseline's calls in a process that calls no variant; empty where they were not taken."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launches:
+class Launches(Value):
     """The launches of one call, or the reason why they are not known."""
 
     status: str
@@ -167,8 +159,7 @@ class Launches:
     kernel_counts: tuple[KernelCount, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Value):
     """The launches, dispatched operators and allocations of one call; None for what is not known."""
 
     entry: Entry
@@ -181,8 +172,7 @@ class Profile:
     reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Value):
     """The result of one entry of one case at the end of a run; each planned entry has exactly one."""
 
     operator: OperatorDescription
@@ -205,8 +195,7 @@ class Agreement(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputsCompared:
+class OutputsCompared(Value):
     entry: Entry
     agreement: Agreement
     reason: str | None = None

@@ -1,10 +1,18 @@
-"""Values as JSON has them: texts, numbers, booleans, None, lists and dictionaries."""
+"""Values that all rooms share, and what JSON has of them: texts, numbers, booleans, None, lists and dictionaries."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, dataclass_transform
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Value:
+    """A frozen dataclass, whose fields are given by name: whatever is derived from this is one."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 def plain(value: Any, *, canonical: bool = False) -> Any:

@@ -1,16 +1,16 @@
 """Suites as they describe themselves, and the plan of a run made from them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pairbench.model.case import Case
 from pairbench.model.claim import Claim
+from pairbench.model.plain import Value
 
 BASELINE = "baseline"
 """The name of every operator's plain implementation."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImplementationDescription:
+class ImplementationDescription(Value):
     """The baseline, a variant or an impostor, without its code."""
 
     name: str
@@ -24,8 +24,7 @@ class ImplementationDescription:
         return max((int(need.removeprefix("gpus:")) for need in self.needs if need.startswith("gpus:")), default=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorDescription:
+class OperatorDescription(Value):
     suite: str
     path: str
     name: str
@@ -52,14 +51,12 @@ class OperatorDescription:
         return next(one for one in self.implementations if one.name == name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BrokenSuite:
+class BrokenSuite(Value):
     suite: str
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(Value):
     implementation: str
     mode: str
 
@@ -71,8 +68,7 @@ class Entry:
         return f"{self.implementation} ({self.mode})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedCase:
+class PlannedCase(Value):
     operator: OperatorDescription
     case: Case
     entries: tuple[Entry, ...]
@@ -81,7 +77,6 @@ class PlannedCase:
     """`untimed` are entries that are verified but not timed here, `skipped` those that cannot even be verified, each with the reason."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Value):
     cases: tuple[PlannedCase, ...]
     broken: tuple[BrokenSuite, ...] = ()

@@ -1,7 +1,8 @@
 """The settings of a run, resolved: none is optional."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from pairbench.model.plain import Value
 
 MODES = ("eager", "compile", "graph")
 TIMERS = ("auto", "do_bench")
@@ -9,8 +10,7 @@ OWN_TIMERS = {"cuda": "cuda_event", "cpu": "perf_counter"}
 """The timer that `auto` stands for, by kind of device."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Value):
     """Everything that decides how implementations are verified, timed and profiled."""
 
     modes: tuple[str, ...] = ("eager",)

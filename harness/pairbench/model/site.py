@@ -8,9 +8,10 @@ import contextlib
 import datetime as dt
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pairbench.model.comparison import Attribution, Change, GateOutcome
+from pairbench.model.plain import Value
 from pairbench.model.record import KernelCount, Series
 from pairbench.stats import Interval
 
@@ -25,8 +26,7 @@ ATTENTION = tuple(map(GateOutcome, ("failed", "regression", "undecided", "improv
 """Outcomes that an event can have, the worst first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunHead:
+class RunHead(Value):
     run_id: str
     started_at: str
     device_name: str
@@ -48,8 +48,7 @@ class RunHead:
     pull_request: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class OverviewRow:
+class OverviewRow(Value):
     """The cases of an operator that share device model, dtype, tier and mode, as their newest runs left them."""
 
     device_name: str
@@ -83,8 +82,7 @@ class OverviewRow:
     newest_run: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesStatus:
+class SeriesStatus(Value):
     state: str
     change: Interval | None = None
     attribution: Attribution | None = None
@@ -96,8 +94,7 @@ class SeriesStatus:
     since: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CountStep:
+class CountStep(Value):
     metric: str
     before: float | str | None
     after: float | str | None
@@ -105,8 +102,7 @@ class CountStep:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moved:
+class Moved(Value):
     series: Series
     outcome: GateOutcome
     """What the move means to a gate, as far as it lasts: regression, improvement, undecided or failed."""
@@ -135,8 +131,7 @@ class Moved:
         return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.change
 
 
-@dataclass(frozen=True, kw_only=True)
-class Triage:
+class Triage(Value):
     """The state of an event that a person set; ValueError for a state that is unknown, or without what it needs."""
 
     event: str
@@ -166,8 +161,7 @@ class Triage:
         raise ValueError(f"until {self.until!r} is no day, expected one like 2026-12-24")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Event:
+class Event(Value):
     """A change of some series of one device model between two runs."""
 
     key: str
@@ -246,8 +240,7 @@ class Event:
         return self.standing == "accepted"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunVerdicts:
+class RunVerdicts(Value):
     references: Mapping[str, bool]
     """The runs that any series was held against, the oldest first, and whether the site has their pages."""
     changes: tuple[Change, ...]
@@ -260,8 +253,7 @@ class RunVerdicts:
     """How far medians moved, and what changed in the environment, in the lines of `pairbench compare`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesFacts:
+class SeriesFacts(Value):
     series: Series
     role: str
     tier: str
@@ -280,8 +272,7 @@ class SeriesFacts:
     """Latencies in ns at 0, 1, ... 100 % of the newest run's samples; empty where these have been pruned."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class About:
+class About(Value):
     summary: str
     source: str
     owner: str = ""
@@ -289,8 +280,7 @@ class About:
     line: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class BreakdownHead:
+class BreakdownHead(Value):
     breakdown_id: str
     made_at: str
     device_name: str
@@ -300,8 +290,7 @@ class BreakdownHead:
     entries: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuSpread:
+class GpuSpread(Value):
     """A GPU beside the others of its model: ratios of its latencies to the median GPU's, 1.02 being 2 % slower."""
 
     device_name: str
@@ -313,8 +302,7 @@ class GpuSpread:
     """`ratio` is the median of its ratios, in the `series` that it shares with others; `low` and `high` are the ends of the range that holds 80 %."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SiteFacts:
+class SiteFacts(Value):
     """The facts that every page has; runs, events and breakdowns are in order, the newest first."""
 
     store: str

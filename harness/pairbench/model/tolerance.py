@@ -1,13 +1,13 @@
 """How far a variant's outputs may be from its baseline's."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from pairbench.errors import DeclarationError
+from pairbench.model.plain import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
+class Tolerance(Value):
     """Limits for |variant - baseline| of each element: atol + atol_rms * rms(baseline) + rtol * |baseline|.
 
     `rtol` and `atol` are None for the output dtype's defaults of `torch.testing.assert_close`. Giving one of the

@@ -7,19 +7,18 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any
 
 from pairbench.errors import UsageError
-from pairbench.model.plain import plain
+from pairbench.model.plain import Value, plain
 
 VARIABLE = "PAIRBENCH_UNIT"
 """The environment variable with the key of the unit that a run is made for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unit:
+class Unit(Value):
     commit: str | None = None
     """The commit whose suites are measured, as its whole hash; None for the files as they are on the host."""
     operators: tuple[str, ...]
@@ -94,8 +93,7 @@ class UnitEnd(StrEnum):
     """Interrupted, or not begun."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnitResult:
+class UnitResult(Value):
     unit: Unit
     end: UnitEnd
     reason: str | None = None
@@ -107,8 +105,7 @@ class UnitResult:
     log: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Offer:
+class Offer(Value):
     identity: str
     """The GPU's UUID; for a CPU `cpu-` and the host's name."""
     kind: str
@@ -120,8 +117,7 @@ class Offer:
         return device in (self.identity, self.kind, self.model)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Host:
+class Host(Value):
     name: str
     """The host's name, with the devices if these are only some of the host's."""
     address: str

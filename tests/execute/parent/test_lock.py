@@ -80,8 +80,14 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
 def test_those_that_only_verify_share_a_device_and_nobody_times_beside_them(folder: Path) -> None:
     with held(shared=True), held(shared=True):
         assert_held()
-    with held():
+    with contextlib.suppress(ValueError), held():
         assert_held(shared=True)
+        raise ValueError("an error gives it back too")
+    with held(replace(FIRST, beside=(SECOND,))):
+        assert_held(FIRST)
+        assert_held(SECOND)
+    with held(), held(FIRST), held(SECOND):
+        pass
 
 
 def test_a_second_process_waits_and_says_for_whom(holder: subprocess.Popen[str]) -> None:
@@ -111,21 +117,6 @@ def test_other_devices_are_free_and_so_is_the_lock_of_a_killed_process(holder: s
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with held():
-        pass
-
-
-def test_an_error_gives_the_lock_back(folder: Path) -> None:
-    with pytest.raises(ValueError, match="boom"), held():
-        raise ValueError("boom")
-    with held():
-        pass
-
-
-def test_those_beside_a_device_are_held_with_it_and_given_back(folder: Path) -> None:
-    with held(replace(FIRST, beside=(SECOND,))):
-        assert_held(FIRST)
-        assert_held(SECOND)
-    with held(FIRST), held(SECOND):
         pass
 
 

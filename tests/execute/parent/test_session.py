@@ -17,14 +17,7 @@ from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.parent.session import DeviceSession, RoundWorkers
 from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
 from pairbench.model.environment import Device
-from pairbench.model.outcome import (
-    NOT_PROFILED,
-    Launches,
-    Outcome,
-    Profile,
-    Status,
-    Verification,
-)
+from pairbench.model.outcome import NOT_PROFILED, Launches, Outcome, Profile, Status, Verification
 from pairbench.model.plan import Plan, PlannedCase
 from pairbench.model.settings import Settings
 from tests.execute.made import CPU, FakeWorkers, timed_round
@@ -33,6 +26,11 @@ Planned = Callable[..., PlannedCase]
 # What happens to an entry in a stage: nothing bad, an end of its own, an end of its worker, a mismatch.
 Fates = dict[tuple[str, str], str]
 FATES = ("fine", "raises", "crashes", "mismatches")
+ENDS: dict[str, Callable[[int], Exception]] = {
+    "crashes": lambda index: WorkerEndedError(index, Status.FAILED, "crashed"),
+    "crashes the case": lambda _: WorkerEndedError(-1, Status.TIMEOUT, "the case's own code hung"),
+    "interrupts": lambda _: InterruptedRunError(),
+}
 
 
 class Site:
@@ -54,35 +52,25 @@ class FakeWorker:
         assert self.alive, "a job for a dead worker"
         self._jobs.append(job)
         stage = {VerifyCase: "verify", ProfileCase: "profile", TimeCase: "time"}[type(job)]
-        fates = {entry: self._fates.get((stage, entry.implementation), "fine") for entry in job.entries}
-        survivors = []
+        timed = []
         for index, entry in enumerate(job.entries):
-            match fates[entry]:
-                case "crashes":
-                    self.alive = False
-                    raise WorkerEndedError(index, Status.FAILED, "crashed")
-                case "interrupts":
-                    self.alive = False
-                    raise InterruptedRunError
-                case "crashes the case":
-                    self.alive = False
-                    raise WorkerEndedError(-1, Status.TIMEOUT, "the case's own code hung")
-                case "raises":
-                    yield Ended(entry=entry, status=Status.FAILED, reason="raised")
-                case "mismatches":
-                    if stage == "verify":
-                        yield Verification(entry=entry, status=Status.MISMATCHED, reason="wrong")
-                    else:
-                        yield Ended(entry=entry, status=Status.MISMATCHED, reason="wrong")
-                        survivors.append(entry)  # it was timed all the same
-                case _:
-                    survivors.append(entry)
-                    if stage == "verify":
-                        yield Verification(entry=entry, status=Status.VERIFIED)
-                    elif stage == "profile":
-                        yield Profile(entry=entry, launches=Launches(status="exact"), ops=1)
-        if stage == "time" and survivors:
-            yield timed_round(*survivors, index=job.round)
+            fate = self._fates.get((stage, entry.implementation), "fine")
+            wrong = {"status": Status.MISMATCHED, "reason": "wrong"} if fate == "mismatches" else {}
+            self.alive = fate not in ENDS
+            if not self.alive:
+                raise ENDS[fate](index)
+            if fate == "raises":
+                yield Ended(entry=entry, status=Status.FAILED, reason="raised")
+                continue
+            timed.append(entry)  # what is wrong was timed all the same
+            if stage == "verify":
+                yield Verification(**{"entry": entry, "status": Status.VERIFIED, **wrong})
+            elif wrong:
+                yield Ended(**{"entry": entry, **wrong})
+            elif stage == "profile":
+                yield Profile(entry=entry, launches=Launches(status="exact"), ops=1)
+        if stage == "time" and timed:
+            yield timed_round(*timed, index=job.round)
 
 
 class Observer:

@@ -37,6 +37,13 @@ def verified(state: CaseState, reason: str | None = None) -> None:
         state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED, reason=reason)
 
 
+def done_by(function: Callable[..., None], workers: list[Any], states: list[CaseState], **how: bool) -> list[CaseState]:
+    """Verify or profile cases; returns those that were reported."""
+    waiting, done = iter(states), list[CaseState]()
+    function(workers, lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state), **how)
+    return done
+
+
 @pytest.fixture
 def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[CaseState], list[CaseState]]]:
     """Verify some cases by a step of ours; returns them, and those that were reported."""
@@ -48,15 +55,7 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
 
         monkeypatch.setattr(session, "verify_case", verify_case)
         states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
-        waiting, reported = iter(states), list[CaseState]()
-        verify_cases(
-            [Counting() for _ in range(several)],
-            lambda: next(waiting, None),
-            lambda state: None,
-            lambda state, took_s: reported.append(state),
-            impostors=False,
-        )
-        return states, reported
+        return states, done_by(verify_cases, [Counting() for _ in range(several)], states, impostors=False)
 
     return run
 
@@ -198,14 +197,7 @@ def test_what_runs_short_beside_others_is_left_at_once(planned: Planned) -> None
                 yield Verification(entry=entry, status=Status.VERIFIED, reason=reason)
 
     states = [CaseState(planned=planned(rows=index)) for index in range(2)]
-    waiting, done = iter(states), list[CaseState]()
-    verify_cases(
-        [Short(), Short()],
-        lambda: next(waiting, None),
-        lambda _: None,
-        lambda state, _: done.append(state),
-        impostors=False,
-    )
+    done = done_by(verify_cases, [Short(), Short()], states, impostors=False)
     entries = len(states[0].planned.entries)
     assert entries > 1 and Short.at_work == 2 + 2 * entries and set(done) == set(states)
     assert not any(found.reason for state in states for found in state.verified.values())
@@ -254,9 +246,7 @@ def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
     states = [CaseState(planned=planned(rows=index)) for index in range(4)]
     for state in states:
         verified(state)
-    waiting, done = iter(states), list[CaseState]()
-    workers = [Counting() for _ in range(2)]
-    profile_cases(workers, lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state))
+    done = done_by(profile_cases, [Counting(), Counting()], states)
     assert [tries[state] for state in states] == [1, 1, times, 1] and set(done) == set(states)
     assert any(profile.reason for profile in states[2].profiles.values()) == (times == 1)
 

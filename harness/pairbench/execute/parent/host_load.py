@@ -2,16 +2,16 @@
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from pairbench.model.plain import Value
 
 _PROC = Path("/proc")
 SHORTEST_S = 0.1
 """Ticks are 10 ms; over a shorter time they say nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Usage:
+class Usage(Value):
     at_s: float
     busy_s: float
     """Work of all processors for anybody, in kernel and hypervisor too."""

@@ -36,6 +36,7 @@ from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerC
 from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
 from pairbench.model.settings import Settings
 
 _LOOK_S = 0.05
@@ -185,8 +186,7 @@ class WorkerEndedError(Exception):
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerContext:
+class WorkerContext(Value):
     settings: Settings
     cache: Path
     """Folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles."""

@@ -5,7 +5,7 @@ Suites are loaded in a worker of `ANY` device, where nothing that they do at imp
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from pairbench.errors import PairbenchError
 from pairbench.execute.parent.pool import ANY, KILLED, WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.protocol import Describe, DescribedSuite, Diagnose, FindDevices, FoundDevices, Probe
 from pairbench.model.environment import Device, Environment, Finding
+from pairbench.model.plain import Value
 from pairbench.model.plan import BrokenSuite, OperatorDescription
 
 
-@dataclass(frozen=True, kw_only=True)
-class Survey:
+class Survey(Value):
     """What there is to measure, and on what."""
 
     devices: tuple[Device, ...]
