@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome, Judgement
+from pairbench.model.comparison import Acceptance, Calibration, Change, Floor, GateOutcome, Judgement
 from pairbench.model.latency import HOST_JUDGED
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.model.record import KernelCount, Record, Samples, Series
@@ -216,6 +216,13 @@ def make_calibration(floors: Mapping[Series, Floor], **changes: Any) -> Calibrat
     fields: dict[str, Any] = {"calibration_id": "c1", "made_at": "2024-01-01T00:00:00+00:00", "device_name": DEVICE}
     fields |= {"environment_hash": "f" * 16, "runs": ("a", "b"), "comparisons": 1, "judged": 4, "alarms": 0}
     return Calibration(floors=dict(floors), **(fields | changes))
+
+
+def make_acceptance(series: Series, **changes: Any) -> Acceptance:
+    """Return an accepted level of a series, without latencies; keyword arguments replace fields."""
+    fields: dict[str, Any] = {"definition_hash": "d" * 16, "p50_ns": None, "p95_ns": None, "run_id": run_id_of(9)}
+    fields |= {"at": "2024-01-01T09:00:00+00:00", "reason": "exact softmax"}
+    return Acceptance(series=series, **(fields | changes))
 
 
 def change_of(changes: Iterable[Change], case: str, implementation: str = "fused") -> Change:

@@ -243,11 +243,6 @@ def test_what_makes_no_sense_is_refused_at_once(
     assert said.code == 2 and words in said.err and len(said.err.splitlines()) == 1, said.err
 
 
-def test_outside_of_a_checkout(tmp_path: Path) -> None:
-    said = call_main(tmp_path, "ab", "main")
-    assert said.code == 2 and "is not in a git checkout, expected suites in one" in said.err
-
-
 def test_a_history_is_no_place_for_sides(environment: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     write_runs(tmp_path, make_run(0))
     said = call_main(environment[0], "ab", "main", "--store", str(tmp_path))

@@ -17,16 +17,9 @@ def played(found: Outcome, wanted: str | None, **columns: str) -> tuple[str, lis
     return samples_to_play(found, replace(record, **columns), wanted)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wanted", [None, "device"])
-def test_on_a_gpu_it_is_the_device_s(wanted: str | None) -> None:
-    assert played(ON_GPU, wanted) == ("device", [list(values) for values in DEVICE])
-
-
-def test_calls_are_there_for_who_asks() -> None:
-    assert played(ON_GPU, "call") == ("call", [list(values) for values in QUICK])
-
-
 @pytest.mark.parametrize("wanted", [None, "device", "call"])
-def test_elsewhere_it_is_the_call_s(wanted: str | None) -> None:
+def test_on_a_gpu_it_is_the_device_s_unless_calls_are_asked_for_and_elsewhere_the_call_s(wanted: str | None) -> None:
+    latency, samples = ("call", QUICK) if wanted == "call" else ("device", DEVICE)
+    assert played(ON_GPU, wanted) == (latency, [list(values) for values in samples])
     assert played(HOST_ONLY, wanted) == ("call", [list(values) for values in SLOW])
     assert played(ON_GPU, wanted, device_kind="cpu")[0] == "call"

@@ -71,26 +71,34 @@ def test_decorators_and_wrappers_arrive(script: Script) -> None:
         assert arrive(names[name])(3) == names[name](3) == value, name
 
 
-def test_closures_over_plain_values_and_functions_arrive(script: Script) -> None:
-    names = script(
-        "def make(k, g):\n    def f(x):\n        return g(x) * k\n    return f\n"
-        "def base(x):\n    return x + 1\n"
-        "two, three = make(2, base), make(3, lambda x: -x)\n"
-    )
-    assert (arrive(names["two"])(4), arrive(names["three"])(4)) == (10, -12)
+MAKE = "def make(k, g):\n    def f(x):\n        return g(x) * k\n    return f\n"
 
 
-def test_classes_arrive(script: Script) -> None:
-    names = script(
-        "class Base:\n    FACTOR = 3\n\nclass Scale(Base):\n    def __init__(self, n):\n        self.n = n\n"
-        "    def __call__(self, x):\n        return x * self.n * self.FACTOR\n\ndef f(x):\n    return Scale(2)(x)\n"
-    )
-    assert arrive(names["f"])(5) == 30
-
-
-def test_annotations_that_are_not_evaluated_stay_so(script: Script) -> None:
-    names = script("from __future__ import annotations\ndef f(x: Nowhere) -> AlsoNowhere:\n    return x\n")
-    assert arrive(names["f"])(1) == 1
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        pytest.param(f"{MAKE}def base(x):\n    return x + 1\nf = make(2, base)\n", 12, id="a closure with a function"),
+        pytest.param(f"{MAKE}f = make(3, lambda x: -x)\n", -15, id="a closure with a lambda"),
+        pytest.param(
+            "class Base:\n    FACTOR = 3\n\nclass Scale(Base):\n    def __init__(self, n):\n        self.n = n\n"
+            "    def __call__(self, x):\n        return x * self.n * self.FACTOR\n\ndef f(x):\n    return Scale(2)(x)\n",
+            30,
+            id="classes",
+        ),
+        pytest.param(
+            "from __future__ import annotations\ndef f(x: Nowhere) -> AlsoNowhere:\n    return x\n",
+            5,
+            id="annotations that are not evaluated",
+        ),
+        pytest.param(
+            "import types\nbox = types.SimpleNamespace(n=4)\ndef f(x):\n    return x * box.n\n",
+            20,
+            id="another value, by its statement",
+        ),
+    ],
+)
+def test_what_a_function_uses_arrives(script: Script, text: str, result: int) -> None:
+    assert arrive(script(text)["f"])(5) == result
 
 
 def test_what_is_installed_is_imported() -> None:
@@ -98,11 +106,6 @@ def test_what_is_installed_is_imported() -> None:
     assert arrive(functools.reduce) is functools.reduce
     assert arrive(str.upper)("a") == "A"
     assert arrive(Tolerance(rtol=0.1)) == Tolerance(rtol=0.1)
-
-
-def test_statements_give_other_values(script: Script) -> None:
-    names = script("import types\nbox = types.SimpleNamespace(n=4)\ndef f(x):\n    return x * box.n\n")
-    assert arrive(names["f"])(2) == 8
 
 
 def test_a_tensor_of_the_script_says_to_pass_it(script: Script) -> None:

@@ -17,7 +17,7 @@ from pairbench.store.documents import read_acceptances, read_calibrations, write
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.git import Repository
-from tests.builders import CASES, DEVICE, SUITE, make_calibration, make_run, run_id_of, write_runs
+from tests.builders import CASES, DEVICE, SUITE, make_acceptance, make_calibration, make_run, run_id_of, write_runs
 
 ONCE = {"index": 1, "repository": 1, "acceptances": 1, "calibrations": 1}
 
@@ -63,15 +63,7 @@ pytestmark = pytest.mark.slow
 
 CASE = CASES[0]
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")
-LEVEL = Acceptance(
-    series=SERIES,
-    definition_hash="d" * 16,
-    p50_ns=110_000.0,
-    p95_ns=120_000.0,
-    run_id=run_id_of(11),
-    at="2024-01-01T11:00:00+00:00",
-    reason="exact softmax",
-)
+LEVEL = make_acceptance(SERIES, p50_ns=110_000.0, p95_ns=120_000.0, run_id=run_id_of(11))
 CALIBRATION = make_calibration({SERIES: Floor(p50=0.0392, p95=0.0392, runs=2, source="calibration")})
 """Twice this floor, 8 %, is the series' minimum effect."""
 

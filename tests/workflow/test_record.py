@@ -94,29 +94,29 @@ def rows(n: int, run_id: str, **changed: Any) -> list[dict[str, Any]]:
     return [row(name, run_id, case=f"op[n={n}]", **changed) for name in NAMES]
 
 
-def order(*several: list[dict[str, Any]]) -> list[int]:
-    cases = in_turn([planned(n) for n in (1, 2, 3)], [row for of_case in several for row in of_case])
-    return [int(str(dict(case.case.axes)["n"])) for case in cases]
+ABC = (rows(1, "a"), rows(2, "b"), rows(3, "c"))
 
 
-def test_never_measured_then_oldest() -> None:
-    assert order() == [1, 2, 3]
-    assert order(rows(1, "b"), rows(2, "a")) == [3, 2, 1]
-    assert order(rows(1, "a"), rows(2, "b"), rows(3, "c"), rows(1, "d")) == [2, 3, 1]
-
-
-@pytest.mark.parametrize("reason", [OUT_OF_BUDGET, NOT_REACHED])
-def test_what_was_not_reached_was_not_tried(reason: str) -> None:
-    assert order(rows(1, "a"), rows(2, "b"), rows(3, "c"), rows(1, "d", reason=reason)) == [1, 2, 3]
-
-
-def test_what_fails_each_time_has_had_its_turn() -> None:
-    assert order(rows(1, "c", reason="mismatched"), rows(2, "a"), rows(3, "b")) == [2, 3, 1]
-
-
-@pytest.mark.parametrize("changed", [{"definition_hash": "other"}, {"implementation_hash": "other"}])
-def test_another_question_or_other_code_was_never_measured(changed: dict[str, str]) -> None:
-    assert order(rows(1, "a"), rows(2, "b"), rows(3, "c", **changed)) == [3, 1, 2]
+@pytest.mark.parametrize(
+    ("stored", "order"),
+    [
+        pytest.param((), [1, 2, 3], id="nothing"),
+        pytest.param((rows(1, "b"), rows(2, "a")), [3, 2, 1], id="never measured, then oldest"),
+        pytest.param((*ABC, rows(1, "d")), [2, 3, 1], id="measured again"),
+        pytest.param((*ABC, rows(1, "d", reason=OUT_OF_BUDGET)), [1, 2, 3], id="out of budget is not tried"),
+        pytest.param((*ABC, rows(1, "d", reason=NOT_REACHED)), [1, 2, 3], id="not reached is not tried"),
+        pytest.param(
+            (rows(1, "c", reason="mismatched"), rows(2, "a"), rows(3, "b")), [2, 3, 1], id="what fails has had its turn"
+        ),
+        pytest.param((*ABC[:2], rows(3, "c", definition_hash="other")), [3, 1, 2], id="another question"),
+        pytest.param((*ABC[:2], rows(3, "c", implementation_hash="other")), [3, 1, 2], id="other code"),
+    ],
+)
+def test_never_measured_comes_first_then_what_was_measured_longest_ago(
+    stored: tuple[list[dict[str, Any]], ...], order: list[int]
+) -> None:
+    cases = in_turn([planned(n) for n in (1, 2, 3)], [row for of_case in stored for row in of_case])
+    assert [dict(case.case.axes)["n"] for case in cases] == order
 
 
 def test_the_widest_interval_of_the_variants() -> None:
