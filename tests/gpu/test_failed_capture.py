@@ -1,5 +1,6 @@
 """A call that cannot be captured leaves nothing behind for those after it: no memory, no other stream."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -46,3 +47,22 @@ def test_memory_and_stream_are_what_they_were(call: Callable[[], Any], monkeypat
         torch.empty(int(free * part), dtype=torch.uint8, device="cuda")
     replay = graphs.capture(lambda: torch.ones(16, device="cuda").sum())
     assert float(replay()) == 16
+
+
+def test_a_call_that_starts_a_thread_is_not_captured() -> None:
+    """What the thread launches is in no graph, so a replay would compute something else."""
+    import torch
+
+    from pairbench.execute.worker import graphs
+
+    x, found = torch.ones(16, device="cuda"), list[Any]()
+
+    def joins() -> Any:
+        thread = threading.Thread(target=lambda: found.append(x + 1))
+        thread.start()
+        thread.join()
+        return found.pop() * 2
+
+    with pytest.raises(graphs.CaptureError, match=r"starts a thread \(test_failed_capture\.py, line \d+: 'Thread-"):
+        graphs.capture(joins)
+    assert joins().tolist() == [4.0] * 16

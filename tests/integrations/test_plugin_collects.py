@@ -64,6 +64,14 @@ def test_places_to_collect_from(project: Project, argument: str, count: int) -> 
     assert len(collected(project, argument)) == count
 
 
+def test_beside_a_conftest_with_hooks_of_its_own(project: Project) -> None:
+    (project.folder / "tests").mkdir()
+    (project.folder / "tests" / "conftest.py").write_text("def pytest_ignore_collect(): return None\n")
+    (project.folder / "tests" / "test_one.py").write_text("def test_one(): pass\n")
+    files = [name.split("::")[0] for name in collected(project, "tests/test_one.py", "suites/double.py")]
+    assert set(files) == {"tests/test_one.py", "suites/double.py"}
+
+
 def test_suites_in_folders_below_a_listed_one(project: Project) -> None:
     family = project.folder / "suites" / "family" / "deeper"
     family.mkdir(parents=True)

@@ -12,6 +12,7 @@ import torch
 
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.worker.faults import where
+from pairbench.execute.worker.trusted import newest_thread
 
 WARM_ENOUGH_S = 0.2
 """Seconds after which an entry is warm, however few calls that were: a long call settles in its first."""
@@ -109,6 +110,7 @@ def capture_behind(
 
 def _capture_once(call: Callable[[], Any], shared_pool: tuple[int, int] | None, before: Callable[[], None]) -> Replay:
     graph, pool = torch.cuda.CUDAGraph(), shared_pool or torch.cuda.graph_pool_handle()
+    last_thread = newest_thread()
     try:
         # No collection, for what it frees on the device would end the capture. The outer stream, because torch does not come
         # back from the capturing one where the end of the capture fails.
@@ -124,7 +126,10 @@ def _capture_once(call: Callable[[], Any], shared_pool: tuple[int, int] | None, 
             error = error.__context__
         reason = f"{where(error)}{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     else:
-        return Replay(call, graph, outputs, before)
+        if (started := newest_thread()) is last_thread or started is None:
+            return Replay(call, graph, outputs, before)
+        # It launches into a stream of its own, beside the capture.
+        reason = f"it starts a thread ({started.place}: {started.name!r}), whose launches no capture holds"
     # Without the exception, whose frames hold the call's tensors.
     graph.reset()
     _give_back(pool, release=shared_pool is None)

@@ -93,6 +93,7 @@ class _Thread:
 
 
 _threads = set[_Thread]()
+_newest = list[_Thread]()
 
 
 def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,6 +107,7 @@ def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
         name = thread.name if isinstance(thread, threading.Thread) else getattr(function, "__qualname__", "a thread")
         started = _Thread(place, name)
         _threads.add(started)
+        _newest[:] = [started]
         try:
             return start(functools.partial(started.run, function), *args, **kwargs)
         except BaseException:  # there can be no more threads
@@ -113,6 +115,11 @@ def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return start_noticed
+
+
+def newest_thread() -> _Thread | None:
+    """Return the thread that a suite has started last, alive or not; None before the first."""
+    return _newest[0] if _newest else None
 
 
 def _place_of_suite(frame: FrameType | None) -> str | None:

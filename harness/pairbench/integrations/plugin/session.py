@@ -33,7 +33,7 @@ def _log(item: PairItem, reports: Iterable[pytest.TestReport]) -> None:
         item.ihook.pytest_runtest_logreport(report=report)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)  # pytest hashes its plugins
 class PluginSession:
     options: Options
     context: WorkerContext
