@@ -33,6 +33,12 @@ def test_every_verb_and_option_has_help_and_each_verb_an_example(name: str) -> N
     assert [one.name for one in verb.params if not one.help and one.name != "help"] == []
 
 
+def test_verbs_come_in_the_order_of_use() -> None:
+    order = "doctor list verify try run show compare ab bisect trend backfill plot accept triage dashboard results"
+    order += " calibrate breakdown diverge import export recipe store fleet"
+    assert list(verbs()) == order.split()
+
+
 def test_a_page_that_everybody_reads_is_short() -> None:
     most = {ROOT / "README.md": 8192, ROOT / "ARCHITECTURE.md": 12_288, ROOT / "CHANGELOG.md": 15_360}
     decisions = ROOT / "docs" / "decisions"
@@ -254,3 +260,20 @@ def test_the_glob_of_the_documentation_finds_what_the_plugin_writes() -> None:
     # The folder of a machine and the name of a file are pytest-benchmark's.
     written = folder / "Linux-CPython-3.12-64bit" / "0001_first.json"
     assert written.match(glob) and len(written.parts) == len(Path(glob).parts)
+
+
+def walks() -> dict[str, list[str]]:
+    """Return the files that each walk of ARCHITECTURE.md stops at, as it names them: the first of each stop."""
+    section = architecture().partition("## Two walks")[2].partition("\n[The other verbs]")[0]
+    parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)[1:]
+    return {
+        title: re.findall(r"^\d+\. `([^`]+)`", body, re.MULTILINE)
+        for title, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def test_a_walk_is_short_and_never_goes_back() -> None:
+    assert len(walks()) == 2
+    for title, stops in walks().items():
+        assert len(stops) == 8, title
+        assert len(set(stops)) == len(stops), title

@@ -104,7 +104,7 @@ def _way() -> Iterator[tuple[Path, Way]]:
 
 
 def come_back(down_s: float, after: int = 1) -> Seen:
-    """Run on an object store that is away for some seconds in the middle of the run, and there again before its end: then it has everything."""
+    """Run while the object store is unreachable for some seconds and is back before the run ends: it then holds every record."""
     found = Seen()
     with _way() as (folder, way):
         back: list[float] = []
@@ -257,7 +257,7 @@ def _disk(path: Path, size: int) -> Iterator[None]:
 
 
 def may_mount() -> bool:
-    """Tell whether this process may make file systems."""
+    """Return whether this process may mount file systems."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:

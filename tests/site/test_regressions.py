@@ -34,7 +34,7 @@ def event(page: Page, operator: str) -> Locator:
 
 
 def command(page: Page, operator: str, verb: str) -> list[str]:
-    """Return a command of an event, as a shell takes it apart."""
+    """Return the words of a command that an event shows, split as a shell does."""
     event(page, operator).locator("summary").first.click()
     line = event(page, operator).locator("code:not([id$=issue])", has_text=f"pairbench {verb}")
     expect(line).to_be_visible()

@@ -31,7 +31,7 @@ RUNS = 6
 
 @pytest.fixture
 def open_runs(tmp_path: Path) -> list[RunWriter]:
-    """Return the writers of runs that are under way, each with its records in several parts."""
+    """Return the writers of unfinished runs, each of which has written records in several files."""
     return [begun(tmp_path, number) for number in range(RUNS)]
 
 

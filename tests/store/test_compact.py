@@ -63,7 +63,7 @@ def place(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store
 
 
 def merge(place: StoreLocation, keep: int = 2) -> int:
-    """Compact, and return how many files there are fewer."""
+    """Compact the store and return by how many its files have become fewer."""
     found = list(compact(place, keep=keep))
     assert not [problem for one in found for problem in one.problems]
     return sum(one.files for one in found)

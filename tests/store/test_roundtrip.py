@@ -187,7 +187,7 @@ def test_parts_of_a_run_that_was_killed_count_once(tmp_path: Path) -> None:
 
 
 def test_nan_is_not_taken_for_the_one_value_of_a_column(tmp_path: Path) -> None:
-    """Parquet's smallest and largest leave NaN out."""
+    """The minimum and maximum in a Parquet file's statistics leave NaN out."""
     run = make_run(0)
     values = [float("nan"), 5.0, float("nan"), 5.0]
     write_runs(tmp_path, [replace(record, power_w=value) for record, value in zip(run, values, strict=True)])

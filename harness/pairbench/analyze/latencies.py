@@ -38,7 +38,7 @@ def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
     return next((samples for samples in timed.entries if samples.entry == entry), None)
 
 
-def taken(outcome: Outcome) -> list[EntrySamples]:
+def samples_of_rounds(outcome: Outcome) -> list[EntrySamples]:
     return [own for timed in outcome.rounds if (own := samples_of(timed, outcome.entry))]
 
 
@@ -47,7 +47,7 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
     rounds = sampled_rounds(outcome)
     if outcome.status is not Status.MEASURED or not rounds[CALL]:
         return {}
-    samples = taken(outcome)
+    samples = samples_of_rounds(outcome)
     firsts = [item.first_call_ns for item in samples if item.first_call_ns is not None]
     # The configurations that rounds chose, each with the number of these rounds unless all did.
     counts, size = Counter(text for item in samples for text in item.autotuned), len(samples)
@@ -106,10 +106,10 @@ def _speedup_columns(
         return {}
     columns: dict[str, float | None] = {}
     beside = sampled_rounds(control)
-    timers, its = ({own.device_timer for own in taken(side)} for side in (outcome, control))
+    timers, of_control = ({own.device_timer for own in samples_of_rounds(side)} for side in (outcome, control))
     for latency in latencies:
         # A replay is not divided by launches, whose pauses it does not have.
-        replayed = latency is DEVICE and timers != its
+        replayed = latency is DEVICE and timers != of_control
         ours, theirs = (side.get(STREAM if replayed else latency, []) for side in (rounds, beside))
         if latency is HOST and ours and theirs:
             ours, theirs = [_quietest(ours)], [_quietest(theirs)]

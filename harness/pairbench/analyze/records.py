@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pairbench.analyze.latencies import latency_columns, samples_of, taken
+from pairbench.analyze.latencies import latency_columns, samples_of, samples_of_rounds
 from pairbench.model.environment import Commit, Environment, withheld
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status, is_slowed
@@ -80,7 +80,7 @@ def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
 
 def why_no_replay(outcome: Outcome) -> str | None:
     """Return a sentence where replays of a captured call have a device latency that cannot be right, else None."""
-    of_rounds = taken(outcome)
+    of_rounds = samples_of_rounds(outcome)
     if outcome.status is not Status.MEASURED or {samples.device_timer for samples in of_rounds} != {"graph_replay"}:
         return None
     device = percentile([value for samples in of_rounds for value in samples.device_ns or ()], 50)
@@ -118,7 +118,9 @@ def _by_stream(outcome: Outcome, why: str | None) -> Outcome:
     if outcome.status is not Status.MEASURED:
         return outcome
     rounds = tuple(replace(timed, entries=tuple(map(changed, timed.entries))) for timed in outcome.rounds)
-    instead = "that of its own launches" if any(samples.stream_ns for samples in taken(outcome)) else "not known"
+    instead = (
+        "that of its own launches" if any(samples.stream_ns for samples in samples_of_rounds(outcome)) else "not known"
+    )
     reason = f"its device latency is {instead}, for a replay {'is' if why else 'beside it is'} not believed"
     reason = "; ".join(filter(None, [outcome.reason, f"{reason}: {why}" if why else reason]))
     return replace(outcome, rounds=rounds, reason=reason)
@@ -173,8 +175,9 @@ def without_work(outcome: Outcome, control: Outcome | None, environment: Environ
 
 def quicker_than_device(outcome: Outcome) -> str | None:
     """Return a sentence where calls take less time than the device needs for their work, else None."""
-    devices = [value for samples in taken(outcome) for value in _known(samples.on_device_ns)]
-    calls = [value for samples in taken(outcome) for value in samples.call_ns]
+    of_rounds = samples_of_rounds(outcome)
+    devices = [value for samples in of_rounds for value in _known(samples.on_device_ns)]
+    calls = [value for samples in of_rounds for value in samples.call_ns]
     if not devices or not calls:
         return None
     call, device = percentile(calls, 50), percentile(devices, 50)
@@ -190,8 +193,8 @@ def _device_work(launches: Launches) -> int:
 
 def _latency_ns(outcome: Outcome) -> float | None:
     """Return the median latency of all rounds, of the device where each of them has it; throttled blocks count, they are slower."""
-    devices = [samples.on_device_ns for samples in taken(outcome)]
-    chosen = [samples.call_ns for samples in taken(outcome)] if None in devices else map(_known, devices)
+    devices = [samples.on_device_ns for samples in samples_of_rounds(outcome)]
+    chosen = [samples.call_ns for samples in samples_of_rounds(outcome)] if None in devices else map(_known, devices)
     values = [*itertools.chain(*chosen)]
     return percentile(values, 50) if values else None
 

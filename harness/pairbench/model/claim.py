@@ -23,7 +23,7 @@ class Claim(Value):
     """
 
     source: str
-    """Who published the figure: a pull request, a paper."""
+    """The publication that states the figure: a pull request or a paper."""
     device: str
     """The device that the figure was measured on, as far as the source says."""
     speedup: float | tuple[float, float] | None = None

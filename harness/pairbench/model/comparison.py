@@ -217,7 +217,7 @@ class Change(Value):
     judgements: tuple[Judgement, ...] = ()
     """Judgements of its metrics; the one that decided comes first."""
     control: Interval | None = None
-    """The change of the control's median latency: the baseline's for a variant, the variants' for a baseline."""
+    """Change of the control's median latency. A variant's control is the baseline; a baseline's are its variants."""
     era: tuple[EraChange, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
     implementation_changed: bool | None = None

@@ -89,7 +89,7 @@ def speedup_is_of(record: Record) -> Latency:
 
 
 def interval_of(record: Record, column: str) -> Interval | None:
-    """Return an estimate with the ends of its interval, NaN where they are not known; None where it is no positive number."""
+    """Return a column's estimate and its interval, whose ends are NaN where they are unknown; None where the estimate is not positive and finite."""
     value, low, high = _with_ends(column)(record)
     if value is None or not 0 < value < math.inf:
         return None

@@ -1,4 +1,4 @@
-"""Values that all rooms share, and what JSON has of them: texts, numbers, booleans, None, lists and dictionaries."""
+"""The base class of values, and their plain form for JSON: texts, numbers, booleans, None, lists and dictionaries."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any, dataclass_transform
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Value:
-    """A frozen dataclass, whose fields are given by name: whatever is derived from this is one."""
+    """Base class: each class derived from it is a frozen dataclass whose fields are given by name."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)

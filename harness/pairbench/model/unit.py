@@ -107,7 +107,7 @@ class UnitResult(Value):
 
 class Offer(Value):
     identity: str
-    """The GPU's UUID; for a CPU `cpu-` and the host's name."""
+    """The UUID of a GPU; `cpu-` followed by the host's name for a CPU."""
     kind: str
     model: str
     selector: str

@@ -1,4 +1,4 @@
-"""A trend as `pairbench trend` prints it, and as the values of its chart, whatever draws it.
+"""The page that `pairbench trend` prints, and the values that a trend's chart draws.
 
 The page has the newest run's verdict first, then moves and changes, then the newest runs. The chart has points, lines and
 marks over the order of runs.

@@ -12,11 +12,13 @@ import functools
 import importlib
 import importlib.metadata
 import json
+import math
 import random
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,13 @@ WARM_UP = ("--cold-warmup-runs", "10")
 """In these the caching allocator, cuBLAS and Triton get what they need: where a call has to wait for the device, nvbench's blocking kernel never ends."""
 OURS = ("device_p50_ns", "stream_p50_ns", "call_p50_ns")
 COUNTS = ("kernels_per_call", "memcpys_per_call", "memsets_per_call")
+VERSIONS = ("device_name", "driver", "cuda", "torch", "triton")
+IDENTITY = ("run_id", "started_at", "commit", "case", "implementation", "status", "reason", "sm_clock_mhz")
+INTERVALS = tuple(f"{latency}_p50_ns_{end}" for latency in ("device", "stream") for end in ("low", "high"))
 THEIRS = ("nvbench", "do_bench", "do_bench_cudagraph")
 
-Found = dict[str, float | str]  # by entry: what a clock says in one process, or why it says nothing
+Found = dict[str, float | str]
+"""By entry: what a clock says in one process, or why it says nothing."""
 
 
 def main() -> int:
@@ -48,15 +54,19 @@ def main() -> int:
         return 0
     if "theirs" in options.steps:
         _cuda_bench_version()
-    if "ours" in options.steps:
-        _ours(folder)
-    if "theirs" in options.steps:
-        _theirs(folder)
-    if "report" not in options.steps:
-        return 0
-    text, status = report(folder)
-    (folder / "clocks.md").write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    status = 0
+    for step in options.steps:
+        began = time.monotonic()
+        match step:
+            case "ours":
+                _ours(folder)
+            case "theirs":
+                _theirs(folder)
+            case "report":
+                text, status = report(folder)
+                (folder / "clocks.md").write_text(text, encoding="utf-8")
+                sys.stdout.write(text)
+        sys.stderr.write(f"{step}: {time.monotonic() - began:.0f} s\n")
     return status
 
 
@@ -182,9 +192,10 @@ def _need_gpu() -> None:
         raise SystemExit("clocks: torch sees no GPU; `pairbench doctor` tells what is missing")
 
 
-def read_nvbench(document: dict[str, Any]) -> Found:
-    """Return the medians of cold GPU times in ns, by entry, of a file that nvbench wrote."""
+def read_nvbench(document: dict[str, Any]) -> tuple[Found, Found]:
+    """Return the median of cold GPU times in ns and the SMs' mean clock in MHz, by entry, of a file that nvbench wrote."""
     medians: Found = {}
+    clocks: Found = {}
     for state in document["benchmarks"][0]["states"]:
         name = next(axis["value"] for axis in state["axis_values"] if axis["name"] == "entry")
         values = {
@@ -199,15 +210,14 @@ def read_nvbench(document: dict[str, Any]) -> Found:
             medians[name] = "it took no sample that it believed"
         else:
             medians[name] = 1e9 * values["nv/cold/time/gpu/median"]
-    return medians
+            clocks[name] = values.get("nv/cold/sm_clock_rate/mean", math.nan) / 1e6
+    return medians, clocks
 
 
 def report(folder: Path) -> tuple[str, int]:
     """Return the clocks side by side as Markdown, and 1 where an entry misses its goal, else 0."""
-    ours = pd.read_parquet(folder / "results/records")
-    ours = ours[ours["run_id"] == ours["run_id"].max()]
-    ours = ours.set_index(ours["case"] + "-" + ours["implementation"])
-    found, nvbench = _others(folder, str(ours["device_name"].iloc[0]))
+    ours = _records(folder)
+    found, clocks, nvbench = _others(folder, str(ours["device_name"].iloc[0]))
     rows, problems = [], []
     for name in sorted({*ours.index, *(name for each in found["nvbench"] for name in each)}):
         row = _row(name, ours, found)
@@ -216,10 +226,8 @@ def report(folder: Path) -> tuple[str, int]:
             continue
         rows.append(row)
         if not row["holds"]:
-            problems.append(
-                f"- {name}: {row['percent']:+.1f} %, {row['us']:+.2f} us, where {row['allowed_ns'] / 1e3:.2g} us are allowed; "
-                f"nvbench {', '.join(f'{float(each[name]) / 1e3:.4g}' for each in found['nvbench'])} us"
-            )
+            mhz = statistics.median(float(each[name]) for each in clocks)
+            problems.append(_missed(row, ours.loc[name], [each[name] for each in found["nvbench"]], mhz))
     rows.sort(key=lambda row: (not row["single"], row["nvbench"]))
     goals = {row["goal"]: [each["holds"] for each in rows if each["goal"] == row["goal"]] for row in rows}
     counted = [f"- {name}: {sum(holds)} of {len(holds)}" for name, holds in goals.items()]
@@ -238,17 +246,41 @@ def goal(single: bool, nvbench_ns: float) -> tuple[str, float]:
     return "chains above 100 us: `stream` within 1 %", 0.01 * nvbench_ns
 
 
-def _others(folder: Path, gpu: str) -> tuple[dict[str, list[Found]], str]:
-    """Return what the other clocks found, by clock and process, and nvbench's version."""
+def _records(folder: Path) -> pd.DataFrame:
+    """Return the records of the newest run, by entry."""
+    try:
+        rows = pd.read_parquet(folder / "results/records")
+    except FileNotFoundError:
+        raise SystemExit(f"clocks: {folder}/results holds no records: make the step `ours` first") from None
+    if missing := sorted({*IDENTITY, *VERSIONS, *OURS, *INTERVALS, *COUNTS} - set(rows)):
+        raise SystemExit(
+            f"clocks: the records in {folder}/results have no {', '.join(missing)}; make the step `ours` again, by a pairbench that has them"
+        )
+    rows = rows[rows["run_id"] == rows["run_id"].max()]
+    return rows.set_index(rows["case"] + "-" + rows["implementation"])
+
+
+def _others(folder: Path, gpu: str) -> tuple[dict[str, list[Found]], list[Found], str]:
+    """Return what the other clocks found, by clock and process, nvbench's SM clocks by process, and its version."""
     found: dict[str, list[Found]] = {clock: [] for clock in THEIRS}
+    clocks, version = [], ""
     for process in range(PROCESSES):
-        files = (folder / f"theirs/{clock}-{process}.json" for clock in CLOCKS)
-        by_nvbench, by_triton = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        by_nvbench, by_triton = (_read(folder / f"theirs/{clock}-{process}.json") for clock in CLOCKS)
         if (other := by_nvbench["devices"][0]["name"]) != gpu:
             raise SystemExit(f"clocks: pairbench ran on {gpu}, nvbench on {other}: make both steps on one machine")
-        for clock, each in {"nvbench": read_nvbench(by_nvbench), **by_triton}.items():
+        version = by_nvbench["meta"]["argv"][0]
+        medians, mhz = read_nvbench(by_nvbench)
+        clocks.append(mhz)
+        for clock, each in {"nvbench": medians, **by_triton}.items():
             found[clock].append(each)
-    return found, by_nvbench["meta"]["argv"][0]
+    return found, clocks, version
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"clocks: {file} cannot be read ({error}): make the step `theirs` again") from None
 
 
 def _row(name: str, ours: pd.DataFrame, found: dict[str, list[Found]]) -> dict[str, Any] | str:
@@ -277,12 +309,23 @@ def _row(name: str, ours: pd.DataFrame, found: dict[str, list[Found]]) -> dict[s
         **times,
         "single": single,
         "latency": latency,
+        "ours": measured,
         "percent": 100 * (measured / nvbench - 1),
         "us": (measured - nvbench) / 1e3,
         "goal": asked,
         "allowed_ns": allowed_ns,
         "holds": abs(measured - nvbench) <= allowed_ns,
     }
+
+
+def _missed(row: dict[str, Any], record: "pd.Series[Any]", nvbench: list[Any], nvbench_mhz: float) -> str:
+    """Return by how much an entry misses its goal, and what may tell whose clock is off: how far each spreads, and how fast the GPU ran."""
+    low, high = (record[f"{row['latency']}_p50_ns_{end}"] / 1e3 for end in ("low", "high"))
+    return (
+        f"- {row['entry']}: {row['percent']:+.1f} %, {row['us']:+.2f} us, where {row['allowed_ns'] / 1e3:.2g} us are allowed: "
+        f"{row['latency']} {row['ours'] / 1e3:.4g} us ({low:.4g} to {high:.4g}) at {record['sm_clock_mhz']:.0f} MHz, "
+        f"nvbench {', '.join(f'{median / 1e3:.4g}' for median in nvbench)} us at {nvbench_mhz:.0f} MHz"
+    )
 
 
 def _head(ours: pd.DataFrame, nvbench: str) -> Iterator[str]:

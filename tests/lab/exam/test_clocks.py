@@ -1,6 +1,7 @@
 """The clocks side by side: what nvbench writes is read, goals are judged, and every entry's call is the one that pairbench times."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,16 @@ def record(entry: str, **changed: Any) -> dict[str, Any]:
     case, _, implementation = entry.rpartition("-")
     chain = implementation == "baseline"
     return {
-        **dict.fromkeys(("reason", "driver", "cuda", "torch", "triton")),
+        **dict.fromkeys((*clocks.IDENTITY, *clocks.VERSIONS)),
         "run_id": "20261127T185555-59113b234",
         "started_at": "2026-11-27T18:55:55.591+00:00",
         "commit": "f883378aa",
         "case": case,
         "implementation": implementation,
         "status": "measured",
+        "sm_clock_mhz": 1980.0,
         **dict.fromkeys(clocks.OURS, 20e3 if chain else 4.5e3),
+        **dict.fromkeys(clocks.INTERVALS, 4.4e3),
         **dict.fromkeys(clocks.COUNTS, 0),
         "kernels_per_call": 8 if chain else 1,
         "device_name": GPU,
@@ -60,19 +63,28 @@ def record(entry: str, **changed: Any) -> dict[str, Any]:
     }
 
 
-def write(
-    folder: Path, records: list[dict[str, Any]], ns: dict[str, float], *, gpu: str = GPU, triton: Any = None
-) -> Path:
-    """Write records, and what the other clocks found in three processes."""
-    (folder / "results/records").mkdir(parents=True)
-    pd.DataFrame(records).to_parquet(folder / "results/records/run.parquet")
-    (folder / "theirs").mkdir()
-    for process in range(3):
-        states = (state(name, value) for name, value in ns.items())
-        (folder / f"theirs/nvbench-{process}.json").write_text(nvbench(*states, gpu=gpu))
-        each = {"do_bench": {**ns, **(triton or {})}, "do_bench_cudagraph": ns}
-        (folder / f"theirs/triton-{process}.json").write_text(json.dumps(each))
-    return folder
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Write:
+    """Return a function that writes the records and what the other clocks found, of nvbench in three processes."""
+
+    def write(
+        records: list[dict[str, Any]], ns: dict[str, float], *, gpu: str = GPU, triton: Any = None, spread: float = 0
+    ) -> Path:
+        stored = tmp_path / "results/records"
+        stored.mkdir(parents=True)
+        pd.DataFrame(records).to_parquet(stored / "run.parquet")
+        (tmp_path / "theirs").mkdir()
+        for process, factor in enumerate((1 - spread, 1, 1 + 2 * spread)):
+            states = (state(name, factor * value) for name, value in ns.items())
+            (tmp_path / f"theirs/nvbench-{process}.json").write_text(nvbench(*states, gpu=gpu))
+            each = {"do_bench": {**ns, **(triton or {})}, "do_bench_cudagraph": ns}
+            (tmp_path / f"theirs/triton-{process}.json").write_text(json.dumps(each))
+        return tmp_path
+
+    return write
 
 
 def test_there_are_chains_and_single_kernels_of_the_exam() -> None:
@@ -97,20 +109,22 @@ def test_calls_have_the_same_inputs_and_compute_the_same(operator: str) -> None:
 
 
 def test_every_column_is_one_of_the_records() -> None:
-    assert set(record(SINGLE)) <= set(schema_of(Record).names)
+    wanted = {*clocks.IDENTITY, *clocks.VERSIONS, *clocks.OURS, *clocks.INTERVALS, *clocks.COUNTS}
+    assert wanted <= set(schema_of(Record).names)
 
 
 def test_nvbench_is_read_by_its_medians_not_by_its_means() -> None:
     text = nvbench(state(SINGLE, 4300), state(CHAIN, None), state("x-fused", None, skipped="no memory"))
+    medians, mhz = clocks.read_nvbench(json.loads(text))
     wanted = {SINGLE: pytest.approx(4300), CHAIN: "it took no sample that it believed", "x-fused": "no memory"}
-    assert clocks.read_nvbench(json.loads(text)) == wanted
+    assert medians == wanted and mhz == {SINGLE: pytest.approx(1755)}
 
 
-def test_the_report_has_every_clock_and_compares_device_or_stream(tmp_path: Path) -> None:
+def test_the_report_has_every_clock_and_compares_device_or_stream(folder: Write) -> None:
     single = record(SINGLE, device_p50_ns=4500.0, stream_p50_ns=9e3, call_p50_ns=11e3)
     chain = record(CHAIN, device_p50_ns=18.6e3, stream_p50_ns=24.3e3, call_p50_ns=60e3)
     earlier = record(SINGLE, run_id="20250101T000000-0", device_p50_ns=9000.0)
-    place = write(tmp_path, [single, chain, earlier], {SINGLE: 4300, CHAIN: 23.7e3}, triton={SINGLE: 13.2e3})
+    place = folder([single, chain, earlier], {SINGLE: 4300, CHAIN: 23.7e3}, triton={SINGLE: 13.2e3})
     text, status = clocks.report(place)
     assert status == 0
     assert f"| {SINGLE} | 1 | 4.5 | 9 | 11 | 4.3 | 13.2 | 4.3 | device | +4.7 | +0.20 | yes |" in text
@@ -131,11 +145,19 @@ def test_the_report_has_every_clock_and_compares_device_or_stream(tmp_path: Path
         (CHAIN, 3e6, 2.96e6, False, "above 100 us: `stream` within 1 %: 0 of 1"),
     ],
 )
-def test_goals(tmp_path: Path, entry: str, theirs: float, ours: float, holds: bool, counted: str) -> None:
-    records = [record(entry, **dict.fromkeys(clocks.OURS, ours))]
-    text, status = clocks.report(write(tmp_path, records, {entry: theirs}))
+def test_goals(folder: Write, entry: str, theirs: float, ours: float, holds: bool, counted: str) -> None:
+    text, status = clocks.report(folder([record(entry, **dict.fromkeys(clocks.OURS, ours))], {entry: theirs}))
     assert (status == 0) == holds and counted in text
     assert (f"\n- {entry}: " not in text) == holds
+
+
+def test_an_entry_that_misses_its_goal_says_how_far_each_spreads_and_how_fast_the_gpu_ran(folder: Write) -> None:
+    long = record(SINGLE, device_p50_ns=1402e3, device_p50_ns_low=1400e3, device_p50_ns_high=1405e3)
+    text, _ = clocks.report(folder([long], {SINGLE: 1440e3}, spread=0.01))
+    assert (
+        f"- {SINGLE}: -2.6 %, -38.00 us, where 29 us are allowed: device 1402 us (1400 to 1405) at 1980 MHz, "
+        "nvbench 1426, 1440, 1469 us at 1755 MHz"
+    ) in text
 
 
 @pytest.mark.parametrize(
@@ -148,14 +170,27 @@ def test_goals(tmp_path: Path, entry: str, theirs: float, ours: float, holds: bo
         ({}, f"- {CHAIN}: do_bench: RuntimeError: lost"),
     ],
 )
-def test_an_entry_that_a_clock_has_no_number_of_is_named(tmp_path: Path, changed: dict[str, Any], words: str) -> None:
+def test_an_entry_that_a_clock_has_no_number_of_is_named(folder: Write, changed: dict[str, Any], words: str) -> None:
     records = [record(SINGLE, **changed), record(CHAIN)]
     ns = {SINGLE: 4500, CHAIN: 20e3, "more-fused": 4500}
-    text, status = clocks.report(write(tmp_path, records, ns, triton={CHAIN: "RuntimeError: lost"}))
+    text, status = clocks.report(folder(records, ns, triton={CHAIN: "RuntimeError: lost"}))
     assert status == 1 and words in text
 
 
-def test_files_of_another_gpu_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, [record(SINGLE)], {SINGLE: 4500}, gpu="NVIDIA H200")
-    with pytest.raises(SystemExit, match=f"pairbench ran on {GPU}, nvbench on NVIDIA H200"):
-        clocks.report(tmp_path)
+def test_what_is_missing_is_said(folder: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(words: str) -> None:
+        with pytest.raises(SystemExit, match=words):
+            clocks.report(tmp_path)
+
+    refused("results holds no records: make the step `ours` first")
+    old = {name: value for name, value in record(SINGLE).items() if not name.startswith("stream")}
+    folder([old], {SINGLE: 4500}, gpu="NVIDIA H200")
+    refused("have no stream_p50_ns, stream_p50_ns_high, stream_p50_ns_low; make the step")
+    pd.DataFrame([record(SINGLE)]).to_parquet(tmp_path / "results/records/run.parquet")
+    refused(f"pairbench ran on {GPU}, nvbench on NVIDIA H200")
+    (tmp_path / "theirs/triton-0.json").write_text("{")
+    refused(r"triton-0.json cannot be read .*: make the step `theirs` again")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for clock in clocks.CLOCKS.values():
+        with pytest.raises(SystemExit, match="torch sees no GPU"):
+            clock(tmp_path, 0)

@@ -22,7 +22,7 @@ _INVALIDATED = "previous error during capture"
 _CAPTURES = 7
 """Captures in a rotation. Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
-"""Latency in us below which captures are rotated: two captures differed by 1 % at 52 us, and by 0.2 % at 98 us."""
+"""Calls shorter than this, in us, are captured several times: two captures of one call differed by 1 % at 52 us, and by 0.2 % at 98 us."""
 _LONG_US = 100 * _SHORT_US
 """Latency in us from which a first replay, which uploads the graph, is that of no short call."""
 
@@ -128,7 +128,7 @@ def _capture_once(call: Callable[[], Any], shared_pool: tuple[int, int] | None, 
     else:
         if (started := newest_thread()) is last_thread or started is None:
             return Replay(call, graph, outputs, before)
-        # It launches into a stream of its own, beside the capture.
+        # A new thread launches into a stream that is not captured.
         reason = f"it starts a thread ({started.place}: {started.name!r}), whose launches no capture holds"
     # Without the exception, whose frames hold the call's tensors.
     graph.reset()
