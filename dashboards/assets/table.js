@@ -3,13 +3,13 @@
 //   <form data-filters="cases">       controls: a search field `q`, selects and checkboxes that bear names
 //   <output data-count="cases">       how many rows there are to see
 //   <table data-table="cases" data-noun="rows" data-prefix="">
-//     <th data-sort="speedup" data-numeric data-first="down">
+//     <th data-sort="speedup" data-numeric data-first="down">, or data-placed to sort as the page has them
 //     <tr data-item data-device="..." data-text="what q looks through">, or <tbody data-item> for rows that stay together
-//       <td data-value="2.481">       what to sort by; the cell's text where it is not given, and last where it is empty
+//       <td data-value="2.481">       what to sort by; where it is not given the cell's text, of numbers with their units the first; empty ones come last
 (() => {
   'use strict';
 
-  const { element } = window.pairbench;
+  const { element, units } = window.pairbench;
 
   function textOf(item) {
     item.searched = item.searched || (item.dataset.text || item.textContent).toLowerCase();
@@ -19,11 +19,10 @@
   function valueOf(item, column, numeric) {
     const row = item.matches('tr') ? item : item.querySelector('tr');
     const cell = row.cells[column];
-    const text = cell.dataset.value !== undefined ? cell.dataset.value : cell.textContent.trim();
-    if (text === '') {
-      return null;
-    }
-    return numeric ? Number(text) : text;
+    const shown = (numeric && cell.firstChild) || cell;
+    const text = cell.dataset.value !== undefined ? cell.dataset.value : shown.textContent.trim();
+    const value = numeric ? units.value(text) : text;
+    return value === '' || Number.isNaN(value) ? null : value;
   }
 
   function compared(one, other, sign) {
@@ -240,7 +239,10 @@
       let ordered = this.order;
       if (head) {
         const values = new Map(
-          this.items.map((item) => [item, valueOf(item, head.cellIndex, 'numeric' in head.dataset)]),
+          this.items.map((item, place) => [
+            item,
+            'placed' in head.dataset ? place : valueOf(item, head.cellIndex, 'numeric' in head.dataset),
+          ]),
         );
         ordered = [...this.items].sort((one, other) => compared(values.get(one), values.get(other), sign));
       } else if (!this.sorted) {

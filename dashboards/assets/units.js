@@ -55,6 +55,9 @@
     size: (bytes) => (!missing(bytes) && Math.abs(bytes) < 1024 ? `${bytes.toFixed(0)} B` : scaled(bytes, SIZES)),
     count: (value) => (missing(value) ? '' : Math.round(value).toLocaleString('en-US')),
     percent: (part) => (missing(part) ? '' : `${significant(100 * part, 2)}%`),
+    // Return the number that one of these has said, in ns or bytes where it has such a unit; NaN for other text.
+    value: (text) =>
+      Number.parseFloat(text.replaceAll(',', '')) * ([...TIMES, ...SIZES].find(([, unit]) => text.endsWith(` ${unit}`)) || [1])[0],
     // Return the ends of an interval like `2.468x to 2.494x`; `say` is one of the functions here.
     between: (low, high, say) => (missing(low) || missing(high) ? '' : `${say(low)} to ${say(high)}`),
   };

@@ -90,6 +90,17 @@ def test_the_table_sorts(look: Opener) -> None:
     expect(head).to_have_attribute("aria-sort", "descending")
     values = [float(row.get_by_role("cell").nth(1).inner_text().split()[0]) for row in numbers(page).all()]
     assert values == sorted(values, reverse=True) and len(set(values)) > 2
+    before = numbers(look(OPERATOR)).all_inner_texts()
+    page.get_by_role("button", name="Case").click()
+    assert numbers(page).all_inner_texts() == before
+    page.get_by_role("button", name="Case").click()
+    assert numbers(page).all_inner_texts() == before[::-1]
+
+
+def test_what_is_shown_sorts_by_its_unit(look: Opener) -> None:
+    shown = {"999.9 us": 999_900, "1.001 ms": 1_001_000, "1.5 GiB": 1.5 * 2**30, "1,004": 1_004, "0.507x": 0.507}
+    found = look(OPERATOR).evaluate("(texts) => texts.map(window.pairbench.units.value)", [*shown, "24%", "timeout"])
+    assert found[:-1] == pytest.approx([*shown.values(), 24]) and found[-1] != found[-1]
 
 
 def test_controls_choose_a_series(look: Opener) -> None:

@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, StoreError, StoreFailedError, UsageError
 from pairbench.model.breakdown import KeptBreakdown
+from pairbench.model.plain import Value
 from pairbench.model.site import RunVerdicts, SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.site import paths
@@ -42,8 +43,7 @@ MANIFEST = ".pairbench-site.json"
 _STAGE = ".pairbench-new-"  # how the folder's name begins in which files wait for the last of them to be made
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written:
+class Written(Value):
     files: int  # number of files of the site
     written: tuple[str, ...]  # files that were new or had changed, in the order in which they were written
     removed: tuple[str, ...]  # files of an earlier build that the site has no more
@@ -160,8 +160,7 @@ def _plotly() -> File:
     return File(path=PLOTLY, content=b'pairbench.packed("plotly", "%s");\n' % packed(get_plotlyjs().encode()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SiteOptions:
+class SiteOptions(Value):
     folder: Path  # where the site goes: a new folder, or that of an earlier build
     repository: str | None = None  # its address on the web; that of the checkout's origin where not given
     address: str | None = None  # where the site will be on the web, for the links in its feed
@@ -222,12 +221,15 @@ def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iter
     yield from map(_short, _files(reading.facts, reading.verdicts, reading.breakdowns, options.address))
 
 
-_OPTIONAL = re.compile(rb"\n?</(?:td|th|tr|li|dt|dd|option)>\n?")
+# End tags, those of paragraphs only in a cell; empty values; quotes around one word. In text a quote is escaped.
+_OPTIONAL = re.compile(
+    rb'\n?</(?:td|th|tr|thead|tbody|li|dt|dd|option)>\n?|</p>(?=<p>|</td>)|=""(?=[ >])|(?<==)"([\w.+-]+)"(?=[ >])'
+)
 
 
 def _short(file: File) -> File:
-    """Return a page without the end tags that HTML does not need: they are a twelfth of a page."""
-    return replace(file, content=_OPTIONAL.sub(b"", file.content)) if file.path.endswith(".html") else file
+    """Return a page without the end tags and quotes that HTML does not need: they are an eighth of a page."""
+    return replace(file, content=_OPTIONAL.sub(rb"\1", file.content)) if file.path.endswith(".html") else file
 
 
 def _files(

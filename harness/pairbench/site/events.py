@@ -11,7 +11,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
@@ -21,6 +21,7 @@ from pairbench.analyze.history.points import Move, moment_of
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Policy
+from pairbench.model.plain import Value
 from pairbench.model.record import Record, Series
 from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunHead
 
@@ -88,8 +89,7 @@ wanders as runs come, is named after its operator.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesEvent:
+class SeriesEvent(Value):
     """What happened to one series; with what happened to others of the same key it makes an event."""
 
     key: Key

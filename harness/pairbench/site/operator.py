@@ -69,14 +69,13 @@ def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
         return places[one.series.case], one.series.mode, name != BASELINE, name
 
     rows = []
-    for order, one in enumerate(sorted(operator.series, key=rank)):
+    for one in sorted(operator.series, key=rank):
         ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
         fraction = operator_charts.roof_fraction(one, operator.ceilings)
         row = SimpleNamespace(
             id=series_anchor(one.series),
             facts=one,
             case=labels[one.series.case],
-            order=order,
             proven=operator_charts.state_of(*ends),
             limit=limit_of(one, operator.ceilings),
             fraction=None if math.isnan(fraction) else fraction,

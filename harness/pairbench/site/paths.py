@@ -7,18 +7,17 @@ of the whole name keeps names apart that then look the same.
 import hashlib
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.breakdown import KeptBreakdown
+from pairbench.model.plain import Value
 from pairbench.model.record import Series
 from pairbench.model.site import About, BreakdownHead, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts
 from pairbench.site.events import SeriesEvent
 from pairbench.site.store_events import Shift
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contribution:
+class Contribution(Value):
     """The values of an operator on a device model that the pages of all operators are made from."""
 
     rows: tuple[OverviewRow, ...]  # rows of the overview that show the operator
@@ -30,8 +29,7 @@ class Contribution:
     owner: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorFacts:
+class OperatorFacts(Value):
     device_name: str
     suite: str
     operator: str
@@ -44,8 +42,7 @@ class OperatorFacts:
     elsewhere: tuple[str, ...] = ()  # other device models on which it was measured
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
+class RunFacts(Value):
     head: RunHead
     environment: Mapping[str, object]  # the recorded environment of the run
     series: tuple[SeriesFacts, ...]  # series of this run; their `kernels` and `quantiles` are left out
@@ -58,8 +55,7 @@ class RunFacts:
     """Device model, suite and operator of each operator that has a page, on this run's device model."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class File:
+class File(Value):
     path: str  # path relative to the site's root, with slashes
     content: bytes
 

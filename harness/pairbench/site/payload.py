@@ -59,7 +59,7 @@ def _text(value: object) -> str:
 
 
 _PAYLOAD_DIGITS = 5
-_LEVEL = 5  # how hard zlib tries: more takes twice as long and saves a hundredth
+_LEVEL = 8  # how hard zlib tries: a thirtieth smaller than at 5 in three times as long, some tenths of a second a site
 _PACKED = 4_000  # number of letters from which a script's value is packed
 _WHOLE = 2**53  # the number from which on a float no longer holds every whole number
 _REASON = 500  # number of letters of a reason that a table shows
