@@ -12,7 +12,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pairbench.errors import DeclarationError, UsageError
 from pairbench.execute.orphans import VARIABLE
 from pairbench.interface.source import INTO_A_FILE, SourceText, function_of, literal_of
 from pairbench.model.operator import Operator, Variant
+from pairbench.model.plain import Value
 from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import configure
@@ -62,11 +63,8 @@ def _variants(source: SourceText, variants: Mapping[str, Variant], of: str, what
 
 def _variant(source: SourceText, variant: Variant, what: str) -> str:
     function = source.expression(variant.function, what)
-    given = "".join(
-        f", {name}={source.expression(value, f'{name}= of {what}')}"
-        for name, value in vars(variant).items()
-        if value and name != "function"
-    )
+    others = [(name, value) for name, value in vars(variant).items() if value and name != "function"]
+    given = "".join(f", {name}={source.expression(value, f'{name}= of {what}')}" for name, value in others)
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
 
 
@@ -76,8 +74,7 @@ Targets = Target | Iterable[Target] | None
 """What to take, one or several; None for what the command line takes without a SELECT argument."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opened:
+class Opened(Value):
     """The settings and the SELECT arguments of a call."""
 
     config: Config
@@ -89,10 +86,8 @@ class Opened:
 def refuse_in_worker(what: str) -> None:
     """Refuse to measure while a worker loads a suite: its workers would load the suite, and so on without end."""
     if os.environ.get(VARIABLE):
-        raise UsageError(
-            f"pairbench.{what} was called while the file that declares the operators was loaded by a worker; "
-            f"put the call below `if __name__ == '__main__':`"
-        )
+        called = f"pairbench.{what} was called while the file that declares the operators was loaded by a worker"
+        raise UsageError(f"{called}; put the call below `if __name__ == '__main__':`")
 
 
 @contextlib.contextmanager
@@ -103,9 +98,8 @@ def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = Fal
     given: list[Any] = list(targets) if several else [] if targets is None else [targets]  # type: ignore[arg-type]
     for target in given:
         if not isinstance(target, str | os.PathLike | Operator):
-            raise UsageError(
-                f"{target!r:.60} is of type {type(target).__qualname__}, expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
-            )
+            expected = "expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
+            raise UsageError(f"{target!r:.60} is of type {type(target).__qualname__}, {expected}")
         if cases is not None and not isinstance(target, Operator):
             raise UsageError(f"cases= goes with an Operator; of {str(target)!r} name the cases: 'ops.py::silu[n=1024]'")
     if cases is not None and not given:
@@ -179,9 +173,8 @@ def open_functions(
     """Yield the settings and the SELECT argument of an operator that is made of functions, and the device of its arguments."""
     # The suite that is written for it is held until the end; `options` are settings by their names on the command line.
     if not isinstance(functions, Mapping) or len(functions) < 2:
-        raise UsageError(
-            f"functions is {functions!r:.80}, expected two and more by name, the plain one first: {{'plain': f, 'mine': g}}"
-        )
+        expected = "expected two and more by name, the plain one first: {'plain': f, 'mine': g}"
+        raise UsageError(f"functions is {functions!r:.80}, {expected}")
     first, *others = functions
     own = getattr(function_of(functions[first]) or functions[first], "__name__", "")
     called = name or (own if re.fullmatch(r"[A-Za-z]\w*", own) else first)

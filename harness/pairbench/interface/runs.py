@@ -31,32 +31,31 @@ if TYPE_CHECKING:
     from pairbench.features.attempt.attempts import Attempt
 
 
-def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """Return records as a frame with the store's columns, and one for each axis of the cases but those that have the name of another column."""
+def as_frame(rows: Iterable[Mapping[str, Any]], names: Iterable[str] | None = None) -> "pd.DataFrame":
+    """Return rows as a frame with these columns, or those of the rows."""
     import pandas as pd
 
-    frame = pd.DataFrame([vars(record) for record in records], columns=list(columns(Record)))
+    return pd.DataFrame(list(rows), columns=None if names is None else list(names))
+
+
+def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
+    """Return records as a frame with the store's columns, and one for each axis of the cases but those that have the name of another column."""
+    found = as_frame(map(vars, records), columns(Record))
     cases = [json.loads(record.axes or "{}") for record in records]
-    names = dict.fromkeys(name for case in cases for name in case if name not in frame.columns)
+    names = dict.fromkeys(name for case in cases for name in case if name not in found.columns)
     values = {name: [case.get(name) for case in cases] for name in names}
-    return frame.assign(
-        **{name: [tuple(one) if isinstance(one, list) else one for one in of_axis] for name, of_axis in values.items()}
-    )
+    axes = {name: [tuple(one) if isinstance(one, list) else one for one in axis] for name, axis in values.items()}
+    return found.assign(**axes)
 
 
 def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
     """Return a row for each sample: its series, its round and its latencies in ns."""
-    import pandas as pd
-
     from pairbench.store.schema import PER_SAMPLE
 
-    names = list(columns(Samples))
-    rows = pd.DataFrame([vars(one) for one in samples], columns=names)
+    rows = as_frame(map(vars, samples), columns(Samples))
     for name in ("host_ns", "device_ns", "stream_ns"):  # None where no sample of the round has that latency
-        rows[name] = [
-            list(values) if values is not None else [None] * len(calls)
-            for values, calls in zip(rows[name], rows["call_ns"], strict=True)
-        ]
+        pairs = zip(rows[name], rows["call_ns"], strict=True)
+        rows[name] = [list(values) if values is not None else [None] * len(calls) for values, calls in pairs]
     return rows.explode(list(PER_SAMPLE), ignore_index=True).infer_objects() if len(rows) else rows
 
 
@@ -101,12 +100,9 @@ class Result:
 
     def best(self) -> "pd.DataFrame":
         """Return the fastest implementation of each case in each mode, the baseline included, with its median in us and its speedup."""
-        import pandas as pd
-
         medians: defaultdict[tuple[str, ...], list[tuple[float, Record]]] = defaultdict(list)
         for record in self.records:
-            p50 = p50_of(record)
-            if record.status == Status.MEASURED and p50:
+            if record.status == Status.MEASURED and (p50 := p50_of(record)):
                 key = (record.device_name, record.suite, str(record.case), str(record.mode))
                 medians[key].append((p50.estimate, record))
         rows = []
@@ -114,7 +110,7 @@ class Result:
             fastest, record = min(of_case, key=itemgetter(0))
             row = {name: getattr(record, name) for name in _BEST} | {"p50_us": fastest / 1e3}
             rows.append(row | dict(zip(_SPEEDUP, speedup_of(record) or (None, None, None), strict=True)))
-        return pd.DataFrame(rows, columns=[*_BEST, "p50_us", *_SPEEDUP])
+        return as_frame(rows, [*_BEST, "p50_us", *_SPEEDUP])
 
     def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
         """Draw a line for each implementation along an axis of the cases, with 95 % intervals, and mark where it crosses the baseline's.
@@ -213,9 +209,7 @@ class Verifications(Shown):
     @property
     def frame(self) -> "pd.DataFrame":
         """The rows as a frame."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.rows))
+        return as_frame(self.rows)
 
     def __str__(self) -> str:
         from pairbench.report.render import render_rows
@@ -424,14 +418,13 @@ def try_(
     from pairbench.features.attempt.attempts import Attempts
     from pairbench.workflow.progress import StatusListener
 
+    names = words_of(implementations)
     with (
         open_targets(what, cases=cases, catalogue=catalogue, **settings) as opened,
         open_context(opened.config, ask(opened.config, opened.select).files, quick=True) as context,
         contextlib.closing(StatusListener()) as status,
         contextlib.closing(
-            Attempts(
-                opened.config, context, status, opened.select, words_of(implementations), device, every_case=all_cases
-            )
+            Attempts(opened.config, context, status, opened.select, names, device, every_case=all_cases)
         ) as attempts,
     ):
         try:

@@ -96,8 +96,7 @@ class SourceText:
         raise _cannot_be_sent(what, value)
 
     def _literal(self, value: Any) -> str | None:
-        literal = literal_of(value)
-        if literal is not None and "torch." in literal:
+        if (literal := literal_of(value)) is not None and "torch." in literal:
             self.imported("torch")
         return literal
 
@@ -182,16 +181,13 @@ class SourceText:
         """Add a function that has no name in its module, and return an expression for it."""
         self._home = self._home if self._home is not None else value.__globals__
         if value.__globals__ is not self._home:
-            raise UsageError(
-                f"{what} is a function within module {value.__module__!r}, not at its top level; {INTO_A_FILE}"
-            )
+            within = f"a function within module {value.__module__!r}, not at its top level"
+            raise UsageError(f"{what} is {within}; {INTO_A_FILE}")
         node, text = find_function(value)
         if node is None:
             raise _cannot_be_sent(what, value)
-        closed = {
-            name: self.expression(cell, f"{name!r}, a local variable that {what} uses,")
-            for name, cell in _cells(value, what)
-        }
+        used = f"a local variable that {what} uses,"
+        closed = {name: self.expression(cell, f"{name!r}, {used}") for name, cell in _cells(value, what)}
         self._future |= bool(value.__code__.co_flags & _FUTURE_ANNOTATIONS)
         self._need(text, what, local=closed.keys())
         name = self.free_name("_function" if isinstance(node, ast.Lambda) else f"_{value.__name__}")
@@ -290,8 +286,7 @@ def _holds_tensors(value: Any) -> bool:
 
 def _is_from(value: Any, home: dict[str, Any]) -> bool:
     """Return whether a function, decorated or not, or a class was defined in the module that has these names."""
-    function = function_of(value)
-    if function is not None:
+    if (function := function_of(value)) is not None:
         return function.__globals__ is home
     return isinstance(value, type) and value.__module__ == home.get("__name__")
 
@@ -342,8 +337,7 @@ def definition_of(value: Any) -> str | None:
                 if is_named and node.lineno <= line <= (node.end_lineno or 0):
                     return _text_of(node, source)
         return None
-    function = function_of(value)
-    if function is None:
+    if (function := function_of(value)) is None:
         return None
     definition, text = find_function(function)
     # A function that a call has wrapped, as torch.compile(f) does, is not the one that the definition of `f` gives.

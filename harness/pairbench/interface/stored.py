@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionError, StoreError, StoreFailedError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.opened import refuse_in_worker
-from pairbench.interface.runs import Shown, samples_frame, words_of
+from pairbench.interface.runs import Shown, as_frame, samples_frame, words_of
 from pairbench.model.comparison import policy_of
 from pairbench.plan import Wanted
+from pairbench.store.reader import read_frame, read_run, read_samples
 from pairbench.workflow.setup import configure, store_of, stored_select
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ class Verdicts(Shown):
     @property
     def frame(self) -> "pd.DataFrame":
         """One row a metric of a series: outcome, verdict, change (1.02 for 2 % slower) with its interval, and attribution."""
-        import pandas as pd
-
         rows = [
             {
                 **vars(change.series),
@@ -58,7 +57,7 @@ class Verdicts(Shown):
             for change in self.comparison.changes
             for one in change.judgements or (None,)
         ]
-        return pd.DataFrame(rows)
+        return as_frame(rows)
 
     def __str__(self) -> str:
         from pairbench.report.comparison import render_comparison
@@ -86,13 +85,11 @@ class SeriesTrend(Shown):
     @property
     def frame(self) -> "pd.DataFrame":
         """One row a run, oldest first: its commit, median with its interval in ns, and the speedup over the baseline."""
-        import pandas as pd
-
         rows = []
         for point in self.trend.points:
             run = {name: getattr(point.record, name) for name in _RUN}
             rows.append({**run, **_with_ends("p50_ns", point.p50), "p95_ns": point.p95_ns, "speedup": point.speedup})
-        return pd.DataFrame(rows)
+        return as_frame(rows)
 
     def plot(self) -> "Figure":
         """Draw latency and speedup over the runs, with levels and moves, as `pairbench trend --output` does."""
@@ -125,10 +122,8 @@ def read(store: Store = None, *, run: str | None = None, columns: Iterable[str] 
         >>> frame = pairbench.read("results")
         >>> frame[frame.status == "measured"].groupby("operator").speedup.median()
     """
-    from pairbench.store.reader import read_frame
-
     place = store_of(configure(store=store))
-    run_ids = None if run is None else [_run_id(place, run)]
+    run_ids = None if run is None else [read_run(place, run).value[0].run_id]
     reading = read_frame(place, columns=None if columns is None else list(columns), run_ids=run_ids)
     for problem in reading.problems:
         warnings.warn(problem, stacklevel=2)
@@ -150,11 +145,9 @@ def samples(store: Store = None, *, run: str = "latest", select: str | None = No
     Example:
         >>> pairbench.samples("results", select="silu").groupby(["case", "implementation", "round"]).call_ns.median()
     """
-    from pairbench.store.reader import read_samples
-
     config = configure(store=store)
     place = store_of(config)
-    run_id = _run_id(place, run)
+    run_id = read_run(place, run).value[0].run_id
     found = read_samples(place, run_id).value
     if select is not None:
         (wanted,) = stored_select(config, [select])
@@ -276,14 +269,7 @@ def trend(
     """
     from pairbench.workflow.lookup import read_trend
 
+    place = store_of(configure(store=store))
     with collector_at_rest():
-        found = read_trend(
-            store_of(configure(store=store)), series, wanted=Wanted(device=device_name), timer=timer, last=last
-        )
+        found = read_trend(place, series, wanted=Wanted(device=device_name), timer=timer, last=last)
     return SeriesTrend(trend=found.value, notes=found.problems)
-
-
-def _run_id(place: Any, run: str) -> str:
-    from pairbench.store.reader import read_run
-
-    return read_run(place, run).value[0].run_id

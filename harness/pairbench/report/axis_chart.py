@@ -4,11 +4,11 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from pairbench.errors import SelectionError
 from pairbench.model.latency import LATENCIES, interval_of, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.report import units
@@ -24,23 +24,20 @@ _LOG_FROM = 8.0  # ratio of the largest to the smallest value from which an axis
 Axes = Mapping[str, object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AxisPoint:
+class AxisPoint(Value):
     x: float  # value of the axis; of words the place in their order, counted from 0
     y: float
     low: float  # lower end of the 95 % interval; NaN where it is not known, as `high`
     high: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class AxisLine:
+class AxisLine(Value):
     name: str  # the implementation, with its mode where there are several
     implementation: str
     points: tuple[AxisPoint, ...]  # those that were measured, from the lowest value of the axis to the highest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Crossover:
+class Crossover(Value):
     """Where a variant and its baseline take the same time, between two values of the axis that were measured."""
 
     name: str  # the variant, with its mode where there are several
@@ -49,8 +46,7 @@ class Crossover:
     faster_above: bool  # whether the variant is the faster one to the right of it
 
 
-@dataclass(frozen=True, kw_only=True)
-class AxisPanel:
+class AxisPanel(Value):
     """The cases of one operator on one device that differ in the axis alone."""
 
     title: str  # what tells it from the other panels; empty for one alone
@@ -58,8 +54,7 @@ class AxisPanel:
     crossovers: tuple[Crossover, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AxisChart:
+class AxisChart(Value):
     title: str
     x: str  # name of the axis of the cases
     y: str  # what the other axis says, with the unit
@@ -85,8 +80,7 @@ _WORDS = {
 def _value(record: Record, quantity: str) -> Interval | None:
     if quantity == "speedup":
         return Interval(1.0, 1.0, 1.0) if record.role == BASELINE else speedup_of(record)
-    known = p50_of(record, _LATENCIES.get(quantity))
-    if known is None:
+    if (known := p50_of(record, _LATENCIES.get(quantity))) is None:
         return None
     if quantity.endswith("_us"):
         return Interval(*(end / 1e3 for end in known))
@@ -103,12 +97,9 @@ def axis_chart(
     The axis `x` is the only one that varies where it is not given, the quantity `y` is the latency that is the result, and
     the values decide whether axes are logarithmic.
     """
-    quantity = y or "p50_us"
-    if quantity not in QUANTITIES:
+    if (quantity := y or "p50_us") not in QUANTITIES:
         raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
-    measured = [
-        (record, _axes(record)) for record in records if record.status == Status.MEASURED and record.case is not None
-    ]
+    measured = [(one, _axes(one)) for one in records if one.status == Status.MEASURED and one.case is not None]
     if not measured:
         raise SelectionError("nothing was measured, so there is nothing to draw")
     x = x or _only_axis([axes for _, axes in measured])
@@ -124,18 +115,15 @@ def axis_chart(
     groups = _groups(measured, x)
     if len(groups) > MOST_PANELS:
         others = sorted(set(itertools.chain(*cases)) - {x})
-        raise SelectionError(
-            f"a chart along {x!r} would have {len(groups)} panels, expected {MOST_PANELS} at most; select fewer cases, "
-            f"by the operator or by {', '.join(others) or 'the device'}"
-        )
+        many = f"a chart along {x!r} would have {len(groups)} panels, expected {MOST_PANELS} at most"
+        raise SelectionError(f"{many}; select fewer cases, by the operator or by {', '.join(others) or 'the device'}")
     names = dict.fromkeys(itertools.chain(*cases))
     others = [name for name in names if name != x and len({axis_text(case.get(name)) for case in cases}) > 1]
     alone = all(len({axis_text(axes[x]) for _, axes in group}) == 1 for group in groups.values())
     if len(places) > 1 and alone and others:
-        raise SelectionError(
-            f"no two of these cases differ in {x!r} alone, so there is no line to draw: they differ in {', '.join(others)} as well; "
-            "select cases that share these, or draw along one of them"
-        )
+        nothing = f"no two of these cases differ in {x!r} alone, so there is no line to draw"
+        as_well = f"they differ in {', '.join(others)} as well"
+        raise SelectionError(f"{nothing}: {as_well}; select cases that share these, or draw along one of them")
     drawn = [record for record, _ in measured]
     modes = len({record.mode for record in drawn}) > 1
     panels = tuple(
@@ -206,12 +194,9 @@ def _groups(records: Sequence[tuple[Record, Axes]], x: str) -> dict[str, list[tu
 
     def follows(name: str) -> bool:
         """Return whether an axis varies in proportion to `x`: M = N = K / 2 is one axis, not three. Any other would join cases that are not of one line."""
-        pairs = [
-            (at, value) for case in cases if is_number(at := case[x]) and at and is_number(value := case.get(name))
-        ]
-        return (
-            len(pairs) == len(cases) and len(set(pairs)) > 1 and len({round(value / at, 6) for at, value in pairs}) == 1
-        )
+        both = [(at, value) for case in cases if is_number(at := case[x]) and at and is_number(value := case.get(name))]
+        ratios = {round(value / at, 6) for at, value in both}
+        return len(both) == len(cases) and len(set(both)) > 1 and len(ratios) == 1
 
     split = [name for name in dict.fromkeys(itertools.chain(*cases)) if name != x and not follows(name)]
     keys = [
@@ -230,24 +215,20 @@ def _panel(title: str, group: Sequence[tuple[Record, float]], quantity: str, *, 
     ratios: dict[tuple[str, str], dict[float, float]] = {}
     for record, x in group:
         key = (record.implementation or "", record.mode or "")
-        value = _value(record, quantity)
-        if value is not None:
+        if (value := _value(record, quantity)) is not None:
             lines.setdefault(key, {})[x] = AxisPoint(x=x, y=value.estimate, low=value.low, high=value.high)
         # They cross by the speedup of the latency that is drawn.
         latency = _LATENCIES.get(quantity)
         speedup = interval_of(record, latency.speedup) if latency else speedup_of(record)
         if record.role != BASELINE and speedup and speedup.estimate:
             ratios.setdefault(key, {})[x] = speedup.estimate
-    ordered = sorted(lines, key=lambda key: key[0] != BASELINE)
-    named = {key: f"{key[0]} ({key[1]})" if modes else key[0] for key in ordered}
-    made = tuple(
-        AxisLine(name=named[key], implementation=key[0], points=tuple(lines[key][x] for x in sorted(lines[key])))
-        for key in ordered
-    )
-    crossings = (
-        _crossings(named[key], ratios.get(key, {}), {x: point.y for x, point in lines[key].items()}) for key in ordered
-    )
-    return AxisPanel(title=shorten(title, 70), lines=made, crossovers=tuple(itertools.chain(*crossings)))
+    made: list[AxisLine] = []
+    crossovers: list[Crossover] = []
+    for key in sorted(lines, key=lambda key: key[0] != BASELINE):
+        points, name = lines[key], f"{key[0]} ({key[1]})" if modes else key[0]
+        made.append(AxisLine(name=name, implementation=key[0], points=tuple(points[x] for x in sorted(points))))
+        crossovers += _crossings(name, ratios.get(key, {}), {x: point.y for x, point in points.items()})
+    return AxisPanel(title=shorten(title, 70), lines=tuple(made), crossovers=tuple(crossovers))
 
 
 def _crossings(name: str, ratios: Mapping[float, float], heights: Mapping[float, float]) -> Iterator[Crossover]:

@@ -5,7 +5,6 @@ Each page is one sequence of blocks. Where a format needs what another has no ro
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
+from pairbench.model.plain import Value
 from pairbench.report import render
 from pairbench.report.render import INDENT, Column, Layout, Row, Terminal, clean, filled_columns, markdown_text
 
@@ -21,14 +21,12 @@ _HTML_COLOURS = {"green": "#00713F", "red": "#B34700"}
 _GREY = "#6E6E6E"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heading:
+class Heading(Value):
     text: str
     level: int  # 1 for that of the page
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
+class Line(Value):
     """A line of a terminal, which is a paragraph in Markdown."""
 
     text: str | Callable[[Layout[Any]], str]  # or a function of the columns that are shown; empty leaves it out
@@ -43,16 +41,14 @@ class Line:
 BLANK = Line(text="", markdown=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Items:
+class Items(Value):
     texts: tuple[str, ...]
     mark: str = "- "  # what stands before each on a terminal
     style: str = ""
     gap: bool = True  # whether an empty line follows on a terminal
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableBlock:
+class TableBlock(Value):
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...]
@@ -60,14 +56,12 @@ class TableBlock:
     fold_above: int | None = None  # number of rows above which the table is folded; None for never
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
+class Rows(Value):
     title: str
     rows: Sequence[Mapping[str, object]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(Value):
     """A record or a change in a `Grouped` table: its rows, and remarks below them."""
 
     case: str  # the heading that it shares with others on a terminal and in HTML
@@ -79,8 +73,7 @@ class Entry:
     without: str = ""  # the line that a terminal has in place of rows where there are none
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grouped:
+class Grouped(Value):
     """Entries under their cases. All that stand on one page share their columns, and on a terminal their widths."""
 
     columns: Sequence[Column[Any]]
@@ -90,8 +83,7 @@ class Grouped:
     remarks: bool = True  # whether Markdown has a column of remarks
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(Value):
     title: str
     blocks: Sequence["Block"]
     level: int = 0  # level of the title as a heading in Markdown; 0 for a title in bold
@@ -213,8 +205,7 @@ def _painted(block: Block, layout: Layout[Any]) -> Iterator[Any]:
         case Heading():
             yield Text(clean(block.text), style="bold")
         case Line():
-            text = block.shown(layout)
-            if text or block is BLANK:
+            if (text := block.shown(layout)) or block is BLANK:
                 yield Text(text, style=block.style)
                 yield from [Text()] if block.gap else []
         case Items():

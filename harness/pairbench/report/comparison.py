@@ -57,9 +57,7 @@ _COLUMNS: tuple[Column[_Row], ...] = (
     ),
     Column("minimum", lambda row: units.percent(row.judgement.minimum_effect), drop=5),
     Column("floor", lambda row: units.percent(row.judgement.floor), drop=6),
-    Column(
-        "control", _first(lambda row: units.change(row.change.control.estimate) if row.change.control else ""), drop=3
-    ),
+    Column("control", _first(lambda row: units.change(row.change.control and row.change.control.estimate)), drop=3),
     Column("attribution", _first(lambda row: row.change.attribution or ""), right=False, drop=1),
 )
 
@@ -227,10 +225,8 @@ def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
     ]
     text, left_out = fit_bytes(blocks, limit - _CLOSING - len(footer.encode()))
     if left_out:
-        footer += (
-            f"\n{left_out:,} of {len(comparison.changes):,} series are left out for want of space; "
-            "the table in the log and `pairbench compare --format json` have them.\n"
-        )
+        known = f"{left_out:,} of {len(comparison.changes):,} series are left out for want of space"
+        footer += f"\n{known}; the table in the log and `pairbench compare --format json` have them.\n"
     return text + footer
 
 
@@ -314,11 +310,8 @@ def annotations(comparison: Comparison) -> str:
 
 def _is_suspect(change: Change) -> bool:
     """Return whether an undecided change looks bad: slower without the code as its shown cause, or worse in a metric."""
-    return any(
-        judgement.outcome is GateOutcome.UNDECIDED
-        and (judgement.verdict in (Verdict.SLOWER, None) or suspicious(judgement))
-        for judgement in change.judgements
-    )
+    undecided = (one for one in change.judgements if one.outcome is GateOutcome.UNDECIDED)
+    return any(one.verdict in (Verdict.SLOWER, None) or suspicious(one) for one in undecided)
 
 
 def _annotation(level: str, change: Change) -> str:

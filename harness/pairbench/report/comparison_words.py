@@ -5,17 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pairbench.analyze.compare.attribute import levels_differ
-from pairbench.model.comparison import (
-    Change,
-    Comparison,
-    EraChange,
-    GateOutcome,
-    Judgement,
-    KernelChange,
-    Side,
-    Verdict,
-    moves_of,
-)
+from pairbench.model.comparison import Change, Comparison, GateOutcome, Judgement, KernelChange, Side, Verdict, moves_of
 from pairbench.model.record import Record, Series
 from pairbench.report import units
 from pairbench.report.render import clean, shorten
@@ -128,7 +118,7 @@ def change(judgement: Judgement) -> str:
     return f"{difference:+.0f}" if float(difference).is_integer() else f"{difference:+.2g}"
 
 
-def era(fields: Sequence[EraChange]) -> str:
+def era(fields: Sequence[object]) -> str:
     """Return the heading of changes across an environment that changed, or empty."""
     changes = [shorten(str(one), 60) for one in fields[:_FIELDS]]
     if len(fields) > _FIELDS:
@@ -166,8 +156,7 @@ def legend(comparison: Comparison) -> str:
 
 def across(change: Change) -> str:
     """Return the latencies on both device models, to stand behind a name; empty for a series of one model."""
-    beside = change.across
-    if beside is None:
+    if (beside := change.across) is None:
         return ""
     times = f"{units.duration(beside.reference_ns)} -> {units.duration(beside.current_ns)}"
     speedups = ""

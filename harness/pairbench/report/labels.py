@@ -15,9 +15,7 @@ from pairbench.report.render import shorten
 def outermost(names: Iterable[str]) -> list[str]:
     """Return the names that are not below another one of them."""
     known = dict.fromkeys(names)
-    return [
-        name for name in known if known.keys().isdisjoint(itertools.accumulate(name.split(".")[:-1], "{}.{}".format))
-    ]
+    return [one for one in known if known.keys().isdisjoint(itertools.accumulate(one.split(".")[:-1], "{}.{}".format))]
 
 
 def merge_numbered(names: Iterable[str]) -> list[str]:

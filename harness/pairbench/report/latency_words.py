@@ -2,27 +2,16 @@
 
 from collections.abc import Sequence
 
-from pairbench.model.latency import (
-    CALL,
-    DEVICE,
-    HOST,
-    STREAM,
-    Latency,
-    p50_of,
-    p95_of,
-    result_of,
-    speedup_is_of,
-    speedup_of,
-)
+from pairbench.model.latency import CALL, DEVICE, HOST, Latency, p50_of, p95_of, result_of, speedup_is_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.report import units
 
 AXES = {
-    DEVICE.name: "latency on the device",
-    STREAM.name: "latency of its own launches",
-    CALL.name: "latency of a call",
-    HOST.name: "time to issue a call",
+    "device": "latency on the device",
+    "stream": "latency of its own launches",
+    "call": "latency of a call",
+    "host": "time to issue a call",
 }
 """What the axis of a chart says, by the name of the latency."""
 _OTHER_STORY = 1.1  # factor between a speedup by replays and the same by streams from which both are shown
@@ -72,8 +61,7 @@ def call(record: Record) -> str:
 
 def host(record: Record) -> str:
     """Return the median time that it takes the host to issue the call; empty on a CPU."""
-    known = p50_of(record, HOST) if record.device_kind != "cpu" else None
-    return units.duration(known.estimate) if known else ""
+    return p50(record, HOST) if record.device_kind != "cpu" else ""
 
 
 def common(*records: Record | None) -> Latency:

@@ -7,11 +7,11 @@ one: by other instructions than the product had, or with what it moves still in 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pairbench.model.latency import DEVICE
 from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
@@ -35,8 +35,7 @@ class SpeedupPoint(NamedTuple):
     note: str  # why there is no speedup; empty where there is one
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpeedupChart:
+class SpeedupChart(Value):
     """Points in the order in which they are to be read, a group of rows for each case in each mode."""
 
     title: str
@@ -132,8 +131,7 @@ _RATE = "_tflops"
 _ROOM = 2.0  # free room around the points, as a factor: both axes are logarithmic
 
 
-@dataclass(frozen=True, kw_only=True)
-class Roof:
+class Roof(Value):
     """A ceiling as a line from its first to its last corner: `x` in FLOP a byte, `y` in TFLOP/s."""
 
     name: str  # name of the ceiling: `copy`, or the dtype of the matrix product
@@ -142,8 +140,7 @@ class Roof:
     y: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RooflinePoint:
+class RooflinePoint(Value):
     series_index: int  # index of the point's series among those that were given
     label: str  # label of the series' case, with the mode where there are several
     implementation: str
@@ -154,8 +151,7 @@ class RooflinePoint:
     fraction: float  # part of the roof above the point; NaN where that is not known, as in a dtype that no axis names
 
 
-@dataclass(frozen=True, kw_only=True)
-class RooflineChart:
+class RooflineChart(Value):
     """Points below roofs; both axes are logarithmic."""
 
     title: str
@@ -232,19 +228,16 @@ def ridge(ceilings: Mapping[str, float], dtype: str) -> float:
 def roofline_summary(chart: RooflineChart) -> str:
     if not chart.points:
         return "No series has a declared cost of arithmetic and bytes, so none has a place on a roofline."
-    known = [point for point in chart.points if not math.isnan(point.fraction)]
-    if not known:
+    if not (known := [point for point in chart.points if not math.isnan(point.fraction)]):
         why = "what roof is theirs is not known" if chart.roofs else "no ceiling of the device was measured"
         return f"{len(chart.points)} series; {why}."
     best = max(known, key=lambda point: point.fraction)
     above = sum(point.fraction > 1 for point in known)
-    why = (
-        f" {above} above a roof: the roofs are measured with a copy and with library matrix products." if above else ""
-    )
-    return (
-        f"{len(chart.points)} series. Nearest to its roof, or highest above it: {shorten(best.implementation, 40)} at "
-        f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s).{why}"
-    )
+    measured = "the roofs are measured with a copy and with library matrix products"
+    why = f" {above} above a roof: {measured}." if above else ""
+    nearest = f"{shorten(best.implementation, 40)} at {units.percent(best.fraction)}"
+    place = f"{best.label}, {units.significant(best.tflops)} TFLOP/s"
+    return f"{len(chart.points)} series. Nearest to its roof, or highest above it: {nearest} ({place}).{why}"
 
 
 def _roofs(

@@ -9,22 +9,21 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pairbench.model.plain import plain
+from pairbench.model.plain import Value, plain
 
 FORMATS = ("table", "markdown", "json")
 
 _ENDLESS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terminal:
+class Terminal(Value):
     """The terminal, file or pipe that the output goes to."""
 
     width: int | None = None  # width in columns; None where nothing limits it, as in a pipe
@@ -38,14 +37,10 @@ class Terminal:
         return cls(width=Console().width, color="NO_COLOR" not in os.environ)
 
     def paint(self, *things: Any) -> str:
+        system = "standard" if self.color else None
+        tint: dict[str, Any] = {"force_terminal": self.color, "no_color": not self.color, "color_system": system}
         console = Console(
-            file=io.StringIO(),
-            width=self.width or _ENDLESS,
-            force_terminal=self.color,
-            no_color=not self.color,
-            color_system="standard" if self.color else None,
-            highlight=False,
-            legacy_windows=False,
+            file=io.StringIO(), width=self.width or _ENDLESS, highlight=False, legacy_windows=False, **tint
         )
         with console.capture() as capture:
             for thing in things:
@@ -85,9 +80,8 @@ def _cells_of(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[lis
 
 
 def rich_table(headers: Sequence[str], rows: Iterable[Iterable[str]], right: Sequence[bool], title: str = "") -> Table:
-    table = Table(
-        title=Text(title, style="bold") if title else None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False
-    )
+    heading = Text(title, style="bold") if title else None
+    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for header, side in zip(headers, right, strict=True):
         table.add_column(Text(header), justify="right" if side else "left", overflow="fold")
     for row in rows:
@@ -176,14 +170,10 @@ class Layout(Generic[Row]):
     left_out: tuple[str, ...] = ()
 
     @classmethod
-    def fit(
-        cls, columns: Sequence[Column[Row]], cells: Sequence[Mapping[str, str]], width: int | None
-    ) -> "Layout[Row]":
+    def fit(cls, columns: Sequence[Column[Row]], cells: Sequence[Mapping[str, str]], width: int | None) -> Self:
         """Return the layout of rows for a terminal so many columns wide, or endless."""
-        widths = {
-            column: max([len(column.header), *(len(row[column.header]) for row in cells)])
-            for column in filled_columns(columns, cells)
-        }
+        filled = filled_columns(columns, cells)
+        widths = {one: max([len(one.header), *(len(row[one.header]) for row in cells)]) for one in filled}
         left_out: list[str] = []
         while width and widths and INDENT + sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
             last = max(widths, key=lambda column: column.drop)

@@ -5,8 +5,7 @@ marks over the order of runs.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from pairbench.analyze.compare.exact import number as count_of
 from pairbench.analyze.history.points import Move, SeriesPoint
 from pairbench.analyze.history.steps import STATUS
 from pairbench.analyze.history.trend import Level, Trend
+from pairbench.model.plain import Value
 from pairbench.report import units
 from pairbench.report.blocks import BLANK, Block, Heading, Items, Line, Rows, render_page
 from pairbench.report.comparison_words import OUTCOME_STYLES, era, short_commit
@@ -93,8 +93,7 @@ def _document(trend: Trend, problems: Sequence[str]) -> dict[str, Any]:
 
 
 def _summary(trend: Trend) -> str:
-    points = trend.points
-    if not points:
+    if not (points := trend.points):
         return "0 runs"
     gaps = sum(point.p50 is None for point in points)
     first, last = (point.record.started_at[:10] for point in (points[0], points[-1]))
@@ -156,12 +155,8 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
 
 
 def _run(point: SeriesPoint) -> dict[str, object]:
-    record = point.record
-    return {
-        "run": shorten(record.run_id, 40),
-        "started": record.started_at[:16].replace("T", " "),
-        "commit": short_commit(record, 10),
-    }
+    record, started = point.record, point.record.started_at[:16].replace("T", " ")
+    return {"run": shorten(record.run_id, 40), "started": started, "commit": short_commit(record, 10)}
 
 
 _COUNTED = 3  # number of counts that have a line
@@ -187,8 +182,7 @@ class Mark(NamedTuple):
     label: str  # empty where there are too many marks of its kind
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesChart:
+class SeriesChart(Value):
     """A trend's lines, one value for each run in `unit`, NaN for runs without one; runs are counted from 0."""
 
     title: str
@@ -237,6 +231,7 @@ def series_chart(trend: Trend) -> SeriesChart:
     # A status has no line.
     metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)[:_COUNTED]
     counts = {metric: [count_of(point.record, metric) for point in points] for metric in metrics}
+    middles = [level.speedup or math.nan for level in trend.levels]
     return SeriesChart(
         title=shorten(trend.series.name, 115),
         subtitle=shorten(", ".join(subtitle), 140),
@@ -244,10 +239,8 @@ def series_chart(trend: Trend) -> SeriesChart:
         latency=AXES[trend.latency.name],
         **lines,
         control_name=shorten(trend.control or "", 30),
-        levels=_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"]),
-        speedup_levels=_steps(
-            trend.levels, [one.speedup or math.nan for one in trend.levels], "speedup_rise", lines["speedup"]
-        ),
+        levels=tuple(_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"])),
+        speedup_levels=tuple(_steps(trend.levels, middles, "speedup_rise", lines["speedup"])),
         counts=tuple(
             (units.axis(metric), _scaled(line, 2**20 if metric == "peak_bytes" else 1.0))
             for metric, line in counts.items()
@@ -260,19 +253,15 @@ def series_chart(trend: Trend) -> SeriesChart:
 
 def _steps(
     levels: Sequence[Level], middles: Sequence[float], rise: str, values: Sequence[float]
-) -> tuple[LevelStep, ...]:
-    """Return the levels in parts: each ends before a run without a value, and goes on behind it."""
-    steps = []
+) -> Iterator[LevelStep]:
+    """Yield the levels in parts: each ends before a run without a value, and goes on behind it."""
     for level, middle in zip(levels, middles, strict=True):
+        length, factor = max(level.stop - level.start, 1), getattr(level, rise)
         known = [at for at in range(level.start, level.stop + 1) if not math.isnan(values[at] + middle)]
         for _, part in groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
             first, *_, last = [at for _, at in part] * 2
-            start, stop = (
-                middle * getattr(level, rise) ** ((at - level.start) / max(level.stop - level.start, 1) - 0.5)
-                for at in (first, last)
-            )
-            steps.append(LevelStep(first, last, start, stop))
-    return tuple(steps)
+            start, stop = (middle * factor ** ((at - level.start) / length - 0.5) for at in (first, last))
+            yield LevelStep(first, last, start, stop)
 
 
 def _speedup_end(point: SeriesPoint, end: str) -> float | None:

@@ -15,7 +15,7 @@ import json
 import mmap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
+from pairbench.model.plain import Value
 from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import (
     BROKEN,
     CHANGED,
-    LARGEST,
     MOST_ROWS,
     SEAL,
     WIDTH,
@@ -78,18 +78,16 @@ class CompactedFile(OpenedFile):
 
     def raw(self) -> pa.Table:
         """Return the wanted runs as they were written, one after another, with the column `row`."""
-        groups = self.fetch(None)
-        table = self.as_written(self._reader().read_row_groups(groups, use_threads=False))
-        return self._ordered(table).replace_schema_metadata(
-            {key: value for key, value in (table.schema.metadata or {}).items() if key != _KEY}
-        )
+        table = self.as_written(self._reader().read_row_groups(self.fetch(None), use_threads=False))
+        metadata = {key: value for key, value in (table.schema.metadata or {}).items() if key != _KEY}
+        return self._ordered(table).replace_schema_metadata(metadata)
 
     def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
         with read_errors(place, self.path):
             # The stream stays open: an object store is asked for its size once, and a local file can be deleted meanwhile.
             self._stream = place.filesystem.open_input_file(self.path)
             size = self._stream.size()
-            check_size(size, LARGEST)
+            check_size(size)
             tail = self._stream.read_at(min(size, _TAIL), max(size - _TAIL, 0))
             needed = min(size, len(tail) - footer_of(tail) + _TAIL // 8)
             if needed > len(tail):
@@ -166,14 +164,8 @@ def _compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict
     metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(content).encode()}
     table = table.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink,
-        table.schema,
-        compression="lz4",
-        use_dictionary=texts_of(table.schema),
-        write_statistics=_STATISTICS,
-        write_page_checksum=True,
-    ) as writer:
+    options = {"compression": "lz4", "use_dictionary": texts_of(table.schema), "write_page_checksum": True}
+    with pq.ParquetWriter(sink, table.schema, write_statistics=_STATISTICS, **options) as writer:
         for begin, end in bounds:
             writer.write_table(table.slice(begin, end - begin), row_group_size=end - begin)
     return compacted_name(runs), _sealed_by_groups(sink.getvalue()), runs
@@ -183,16 +175,15 @@ def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) 
     """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path, its runs and its bytes."""
     name, content, runs = _compacted_content(list(tables))
     path = f"{folder}/{name}"
+    this = f"store {place.name!r}: {path}"
     place.publish(path, content)
     (file,) = run_files([path])
     try:
         back = pc.value_counts(CompactedFile(place, file, "records").read(["run_id"]).column("run_id")).to_pylist()
     except BROKEN as error:
-        raise StoreFailedError(f"store {place.name!r}: {path} cannot be read back: {error}") from error
+        raise StoreFailedError(f"{this} cannot be read back: {error}") from error
     if {str(count["values"]): count["counts"] for count in back} != runs:
-        raise StoreFailedError(
-            f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted"
-        )
+        raise StoreFailedError(f"{this} does not come back as it was written; nothing was deleted")
     return path, runs, content.size
 
 
@@ -253,17 +244,15 @@ def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[bytes]
     begin = last - groups * WIDTH
     mark = begin - len(_MARK)
     if mark < 0 or tail[mark:begin] != _MARK:
-        raise UnsoundError(
-            "has no checksums of its parts: it was not made by `pairbench store compact`, or has changed"
-        )
+        why = "it was not made by `pairbench store compact`, or has changed"
+        raise UnsoundError(f"has no checksums of its parts: {why}")
     if checksum_of(tail[begin:last], tail[footer:]) != tail[last : last + WIDTH]:
         raise UnsoundError(CHANGED)
     checksums = [tail[place : place + WIDTH] for place in range(begin, last, WIDTH)]
     return size - len(tail) + mark, checksums
 
 
-@dataclass(frozen=True, kw_only=True)
-class Files:
+class Files(Value):
     """The files of a dataset from which each run is read once, oldest run first."""
 
     files: tuple[RunFile, ...]
@@ -273,6 +262,14 @@ class Files:
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
     """A sentence for each entry that cannot be such a file."""
+
+    def is_indexed(self, place: StoreLocation) -> bool:
+        return read_index(place) == self.runs
+
+    def write_index(self, place: StoreLocation) -> None:
+        if not self.is_indexed(place):
+            names = {path[len(place.root) + 1 :]: of_file for path, of_file in self.runs.items()}
+            place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(names, sort_keys=True).encode()))
 
     def of_runs(self, run_ids: Iterable[str]) -> "Files":
         wanted = set(run_ids)
@@ -341,16 +338,8 @@ def read_index(place: StoreLocation) -> dict[str, dict[str, int]]:
         if not place.is_local:
             place.held.put(path, content)
         stored = json.loads(content.to_pybytes()).items()
-        return {
-            f"{place.root}/{name}": runs for name, runs in stored if compacted_name(runs) == name.rpartition("/")[2]
-        }
+        return {f"{place.root}/{name}": runs for name, runs in stored if compacted_name(runs) == name.split("/")[-1]}
     return {}
-
-
-def write_index(place: StoreLocation, runs: Mapping[str, Mapping[str, int]]) -> None:
-    if runs != read_index(place):
-        names = {path[len(place.root) + 1 :]: of_file for path, of_file in runs.items()}
-        place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(names, sort_keys=True).encode()))
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:

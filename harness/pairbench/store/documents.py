@@ -11,7 +11,7 @@ import types
 import typing
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -23,21 +23,21 @@ from pairbench.model.plain import plain
 from pairbench.model.record import Series
 from pairbench.model.site import Triage
 from pairbench.store.files import Reading, Value
-from pairbench.store.location import Store, StoreLocation
+from pairbench.store.location import Publish, Store, StoreLocation
 from pairbench.store.opened import BROKEN, LARGEST_DOCUMENT, problem_of, read_content
 
 _CHECKSUM = "checksum"
-_Publish = Callable[[str, pa.Buffer], None]
-_Kind = tuple[str, str]  # the folder of a kind of documents, and its name with the version of its format
-_ACCEPTANCES = ("accepted", "acceptance 1")
-_TRIAGES = ("triage", "triage 1")
-_BREAKDOWNS = ("breakdowns", "breakdown 1")
-_CALIBRATIONS = ("calibrations", "calibration 1")
+_KINDS: dict[type, tuple[str, str]] = {  # the folder of each kind, and its name with the version of its format
+    Acceptance: ("accepted", "acceptance 1"),
+    Triage: ("triage", "triage 1"),
+    KeptBreakdown: ("breakdowns", "breakdown 1"),
+    Calibration: ("calibrations", "calibration 1"),
+}
 
 
-def _write(store: Store, kind_of: _Kind, name: str, value: Any, publish: _Publish | None = None) -> str:
+def _write(store: Store, name: str, value: Any, publish: Publish | None = None) -> str:
     """Store a dataclass as a JSON file and return its path; `publish` writes the file where given, and makes its folder."""
-    location, (folder, kind) = StoreLocation.of(store), kind_of
+    location, (folder, kind) = StoreLocation.of(store), _KINDS[type(value)]
     body = {"pairbench": kind, **plain(value, canonical=True)}
     body = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
     text = json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
@@ -48,36 +48,43 @@ def _write(store: Store, kind_of: _Kind, name: str, value: Any, publish: _Publis
     return path
 
 
-def _read(
-    location: StoreLocation, kind_of: _Kind, make: type[Value], age: Callable[[Value], Any]
-) -> Reading[list[Value]]:
+def _read(store: Store, make: type[Value], age: Callable[[Value], Any]) -> Reading[tuple[Value, ...]]:
     """Return all values of a kind in and below a folder, oldest first, then in the order of their paths; none where there is no folder."""
-    folder, kind = kind_of
+    location, (folder, kind) = StoreLocation.of(store), _KINDS[make]
     listing = location.listing(folder, ".json")
     values, problems = [], list(listing.problems)
     for path in listing.value:
         try:
-            values.append(_document(read_content(location, path, LARGEST_DOCUMENT).to_pybytes(), kind, make))
+            text = read_content(location, path, LARGEST_DOCUMENT).to_pybytes()
+            values.append(_document(text, kind, make, location.moved))
         except FileNotFoundError:  # gone since it was listed
             continue
         except BROKEN as error:
             problems.append(problem_of(path, error))
-    return Reading(sorted(values, key=age), tuple(problems))
+    return Reading(tuple(sorted(values, key=age)), tuple(problems))
 
 
-def _document(text: bytes, kind: str, make: type[Value]) -> Value:
+def _document(text: bytes, kind: str, make: type[Value], moved: Mapping[str, str]) -> Value:
     content = json.loads(text)
     if not isinstance(content, dict) or content.get("pairbench") != kind:
         raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')
     if b"\\u" in text:
         json.dumps(content, ensure_ascii=False).encode()  # half a character is no text
-    value: Value = _value(make, content, "")
-    checksum = content.pop(_CHECKSUM, None)
-    if checksum is not None and checksum != _checksum(content):
-        raise ValueError(
-            f"its content does not fit its checksum; where it was changed on purpose, remove {_CHECKSUM!r} from it"
-        )
+    value: Value = _value(make, _renamed(content, moved) if moved else content, "")
+    if content.pop(_CHECKSUM, None) not in (None, _checksum(content)):
+        remedy = f"where it was changed on purpose, remove {_CHECKSUM!r} from it"
+        raise ValueError(f"its content does not fit its checksum; {remedy}")
     return value
+
+
+def _renamed(content: Any, moved: Mapping[str, str]) -> Any:
+    if isinstance(content, list):
+        return [_renamed(item, moved) for item in content]
+    if not isinstance(content, dict):
+        return content
+    renamed = {key: _renamed(item, moved) for key, item in content.items()}
+    suite = renamed.get("suite")
+    return {**renamed, "suite": moved[suite]} if isinstance(suite, str) and suite in moved else renamed
 
 
 def _checksum(body: dict[str, Any]) -> str:
@@ -124,13 +131,9 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     return content
 
 
-def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
-    return replace(series, suite=moved[series.suite]) if series.suite in moved else series
-
-
 def write_acceptance(store: Store, acceptance: Acceptance) -> str:
     name = _name_of(acceptance.at, acceptance.series, acceptance.run_id, acceptance.reason)
-    return _write(store, _ACCEPTANCES, name, acceptance)
+    return _write(store, name, acceptance)
 
 
 def _name_of(at: str, *said: object) -> str:
@@ -140,45 +143,34 @@ def _name_of(at: str, *said: object) -> str:
 
 def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
     """Return the newest acceptance of each series; none where there is no such store."""
-    location = StoreLocation.of(store)
-    stored, problems = _read(location, _ACCEPTANCES, Acceptance, lambda acceptance: acceptance.at)
-    renamed = (replace(one, series=renamed_series(one.series, location.moved)) for one in stored)
-    return Reading({acceptance.series: acceptance for acceptance in renamed}, problems)
+    stored, problems = _read(store, Acceptance, lambda acceptance: acceptance.at)
+    return Reading({acceptance.series: acceptance for acceptance in stored}, problems)
 
 
 def write_triage(store: Store, triage: Triage) -> str:
-    return _write(store, _TRIAGES, _name_of(triage.at, triage), triage)
+    return _write(store, _name_of(triage.at, triage), triage)
 
 
 def read_triages(store: Store) -> Reading[tuple[Triage, ...]]:
     """Return all states that events were given, oldest first; none where there is no such store."""
-    stored, problems = _read(StoreLocation.of(store), _TRIAGES, Triage, lambda triage: triage.at)
-    return Reading(tuple(stored), problems)
+    return _read(store, Triage, lambda triage: triage.at)
 
 
 def write_breakdown(store: Store, kept: KeptBreakdown) -> str:
-    return _write(store, _BREAKDOWNS, f"device={device_slug(kept.device_name)}/{kept.breakdown_id}.json", kept)
+    return _write(store, f"device={device_slug(kept.device_name)}/{kept.breakdown_id}.json", kept)
 
 
 def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
     """Return all breakdowns, the newest first; none where there is no such store."""
-    location = StoreLocation.of(store)
-    stored, problems = _read(location, _BREAKDOWNS, KeptBreakdown, lambda kept: (kept.made_at, kept.breakdown_id))
-    renamed = (replace(kept, suite=location.moved.get(kept.suite, kept.suite)) for kept in reversed(stored))
-    return Reading(tuple(renamed), problems)
+    stored, problems = _read(store, KeptBreakdown, lambda kept: (kept.made_at, kept.breakdown_id))
+    return Reading(stored[::-1], problems)
 
 
-def write_calibration(store: Store, calibration: Calibration, publish: _Publish | None = None) -> str:
+def write_calibration(store: Store, calibration: Calibration, publish: Publish | None = None) -> str:
     name = f"device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
-    return _write(store, _CALIBRATIONS, name, calibration, publish)
+    return _write(store, name, calibration, publish)
 
 
 def read_calibrations(store: Store) -> Reading[tuple[Calibration, ...]]:
     """Return all calibrations, oldest first; none where there is no such store."""
-    location = StoreLocation.of(store)
-    stored, problems = _read(location, _CALIBRATIONS, Calibration, lambda calibration: calibration.made_at)
-    renamed = []
-    for calibration in stored:
-        floors = {renamed_series(series, location.moved): floor for series, floor in calibration.floors.items()}
-        renamed.append(replace(calibration, floors=floors))
-    return Reading(tuple(renamed), problems)
+    return _read(store, Calibration, lambda calibration: calibration.made_at)

@@ -206,6 +206,8 @@ def is_old(made: dt.datetime | None) -> bool:
 def _client(session: Any, config: Any, filesystem: Any) -> Any:
     _, (options,) = filesystem.__reduce__()  # the only way to the address that it was made with
     address = options["endpoint_override"]
+    style = {"addressing_style": "virtual" if options["force_virtual_addressing"] else "path"} if address else None
+    timeouts = config.Config(connect_timeout=5, read_timeout=10, retries={"max_attempts": 1}, s3=style)
     return session.get_session().create_client(
         "s3",
         region_name=filesystem.region,
@@ -213,10 +215,5 @@ def _client(session: Any, config: Any, filesystem: Any) -> Any:
         aws_access_key_id=options["access_key"],
         aws_secret_access_key=options["secret_key"],
         aws_session_token=options["session_token"],
-        config=config.Config(
-            connect_timeout=5,
-            read_timeout=10,
-            retries={"max_attempts": 1},
-            s3={"addressing_style": "virtual" if options["force_virtual_addressing"] else "path"} if address else None,
-        ),
+        config=timeouts,
     )

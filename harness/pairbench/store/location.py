@@ -6,9 +6,9 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pairbench.errors import StoreError, StoreFailedError
-from pairbench.model.plain import whole_text
+from pairbench.model.plain import Value, whole_text
 from pairbench.model.text import redacted
 from pairbench.store.files import TEMPORARY, Reading, abort_uploads, is_old, list_files, sweep_temporary, write_whole
 
@@ -30,8 +30,7 @@ _HELD_BYTES = 2**28
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunFile:
+class RunFile(Value):
     """A parquet file of a dataset."""
 
     path: str
@@ -93,8 +92,7 @@ class Held:
                 self._size -= self._contents.pop(next(iter(self._contents)))[2]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreLocation:
+class StoreLocation(Value):
     """A file system and the store's root in it."""
 
     filesystem: Any
@@ -202,6 +200,7 @@ class StoreLocation:
 
 
 Store = str | Path | StoreLocation
+Publish = Callable[[str, pa.Buffer], None]  # writes a file under its path
 
 
 def _opened(url: str) -> tuple[Any, str]:
@@ -285,6 +284,4 @@ def fingerprint(place: StoreLocation) -> frozenset[tuple[str, int, int]]:
     """Return a value that differs once anything was written to a store; parts of runs are replaced under their own names."""
     with _failing(place):
         infos = place.filesystem.get_file_info(fs.FileSelector(place.root, allow_not_found=True, recursive=True))
-    return frozenset(
-        (info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith((".parquet", ".json"))
-    )
+    return frozenset((one.path, one.size, one.mtime_ns) for one in infos if one.path.endswith((".parquet", ".json")))

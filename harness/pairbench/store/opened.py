@@ -13,7 +13,7 @@ import contextlib
 import errno
 import os
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,20 +23,8 @@ from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
 from pairbench.store.location import StoreLocation, run_files
-from pairbench.store.schema import (
-    IDENTITY,
-    TEXT,
-    UnsoundError,
-    check_table,
-    checked_constant,
-    fields_of,
-    lacking,
-    texts,
-    type_of,
-    version_of,
-)
+from pairbench.store.schema import IDENTITY, UnsoundError, checked_constant, conformed, fields_of, texts_of, version_of
 
-SUITE = "suite"
 CHANGED = "its content does not fit its checksum: it was changed, or the disk has changed it"
 _MARK = b"pairbench:crc32:"
 WIDTH = 4
@@ -82,7 +70,7 @@ MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
 """The most rows of a file of each dataset. A record takes some kilobytes once it is a row."""
 
 
-def check_size(size: int, most: int) -> None:
+def check_size(size: int, most: int = LARGEST) -> None:
     if size > most:
         raise UnsoundError(f"has {_shown(size)}, expected at most {_shown(most)}")
 
@@ -92,10 +80,8 @@ def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = Non
     if metadata.num_rows > MOST_ROWS[dataset]:
         raise UnsoundError(f"has {metadata.num_rows:,} rows, expected at most {MOST_ROWS[dataset]:,}")
     size = 0
-    for number in range(metadata.num_row_groups) if groups is None else groups:
-        group = metadata.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
+    for group in map(metadata.row_group, range(metadata.num_row_groups) if groups is None else groups):
+        for column in map(group.column, range(group.num_columns)):
             # A column of one value a million times is a few bytes in the file, and a million numbers or indices in memory.
             size += column.total_uncompressed_size + 8 * column.num_values
             if size > LARGEST:
@@ -165,10 +151,9 @@ class OpenedFile:
         self.moved = place.moved
         self._content, self.sealed, metadata = self._load(place)
         self.dataset = dataset
-        self._parquet = _open(self._content, texts(dataset), metadata)
+        self._parquet = _open(self._content, texts_of(fields_of(dataset).values()), metadata)
         self.metadata = self._parquet.metadata
-        version = version_of(self.metadata.metadata)
-        if version is None:
+        if (version := version_of(self.metadata.metadata)) is None:
             raise ForeignFileError(path)
         check_footer(self.metadata, dataset, self._decoded_at_once)
         self.version = version
@@ -207,12 +192,7 @@ class OpenedFile:
         table = self._decoded(stored or ["run_id"], cases)
         for name in stored:
             check_texts(name, table.column(name))
-        checked = check_table(table.select(stored), self.dataset)
-        if SUITE in checked and self.moved:
-            checked[SUITE] = _renamed(checked[SUITE], self.moved)
-        types = {name: type_of(self.dataset, name) for name in names}
-        columns = [checked[name] if name in checked else lacking(self.dataset, name, table.num_rows) for name in names]
-        return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
+        return conformed(table, self.dataset, names, self.moved)
 
     def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> pa.Table:
         del cases  # one run's file has too few rows to be read in parts
@@ -240,8 +220,7 @@ class OpenedFile:
         for name in names:
             found = self._constant(group, name) if name in self.places else (None,)
             if found is not None:
-                value = checked_constant(found[0], self.dataset, name)
-                values[name] = self.moved.get(value, value) if name == SUITE else value
+                values[name] = checked_constant(found[0], self.dataset, name, self.moved)
         return values
 
     def _constant(self, group: Any, name: str) -> tuple[Any] | None:
@@ -280,12 +259,6 @@ class OpenedFile:
         return table.cast(_open(self._content, (), self.metadata).schema_arrow)
 
 
-def _renamed(suites: pa.ChunkedArray, moved: Mapping[str, str]) -> pa.ChunkedArray:
-    names = suites.cast(pa.string())
-    new = pc.take(pa.array(list(moved.values()), pa.string()), pc.index_in(names, pa.array(list(moved), pa.string())))
-    return pc.coalesce(new, names).dictionary_encode().cast(TEXT)
-
-
 def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buffer:
     """Return the content of a file in one read: a run that goes on replaces its files."""
     with read_errors(place, path), place.filesystem.open_input_file(path) as stream:
@@ -315,9 +288,8 @@ def read_errors(place: StoreLocation, path: str) -> Iterator[None]:
 def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     try:
         # Texts repeat; left as they lie in the file, they take half the time to read.
-        return pq.ParquetFile(
-            pa.BufferReader(content), metadata=metadata, read_dictionary=wanted, page_checksum_verification=True
-        )
+        file = pa.BufferReader(content)
+        return pq.ParquetFile(file, metadata=metadata, read_dictionary=wanted, page_checksum_verification=True)
     except KeyError:  # a file without one of them: older, or foreign
         known = set(_open(content, (), metadata).metadata.schema.names)
         return _open(content, [name for name in wanted if name in known], metadata)

@@ -8,7 +8,7 @@ import itertools
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,21 @@ from numpy.typing import NDArray
 from pairbench.errors import StoreError
 from pairbench.model.latency import CALL, DEVICE, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.plain import Value
 from pairbench.model.record import COLUMNS, Record, Samples, Series
 from pairbench.store.compacted import Files, ranks, tidy
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.opened import SUITE, OpenedFile
+from pairbench.store.opened import OpenedFile
 from pairbench.store.reading import dataset_files, read_each, stored_files, with_derived, without_throttled
-from pairbench.store.schema import PARTITIONS, TEXT, fields_of, from_columns, from_table, python_values, type_of
+from pairbench.store.schema import PARTITIONS, SUITE, TEXT, fields_of, from_columns, from_table, python_values, type_of
 
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
 
 _THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
 
+Records = tuple[Record, ...]
 Where = Mapping[str, object] | None
 Names = Collection[str] | None
 
@@ -90,14 +92,13 @@ def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySa
             if isinstance(values, np.ndarray | list | tuple):
                 kept = without_throttled(values, throttled)
                 rounds[latency.name].append(kept[~np.isnan(kept)])
-    joined: dict[Series, LatencySamples] = {
-        series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()
-    }
-    return Reading(joined, problems)
+    return Reading(
+        {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()},
+        problems,
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSummary:
+class RunSummary(Value):
     """A run in a list of runs; `statuses` has the number of its records by status."""
 
     run_id: str
@@ -136,9 +137,8 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
     begun = [run_id for run_id in newest_first if wanted and run_id.startswith(wanted)]
     if len(begun) != 1:
         problem = f"begins {len(begun)} runs ({', '.join(begun[:3])}, ...)" if begun else "is no run there"
-        raise StoreError(
-            f"store {place.name!r}: {wanted!r} {problem}; expected 'latest' or one run, such as {', '.join(newest_first[:3])}"
-        )
+        expected = f"expected 'latest' or one run, such as {', '.join(newest_first[:3])}"
+        raise StoreError(f"store {place.name!r}: {wanted!r} {problem}; {expected}")
     return begun
 
 
@@ -300,8 +300,7 @@ def read_series(
     by_file, problems = read_each(
         place, "records", files, lambda file: _columns(file, names, wanted), threads=_NARROW_THREADS
     )
-    several = [columns for columns in by_file.values() if columns["run_id"]]
-    if not several:
+    if not (several := [columns for columns in by_file.values() if columns["run_id"]]):
         return Reading((), problems)
     whole = {name: list(itertools.chain.from_iterable(one[name] for one in several)) for name in several[0]}
     run_ids = whole["run_id"]
@@ -328,16 +327,13 @@ def _columns(file: OpenedFile, names: Sequence[str], wanted: Mapping[str, Sequen
     constants = file.constants(names)
     if any(value not in wanted[name] for name, value in constants.items() if name in wanted):
         return {name: [] for name in names}
-    table, varying = None, [name for name in names if name not in constants]
-    if varying:
-        sought = {name: values for name, values in wanted.items() if name in varying}
-        table = _filtered(file.read(varying, wanted.get("case")), sought)
-    count = file.num_rows if table is None else table.num_rows
-    values_of = python_values if count >= _MANY else pa.ChunkedArray.to_pylist
-    return {
-        name: [constants[name]] * count if name in constants or table is None else values_of(table.column(name))
-        for name in names
-    }
+    if not (varying := [name for name in names if name not in constants]):
+        return {name: [value] * file.num_rows for name, value in constants.items()}
+    sought = {name: values for name, values in wanted.items() if name in varying}
+    table = _filtered(file.read(varying, wanted.get("case")), sought)
+    values_of = python_values if table.num_rows >= _MANY else pa.ChunkedArray.to_pylist
+    alike = {name: [value] * table.num_rows for name, value in constants.items()}
+    return alike | {name: values_of(table.column(name)) for name in varying}
 
 
 def _distinct(file: OpenedFile, names: Sequence[str]) -> list[dict[str, Any]]:

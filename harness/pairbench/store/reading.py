@@ -27,7 +27,8 @@ from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, OpenedFile, problem_of
 from pairbench.store.schema import SCHEMA_VERSION
 
-_THREADS, _THREADS_REMOTE = 4, 32  # files of an object store are waited for side by side
+_Read = Callable[[OpenedFile], Value]
+_THREADS_REMOTE = 32  # files of an object store are waited for side by side
 _ROW = 500  # about the bytes of a row of a few columns as a dict
 _LISTINGS = 10
 """Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
@@ -44,21 +45,14 @@ def dataset_files(place: StoreLocation, dataset: str) -> Files:
     files = stored_files(place, dataset)
     if not files.files:
         problems = "".join(f"; {problem}" for problem in files.problems)
-        raise EmptyStoreError(
-            f"store {place.name!r} has no {dataset}: there is no parquet file below {place.root}/{dataset}; "
-            f"make some with `pairbench run`, or name another store with --store{problems}"
-        )
+        nothing = f"store {place.name!r} has no {dataset}: there is no parquet file below {place.root}/{dataset}"
+        make = "make some with `pairbench run`, or name another store with --store"
+        raise EmptyStoreError(f"{nothing}; {make}{problems}")
     return files
 
 
 def read_each(
-    place: StoreLocation,
-    dataset: str,
-    files: Files,
-    read: Callable[[OpenedFile], Value],
-    *,
-    threads: int = _THREADS,
-    key: Hashable = None,
+    place: StoreLocation, dataset: str, files: Files, read: _Read[Value], *, threads: int = 4, key: Hashable = None
 ) -> Reading[dict[RunFile, Value]]:
     """Call `read` with each file, and return the results with a sentence for each file that cannot be read."""
     # With a `key`, which has all that a result depends on beside the file, results are cached in the location's `tables`.
@@ -97,12 +91,7 @@ def read_each(
 
 
 def _attempt(
-    place: StoreLocation,
-    dataset: str,
-    file: RunFile,
-    read: Callable[[OpenedFile], Value],
-    newer: set[int],
-    key: Hashable,
+    place: StoreLocation, dataset: str, file: RunFile, read: _Read[Value], newer: set[int], key: Hashable
 ) -> Value | str | None:
     """Return the result of `read`, a sentence where the file cannot be read, or None where it is gone; add unknown versions to `newer`."""
     problem = ""
@@ -117,9 +106,8 @@ def _attempt(
             result = read(opened)
             if place.tables and key and opened.version <= SCHEMA_VERSION:  # of a newer one each reading has to tell
                 rows: Any = result
-                place.tables.put(
-                    (dataset, file, key), (result,), rows.nbytes if isinstance(rows, pa.Table) else _ROW * len(rows)
-                )
+                size = rows.nbytes if isinstance(rows, pa.Table) else _ROW * len(rows)
+                place.tables.put((dataset, file, key), (result,), size)
             return result
         except FileNotFoundError:
             return None
@@ -190,8 +178,7 @@ def _rounds_of_samples(place: StoreLocation, path: str) -> Mapping[_Key, _Rounds
     by_key: defaultdict[_Key, dict[int, tuple[float, ...]]] = defaultdict(dict)
     with suppress(*BROKEN):  # the samples were pruned, or are damaged: there are no rounds, and the medians stay
         for row in OpenedFile(place, path, "samples").read([*_KEYS, "round", "device_ns", "throttled"]).to_pylist():
-            taken = without_throttled(row["device_ns"], row["throttled"])
-            if taken.size:
+            if (taken := without_throttled(row["device_ns"], row["throttled"])).size:
                 by_key[_key(row)][row["round"]] = percentiles(taken, (50, 95))
     return by_key
 

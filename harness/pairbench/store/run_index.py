@@ -3,25 +3,25 @@
 import datetime as dt
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from pairbench.errors import StoreError
+from pairbench.model.plain import Value
 from pairbench.model.record import Record
 from pairbench.model.text import redacted
 from pairbench.store.compacted import Files
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.reader import read_distinct, read_frame, read_records
+from pairbench.store.reader import Names, read_distinct, read_frame, read_records
 from pairbench.store.reading import dataset_files
 
 _COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
 _AT_ONCE = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexedRun:
+class IndexedRun(Value):
     """One run, without its measurements."""
 
     run_id: str
@@ -110,9 +110,7 @@ class RunIndex:
     def first(self, count: int, wanted: Callable[[IndexedRun], bool] = lambda _: True) -> tuple[IndexedRun, ...]:
         return tuple(itertools.islice(filter(wanted, self), count))
 
-    def records(
-        self, heads: Iterable[IndexedRun], *, cases: Collection[str] | None = None
-    ) -> Reading[tuple[Record, ...]]:
+    def records(self, heads: Iterable[IndexedRun], *, cases: Names = None) -> Reading[tuple[Record, ...]]:
         where = None if cases is None else {"case": sorted(cases)}
         return read_records(self.place, files=self._files_of(heads), where=where)
 
@@ -159,10 +157,8 @@ class RunIndex:
                 run_id=run_id,
                 names=before.union(name for name, _ in of_run),
                 started_at=first["started_at"] or "",
-                commit=first["commit"],
-                branch=first["branch"],
+                **{name: first[name] for name in ("commit", "branch", "confirms")},
                 dirty=any(row["dirty"] for _, row in of_run),
-                confirms=first["confirms"],
                 devices=frozenset(row["device_name"] for _, row in of_run),
                 has_series=any(row["mode"] is not None for _, row in of_run),
             )

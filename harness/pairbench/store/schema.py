@@ -78,7 +78,7 @@ def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] 
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def texts_of(schema: pa.Schema) -> list[str]:
+def texts_of(schema: Iterable[pa.Field]) -> list[str]:
     return [field.name for field in schema if pa.types.is_string(field.type)]
 
 
@@ -120,8 +120,7 @@ def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> t
 
 
 def _arrow_type(hint: Any) -> pa.DataType:
-    hint = _present(hint)
-    if hint in _SCALARS:
+    if (hint := _present(hint)) in _SCALARS:
         return _SCALARS[hint]
     if is_dataclass(hint):
         return pa.struct([(name, _arrow_type(inner)) for name, inner in typing.get_type_hints(hint).items()])
@@ -160,6 +159,7 @@ IDENTITY = {
 }
 """Columns of each dataset that identify a row: they are in all files and never null."""
 
+SUITE = "suite"
 TEXT = pa.dictionary(pa.int32(), pa.string())
 """The type in which readers get texts, for these repeat."""
 
@@ -185,13 +185,9 @@ def fields_of(dataset: str) -> dict[str, pa.Field]:
     return {field.name: field for field in schema_of(ROW_TYPES[dataset])}
 
 
-@functools.cache
-def texts(dataset: str) -> tuple[str, ...]:
-    return tuple(texts_of(schema_of(ROW_TYPES[dataset])))
-
-
 def type_of(dataset: str, name: str) -> pa.DataType:
-    return TEXT if name in texts(dataset) else fields_of(dataset)[name].type
+    kind = fields_of(dataset)[name].type
+    return TEXT if pa.types.is_string(kind) else kind
 
 
 @functools.cache
@@ -206,9 +202,8 @@ def check_table(table: pa.Table, dataset: str) -> dict[str, pa.ChunkedArray]:
     lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in PER_SAMPLE]
     for name, other in lengths[1:]:
         if pc.any(pc.not_equal(lengths[0][1], other)).as_py():
-            raise UnsoundError(
-                f"columns {lengths[0][0]!r} and {name!r} have lists of different lengths, expected one length"
-            )
+            both = f"columns {lengths[0][0]!r} and {name!r}"
+            raise UnsoundError(f"{both} have lists of different lengths, expected one length")
     return columns
 
 
@@ -251,19 +246,30 @@ def _conformed_text(column: pa.ChunkedArray, dataset: str, name: str) -> pa.Chun
     return column
 
 
-def lacking(dataset: str, name: str, count: int) -> pa.Array:
-    return pa.array([""] * count, TEXT) if name in _required(dataset) else pa.nulls(count, type_of(dataset, name))
+def conformed(table: pa.Table, dataset: str, names: Sequence[str], moved: Mapping[str, str]) -> pa.Table:
+    """Return columns as this version has them, suites under their new names; one that the table lacks is null."""
+    here = set(table.column_names)
+    columns = check_table(table.select([name for name in names if name in here]), dataset)
+    if SUITE in columns and moved:
+        suites, old = columns[SUITE].cast(pa.string()), pa.array(list(moved), pa.string())
+        new = pa.array(list(moved.values()), pa.string()).take(pc.index_in(suites, old))
+        columns[SUITE] = pc.coalesce(new, suites).dictionary_encode().cast(TEXT)
+    for name in set(names) - columns.keys():
+        required = name in _required(dataset)
+        columns[name] = pa.array([""] * len(table), TEXT) if required else pa.nulls(len(table), type_of(dataset, name))
+    schema = pa.schema([(name, type_of(dataset, name)) for name in names])
+    return pa.Table.from_arrays([columns[name] for name in names], schema=schema)
 
 
-def checked_constant(value: Any, dataset: str, name: str) -> Any:
-    """Return a constant column's value, taken from statistics, as `check_table` would; raise UnsoundError where that would."""
+def checked_constant(value: Any, dataset: str, name: str, moved: Mapping[str, str]) -> Any:
+    """Return a constant column's value, from statistics, as `conformed` would; raise UnsoundError where that would."""
     if value in (None, "") and name in IDENTITY[dataset]:
         raise UnsoundError(f"column {name!r} has no value")
     if value is None and name in _required(dataset):
         return ""
     if isinstance(value, str):
         _check_text(name, value)
-    return value
+    return moved.get(value, value) if name == SUITE else value
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -5,23 +5,14 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pairbench.store.compacted import (
-    INDEX,
-    ROW,
-    Files,
-    choose,
-    doubled,
-    open_file,
-    publish_runs,
-    read_index,
-    sound_rows,
-    write_index,
-)
+from pairbench.model.plain import Value
+from pairbench.store.compacted import INDEX, ROW, Files, choose, doubled, open_file, publish_runs, sound_rows
 from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
+from pairbench.store.files import Reading
 from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, ForeignFileError, problem_of
 from pairbench.store.reading import SINCE
@@ -38,8 +29,7 @@ _ANY = 2  # the number of runs that are merged in a month that is over; a single
 _TIMES = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Merged:
+class Merged(Value):
     """The result of compacting a folder of records, of one device model and one month, named below the store's root."""
 
     folder: str
@@ -51,8 +41,7 @@ class Merged:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Source:
+class _Source(Value):
     """A file that may be merged."""
 
     file: RunFile
@@ -80,7 +69,7 @@ def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
         if merged is not None:
             done = True
             yield merged
-    write_index(place, (choose(place, place.files("records")) if done else chosen).runs)
+    (choose(place, place.files("records")) if done else chosen).write_index(place)
 
 
 def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *, at_least: int) -> Merged | None:
@@ -186,8 +175,7 @@ def _batches(sources: Sequence[_Source], at_least: int) -> list[list[_Source]]:
     return [batch for batch in found if len(batch) > 1 or batch[0].torn]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OldSamples:
+class OldSamples(Value):
     """The files of old samples in one folder, named below the store's root, and their bytes."""
 
     folder: str
@@ -252,13 +240,10 @@ def check(place: StoreLocation) -> Checked:
                 count, size = count + 1, size + read
                 findings += [] if finding is None else [finding]
     damaged = {finding.path for finding in findings if finding.what == DAMAGED}
-    for folder, problems in (
-        ("accepted", read_acceptances(place).problems),
-        ("triage", read_triages(place).problems),
-        ("breakdowns", read_breakdowns(place).problems),
-        ("calibrations", read_calibrations(place).problems),
-    ):
-        findings += [_of_sentence(DAMAGED, problem) for problem in problems]
+    documents: list[Reading[Any]] = [read_acceptances(place), read_triages(place)]
+    documents += [read_breakdowns(place), read_calibrations(place)]
+    for folder, reading in zip(("accepted", "triage", "breakdowns", "calibrations"), documents, strict=True):
+        findings += [_of_sentence(DAMAGED, problem) for problem in reading.problems]
         infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").value))
         count, size = count + len(infos), size + sum(info.size or 0 for info in infos)
     chosen = choose(place, of_dataset["records"])
@@ -312,7 +297,7 @@ def _superfluous(
                 yield Finding(LEFT, file.path, "its rows are in a compacted file; `pairbench store compact` removes it")
             elif file.is_part and file.path not in damaged:
                 yield Finding(UNFINISHED, file.path, "its run goes on, or was killed; it is as good as one file")
-    if read_index(place) != chosen.runs:
+    if not chosen.is_indexed(place):
         held = "is not what the compacted files hold, which are asked themselves"
         yield Finding(LEFT, f"{place.root}/{INDEX}", f"{held}; `pairbench store compact` makes it again")
 

@@ -13,9 +13,7 @@ import secrets
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -23,11 +21,12 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.environment import device_slug
+from pairbench.model.plain import Value
 from pairbench.model.record import Record, Samples
 from pairbench.own_folders import check_own, locked, make_own, state_folder, temporary_folder
 from pairbench.store.compacted import ROW, choose, open_file, publish_runs, tidy
 from pairbench.store.files import Reading, sweep_temporary, write_whole
-from pairbench.store.location import RunFile, Store, StoreLocation, is_run_id, run_files
+from pairbench.store.location import Publish, RunFile, Store, StoreLocation, is_run_id, run_files
 from pairbench.store.opened import BROKEN, OpenedFile, problem_of, read_content, sealed
 from pairbench.store.reading import SINCE
 from pairbench.store.schema import texts_of, to_table
@@ -43,13 +42,7 @@ class RunWriter:
     # samples before the records that were made of them, so that no record is ever seen without its samples.
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        run_id: str,
-        device_slug: str,
-        month: str,
-        publish: Callable[[str, pa.Buffer], None] | None = None,
+        self, store: Store, *, run_id: str, device_slug: str, month: str, publish: Publish | None = None
     ) -> None:
         """Name the run's files, whose `month` is YYYY-MM; nothing is written before the `with`."""
         # `publish` writes a batch under its path; the store itself where it is not given.
@@ -73,9 +66,7 @@ class RunWriter:
             tidy(self._location, self._location.files(dataset))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close the run, also when an error or an interrupt ended it, which is raised further."""
         try:
             self.close()
@@ -186,8 +177,7 @@ def content_of(dataset: str, table: pa.Table) -> pa.Buffer:
 _FOLDER, _NOTE, _OWNER = "spool", "spool.json", ".owner"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waiting:
+class Waiting(Value):
     """A folder of the spool, whose run has ended."""
 
     folder: Path
@@ -222,10 +212,9 @@ class Spool:
         if self.why is None:
             try:
                 self.location.publish(path, content)
+                return
             except StoreFailedError as error:
                 self.why = str(error)
-            else:
-                return
         self._unkept[path[len(self.location.root) + 1 :]] = content
         self._keep()
         notify, self._notify = self._notify, None  # once
@@ -380,10 +369,8 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
         whole = tables[PurePosixPath(file.path).name]
         whole = whole.drop_columns([ROW]) if ROW in whole.column_names else whole
         known = set(_keys(whole, dataset))
-        missing = [
-            table.filter(pa.array([key not in known for key in _keys(table, dataset)], pa.bool_()))
-            for table in waiting.values()
-        ]
+        lacks = ([key not in known for key in _keys(table, dataset)] for table in waiting.values())
+        missing = [table.filter(pa.array(of, pa.bool_())) for table, of in zip(waiting.values(), lacks, strict=True)]
         if any(len(table) for table in missing):
             joined = pa.concat_tables([whole, *missing])
             if dataset == "records" and opened[file].version >= SINCE:
