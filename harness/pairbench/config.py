@@ -57,6 +57,8 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
     budget, build = chosen.pop("budget", None), chosen.pop("build", None)
     if build is not None and (not isinstance(build, str) or not build.strip()):
         raise ConfigError(f"setting 'build' is {build!r}, expected a command of a shell")
+    if against := chosen.get("against"):
+        chosen["against"] = _existing(root if options.get("against") is None else start, against)
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
         root=root,
@@ -78,6 +80,15 @@ def _texts(chosen: dict[str, Any], name: str, what: str) -> tuple[str, ...] | No
     if isinstance(value, str) or not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise ConfigError(f"setting {name!r} is {value!r}, expected a list of {what}: [{value!r}]")
     return tuple(value)
+
+
+def _existing(folder: Path, against: object) -> str:
+    path = folder / str(against)
+    if not path.exists():
+        raise ConfigError(
+            f"setting 'against' is {str(against)!r}, which does not exist; expected a file or a folder of candidates"
+        )
+    return str(path.resolve())
 
 
 def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
@@ -122,6 +133,8 @@ def _checked(name: str, value: Any) -> Any:
         return _checked_choices(name.removesuffix("s"), value, TIERS if name == "tiers" else MODES)
     if name == "timer":
         return _checked_choices(name, value, TIMERS)[0]
+    if name == "against":
+        return value
     kind: type = type(known[name])
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, int if kind is int else int | float):
         expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]

@@ -1,6 +1,6 @@
 """The verbs that measure several commits: `ab`, `bisect` and `backfill`."""
 
-from pairbench.cli.options import Given, argument, option, remark, verb
+from pairbench.cli.options import Given, Texts, argument, option, remark, verb
 from pairbench.cli.say import annotate_github, configure, put
 from pairbench.errors import UsageError
 
@@ -16,9 +16,7 @@ from pairbench.errors import UsageError
     store=option("A store of its own, to keep both sides' records and raw samples. Default: none is kept."),
     strict=option("Fail, with 3, also where something is undecided or cannot be compared.", "--strict"),
 )
-def ab(
-    given: Given, base: str, rest: list[str] | None = None, store: str | None = None, strict: bool = False
-) -> int | None:
+def ab(given: Given, base: str, rest: Texts = None, store: str | None = None, strict: bool = False) -> int | None:
     """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
 
     The most sensitive gate for a pull request, for drift affects both sides alike. Outputs are compared too. Both commits are

@@ -43,11 +43,9 @@ def export(given: Given, form: Form | None = None, run: str = "latest", target: 
         raise UsageError(f"export takes a form: {' or '.join(Form)}, as in {example}")
     picked, records, problems = pick_runs(given.config, run)
     remark(*problems)
-    text, not_measured = (csv_of(records), ()) if form is Form.CSV else benchmarks_of(picked, records)
-    if not_measured:
-        remark(
-            f"{len(not_measured)} without a latency, which pytest-benchmark has no place for: {', '.join(not_measured)}"
-        )
+    text, unmeasured = (csv_of(records), ()) if form is Form.CSV else benchmarks_of(picked, records)
+    if unmeasured:
+        remark(f"{len(unmeasured)} without a latency, which pytest-benchmark has no place for: {', '.join(unmeasured)}")
     if target is None:
         put(text, nl=False)
     else:

@@ -90,10 +90,8 @@ def check(given: Given) -> int | None:
     if rows or given.output == "json":
         put_rows("found", rows, given.output)
     damaged = sum(row["what"] == DAMAGED for row in rows)
-    remark(
-        f"store {given.config.shown_store!r}: {checked.files:,} files of {_megabytes(checked.size)} read, "
-        f"{damaged or 'none'} of them damaged"
-    )
+    files = f"{checked.files:,} files of {_megabytes(checked.size)}"
+    remark(f"store {given.config.shown_store!r}: {files} read, {damaged or 'none'} of them damaged")
     return int(damaged > 0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pairbench.cli.options import Given, option, remark, verb
+from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
@@ -36,7 +36,7 @@ def doctor(given: Given) -> None:
     put_rows("doctor", examine(given.config, given.device), given.output)
 
 
-@verb("select catalogue implementation stored_tier output")
+@verb("select catalogue implementation against stored_tier output")
 def list_(given: Given) -> int | None:
     """List operators with their implementations and cases.
 
@@ -64,7 +64,7 @@ def list_(given: Given) -> int | None:
 
 
 @verb(
-    "select catalogue implementation device tier mode impostors tf32 timeout output",
+    "select catalogue implementation against device tier mode impostors tf32 timeout output",
     impostors=option("Audit tolerances too: each impostor, wrong on purpose, must be rejected.", "--impostors"),
 )
 def verify(given: Given, impostors: bool = False) -> int | None:
@@ -96,7 +96,7 @@ def verify(given: Given, impostors: bool = False) -> int | None:
 
 
 @verb(
-    "select catalogue implementation device tier mode all_cases watch tf32 timeout store output",
+    "select catalogue implementation against device tier mode all_cases watch tf32 timeout store output",
     all_cases=option(
         "Take all selected cases. Default: those that SELECT names by their keys, and of each other operator one: the first "
         "real one on a GPU, the first smoke one on a CPU.",
@@ -160,7 +160,7 @@ class _TryPage(StatusListener):
 
 
 @verb(
-    "select catalogue implementation device tier mode rounds timer tf32 timeout confirm skip_existing budget changed_since store no_store output",
+    "select catalogue implementation against device tier mode rounds timer tf32 timeout confirm skip_existing budget changed_since store no_store output",
     confirm=option(
         "Afterwards compare with the newest comparable runs of the default branch, measure suspected regressions again, "
         "and fail only for those that are confirmed.",
@@ -247,10 +247,13 @@ def _show_run(
 ) -> None:
     from pairbench.model.comparison import GateOutcome
     from pairbench.report.render import to_json
-    from pairbench.report.rows import answer, believed, expanded, ordered, precision_remark, render
+    from pairbench.report.rows import answer, believed, expanded, fast_p, ordered, precision_remark, render
+    from pairbench.suite.load import PROBLEM
 
     text = "" if output == "json" else render(believed(done.records), output)
     done.wall_s, narrowed = time.monotonic() - began, chosen.narrowed
+    problems = {one.suite for one in chosen.survey.operators if one.source.startswith(PROBLEM)}
+    shares = fast_p(done.records, problems)
     if output == "json":
         document = {
             "run_id": done.run_id,
@@ -258,6 +261,7 @@ def _show_run(
             "summary": done.summary(),
             "records": [expanded(record) for record in ordered(done.records)],
             "notes": precision_remark(done.records),
+            **({"fast_p": shares} if shares else {}),
             **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
         }
@@ -265,6 +269,8 @@ def _show_run(
         remark(*(done.kept.lines() if done.kept else ()))
         return
     put(text, nl=False)
+    if shares:
+        put_rows("fast_p: share of cases that are right, and more than p times as fast", shares, output)
     for line in narrowed.lines() if narrowed else ():
         put(f"\n{line}", nl=False)
     changes = confirmed.judged.comparison.changes if confirmed else ()
@@ -273,6 +279,41 @@ def _show_run(
         put(f"\n{confirmed.render(output)}", nl=False)
     worse += [suite.reason for suite in chosen.survey.broken]
     put("\n" + "\n".join([*done.closing_lines(store), *answer(done.records, worse)]))
+
+
+@verb(
+    "problem candidate catalogue device tier mode rounds tf32 timeout budget output",
+    settings={"tier": ["smoke"]},
+    problem=argument("A problem of KernelBench's form, or file::operator of a suite."),
+    candidate=argument("A file that defines ModelNew, or the name of a variant of the operator."),
+    tier=option("smoke, real, headline, edge or all; repeatable. Default: smoke."),
+)
+def judge(given: Given, problem: str, candidate: str) -> int:
+    """Judge one candidate for one problem. Whether it is right, how fast it is, and what it costs, with a verdict in one word.
+
+    Nothing is stored. The JSON document is for programs that write kernels: its form has a version, see docs/problems.md.
+
+    Example: pairbench judge KernelBench/level1/19_ReLU.py my_relu.py --format json
+    """
+    from pairbench.features.judge import answer_of, candidate_of
+    from pairbench.report.render import to_json
+
+    is_file = Path(candidate).is_file()
+    with held_folder() as folder:
+        settings = replace(given.config.settings, against=str(Path(candidate).resolve()) if is_file else "")
+        config = replace(given.config, store=str(folder), settings=settings)
+        with open_request(config, [problem], given.device, meanwhile=_MEANWHILE) as request:
+            from pairbench.workflow.record import record_run
+
+            operators = request.chosen.operators()
+            remark(*(suite.reason for suite in request.chosen.survey.broken))
+            name = candidate_of(operators, candidate, is_file=is_file)
+            done = record_run(request)
+    if done.error is not None:
+        raise done.error
+    found = answer_of(operators[0], name, done.records)
+    put(to_json(found) if given.output == "json" else "\n".join(found.lines()), nl=given.output != "json")
+    return 130 if done.interrupted else found.exit_code
 
 
 @verb(

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from pairbench.cli.say import configure, say
 from pairbench.config import Config
+from pairbench.model.plain import Value
 from pairbench.plan import ANY, Wanted
 from pairbench.workflow.setup import stored_select
 
@@ -59,6 +60,12 @@ SHARED: dict[str, Any] = {  # the type and the declaration of each shared option
         "Let float32 products and convolutions use TF32, baseline and variants alike, and judge them by its ten bits; an axis "
         "`tf32` of a case goes before. Default: --no-tf32.",
         "--tf32/--no-tf32",
+    ),
+    "against": _option(
+        Path | None,
+        "A file that defines ModelNew, or a folder of such files, as candidates for problems of KernelBench's form: the one "
+        "with the problem's name, and samples by level and number.",
+        metavar="PATH",
     ),
     "timeout": _option(float | None, "Seconds for one implementation in one stage. Default: 300."),
     "budget": _option(
@@ -108,11 +115,10 @@ _DEFAULTS = {
     "output": "table",
 }
 # Options that are settings, by the names that they have in `[tool.pairbench]`, too.
-_SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "store", "budget")
+_SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "against", "store", "budget")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Given:
+class Given(Value):
     config: Config  # the settings: those of the command line, else those of `[tool.pairbench]`
     select: list[str] = field(default_factory=list)
     operator: str = ""

@@ -54,9 +54,8 @@ def write(target: Path, content: str | bytes, *, make_folder: bool = False, opti
             target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        raise UsageError(
-            f"{option} {str(target)!r} cannot be written: {error.strerror or error}; expected a file in a folder that is there"
-        ) from error
+        problem = f"{option} {str(target)!r} cannot be written: {error.strerror or error}"
+        raise UsageError(f"{problem}; expected a file in a folder that is there") from error
 
 
 if TYPE_CHECKING:

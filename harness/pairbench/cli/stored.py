@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pairbench.cli.options import Given, argument, option, remark, verb
+from pairbench.cli.options import Given, Texts, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows, report_problems, write
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
@@ -48,8 +48,7 @@ def show(given: Given, rest: list[str] | None = None, list_runs: bool = False) -
     except StoreError as error:
         reading, select, no_run = read_run(location, "latest"), [first, *select], f", and {error}"
     wanted = replace(given.wanted, select=(*given.wanted.select, *stored_select(given.config, select)))
-    records = wanted.records(reading.value, beside="baseline")
-    if not records:
+    if not (records := wanted.records(reading.value, beside="baseline")):
         raise SelectionError(f"{wanted} selects nothing of run {reading.value[0].run_id}{no_run}")
     put(render(records, given.output), nl=False)
     remark(*reading.problems)
@@ -289,11 +288,7 @@ def triage(
     strict=option("Exit with 3 where a selected operator was not measured at all.", "--strict"),
 )
 def results(
-    given: Given,
-    tiers: list[str] | None = None,
-    target: Path | None = None,
-    pages: Path | None = None,
-    strict: bool = False,
+    given: Given, tiers: Texts = None, target: Path | None = None, pages: Path | None = None, strict: bool = False
 ) -> int | None:
     """Write a page of results for every pair. With speedups, losses, and published figures beside ours.
 
@@ -389,10 +384,8 @@ def dashboard(
     put(place / "index.html")
     if publish is not None:
         sent = upload(place, publish)
-        remark(
-            f"published to {sent.name}: {sent.files:,} files, {len(sent.written):,} of them new or changed, "
-            f"{len(sent.removed):,} removed"
-        )
+        files = f"{sent.files:,} files, {len(sent.written):,} of them new or changed, {len(sent.removed):,} removed"
+        remark(f"published to {sent.name}: {files}")
     if live:
         serve_live(given.config, options, port, remark, seen)
     elif serve:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
+from pairbench.model.plain import Value
 from pairbench.model.settings import Settings
 from pairbench.stats import paired_halfwidth
 
@@ -57,8 +57,7 @@ class PairedBlocks(NamedTuple):
         return cls(np.log(devices[0] / devices[1]), shorter)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stopping:
+class Stopping(Value):
     """The criterion of one round of one case."""
 
     target: float

@@ -1,11 +1,11 @@
 """Records as `pairbench show` prints them: by operator and case, the baseline first, remarks below their row."""
 
+import itertools
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import Any
 
 from pairbench.analyze.facts import ceilings_of, series_facts
@@ -13,6 +13,7 @@ from pairbench.model.case import TIERS
 from pairbench.model.environment import withheld
 from pairbench.model.latency import CALL, result_of, speedup_of
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
 from pairbench.model.settings import MODES, about_precision
 from pairbench.model.site import SeriesFacts, SeriesStatus
@@ -21,6 +22,7 @@ from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Items, Line, S
 from pairbench.report.latency_words import LEGEND
 from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
 from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, filled_columns, shorten
+from pairbench.stats import Interval
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
 
@@ -226,10 +228,10 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
         return "; ".join(f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in shown)
 
     blocks: list[Block] = []
-    for _, of_run in groupby(rows, key=lambda row: row[0].run_id):
+    for _, of_run in itertools.groupby(rows, key=lambda row: row[0].run_id):
         in_run = list(of_run)
         blocks += [Line(text=heading(in_run[0][0]), style="dim"), BLANK]
-        for _, of_operator in groupby(in_run, key=lambda row: operator_of(row[0])):
+        for _, of_operator in itertools.groupby(in_run, key=lambda row: operator_of(row[0])):
             in_operator = list(of_operator)
             entries = [
                 _entry(record, cells, baselines.get((case_of(record), record.mode)), several_devices=several)
@@ -276,6 +278,35 @@ def believed(records: Sequence[Record]) -> Sequence[Record]:
     if len(records) <= _SCREEN:
         return records
     return [one for one in records if one.status != Status.MEASURED or not withheld(one.device_kind, one.environment)]
+
+
+def fast_p(records: Iterable[Record], suites: Collection[str]) -> list[dict[str, object]]:
+    """Return KernelBench's fast_p for the problems among some suites: the share of all cases of a dtype that are right and more than p times as fast."""
+    # A problem without a candidate counts as well. Without all speedups, as of a busy host, only fast_0 is known.
+    cases: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    found: defaultdict[tuple[tuple[str, str, str], str], dict[str, float]] = defaultdict(dict)
+    for record in records:
+        if record.suite in suites and record.case and record.mode and record.implementation:
+            where = (record.device_name, record.mode, record.dtype or "")
+            cases[where].add(record.case)
+            if record.status == Status.MEASURED:
+                speedup = speedup_of(record) if record.implementation != BASELINE else Interval(1.0, 1.0, 1.0)
+                found[where, record.implementation][record.case] = speedup.estimate if speedup else math.nan
+    rows: list[dict[str, object]] = []
+    for (where, name), over in itertools.product(sorted(found), (BASELINE, "compiled")):
+        if name in (BASELINE, over) or (where, over) not in found:
+            continue
+        ratios = [speedup / found[where, over].get(case, math.inf) for case, speedup in found[where, name].items()]
+        shares = [
+            len(ratios),
+            *(math.nan if any(map(math.isnan, ratios)) else sum(one > p for one in ratios) for p in (1, 2)),
+        ]
+        of_all = {
+            f"fast_{p}": None if math.isnan(share) else share / len(cases[where]) for p, share in enumerate(shares)
+        }
+        row = dict(zip(("device", "mode", "dtype"), where, strict=True))
+        rows.append({**row, "implementation": name, "over": over, "cases": len(cases[where]), **of_all})
+    return rows
 
 
 def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str]:

@@ -6,14 +6,17 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
 from pairbench.suite.modules import NAMESPACE, load_module
 
 _MOVED = "moved.toml"
+PROBLEM = "problem in KernelBench's form"
+"""How the source of an operator begins whose file is one: `Model`, `get_inputs` and `get_init_inputs`."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -45,7 +48,13 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 def declares_operators(text: str) -> bool:
-    return "Operator" in text and "pairbench" in text
+    return ("Operator" in text and "pairbench" in text) or ("def get_inputs(" in text and "class Model(" in text)
+
+
+def candidate_files(against: str) -> tuple[Path, ...]:
+    """Return the files of candidates for problems: a file itself, or those of a folder; none for an empty text."""
+    place = Path(against)
+    return (tuple(sorted(place.glob("*.py"))) if place.is_dir() else (place,)) if against else ()
 
 
 def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
@@ -71,8 +80,8 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
     return moved
 
 
-def load_suite(path: Path) -> dict[str, Operator]:
-    """Load a suite file and return its operators by name, in the order of declaration."""
+def load_suite(path: Path, problem: Callable[[Path, ModuleType], Operator] | None = None) -> dict[str, Operator]:
+    """Load a suite file and return its operators by name, in the order of declaration; `problem` makes that of a problem's file."""
     # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
     if path.suffix != ".py":
@@ -90,6 +99,9 @@ def load_suite(path: Path) -> dict[str, Operator]:
             raise SuiteError(
                 f"suite {path.name}: two operators are named {value.name!r}; a name is the key of its history, so give each its own"
             )
+    if problem and not operators and {"Model", "get_inputs", "get_init_inputs"} <= vars(module).keys():
+        made = problem(path, module)
+        return {made.name: made}
     if not operators:
         raise SuiteError(
             f"suite {path.name}: declares no operator, expected at least one module-level Operator(...), or a list of them"

@@ -18,12 +18,14 @@ from pairbench.analyze.compare.runs import compare, suspects
 from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Comparison, Policy, Side
+from pairbench.model.plain import Value
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Selection, Wanted
 from pairbench.report.labels import listed
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
+from pairbench.store.reader import Records
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
 from pairbench.workflow.lookup import accepted_levels, newest_calibrations, past_floors, quiet, widest
@@ -47,8 +49,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReferenceRuns:
+class ReferenceRuns(Value):
     side: Side
     heads: tuple[IndexedRun, ...]
     records: tuple[Record, ...]
@@ -170,9 +171,7 @@ def _series(row: Mapping[str, Any]) -> Series | None:
     return None if None in (values := {name: row[name] for name in COLUMNS}).values() else Series(**values)
 
 
-def _load(
-    index: RunIndex, used: Sequence[IndexedRun], serves: Mapping[str, set[Series]]
-) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+def _load(index: RunIndex, used: Sequence[IndexedRun], serves: Mapping[str, set[Series]]) -> Reading[Records]:
     """Read the records that each run contributes; a run that contributes few series is not read as a whole."""
     most = max(map(len, serves.values()))
     few = [head for head in used if len(serves[head.run_id]) <= most / 4]
@@ -181,7 +180,7 @@ def _load(
         readings.append(index.records(few, cases={series.case for head in few for series in serves[head.run_id]}))
     records = [record for reading in readings for record in reading.value]
     wanted = tuple(record for record in records if Series.of(record) in serves.get(record.run_id, ()))
-    return wanted, tuple(problem for reading in readings for problem in reading.problems)
+    return Reading(wanted, tuple(problem for reading in readings for problem in reading.problems))
 
 
 def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str]) -> str:
@@ -198,8 +197,7 @@ def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str])
     return f"{sentence}; earlier runs are {', '.join(runs)}: name one as the reference"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedRuns:
+class ComparedRuns(Value):
     comparison: Comparison
     note: str | None = None
     newer: tuple[str, ...] = ()  # a sentence for each run that is newer than the judged one and could not be judged
@@ -351,8 +349,7 @@ def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]
             *(record.suite, record.case, record.implementation, record.mode),
             None if record.case else str(place),  # a suite that could not be loaded has no name for its rows
         )
-        first = kept.setdefault(key, record)
-        if first is not record:
+        if (first := kept.setdefault(key, record)) is not record:
             copies[record.run_id] += 1
             differing[record.run_id] += repr(first) != repr(record)
     why = "the first was taken: two machines gave the same id, or a file was changed; keep one of the files"
@@ -387,8 +384,7 @@ def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tu
 _NAMED_SUSPECTS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Confirmed:
+class Confirmed(Value):
     judged: ComparedRuns  # the comparison after the suspects were measured again, by the run `again`
     again: "DoneRun | None" = None
 
@@ -421,8 +417,7 @@ def confirm_run(request: "Request", run_id: str, *, reference: str = AUTO, quiet
     judged = judged_now()
     worse = suspects(judged.comparison.changes)
     names = {series.device_name for series in worse}
-    devices = tuple(device for device in request.devices if device.name in names)
-    if not devices:
+    if not (devices := tuple(device for device in request.devices if device.name in names)):
         return Confirmed(judged=judged)
     named = listed([series.name for series in worse], _NAMED_SUSPECTS)
     request.progress.notify(f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}")

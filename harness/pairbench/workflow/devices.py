@@ -23,6 +23,7 @@ from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
+from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, left_to, make_plan, typical
 from pairbench.report.labels import listed
@@ -250,13 +251,10 @@ def probe_device(
 
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
+    names = ("state", "detail", "advice")
     with open_context(config) as context:
         return [
-            {
-                "device": device.selector,
-                "what": one.name,
-                **{name: getattr(one, name) for name in ("state", "detail", "advice")},
-            }
+            {"device": device.selector, "what": one.name, **{name: getattr(one, name) for name in names}}
             for device in pick_devices(wanted, survey(context, ()).devices)
             for one in (*_known(probe_environment(context, device)), *diagnose_device(context, device))
         ]
@@ -275,8 +273,7 @@ def _known(environment: Environment) -> list[Finding]:
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenCase:
+class OpenCase(Value):
     request: Request
     device: Device
     planned: PlannedCase
@@ -284,9 +281,8 @@ class OpenCase:
     def only(self, entries: tuple[Entry, ...]) -> "OpenCase":
         """Return this case with some of the entries, and with the other GPUs that these need."""
         planned = replace(self.planned, entries=entries)
-        return replace(
-            self, planned=planned, device=equipped(self.device, self.request.chosen.survey.devices, [planned])
-        )
+        device = equipped(self.device, self.request.chosen.survey.devices, [planned])
+        return replace(self, planned=planned, device=device)
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
         """Return the result of `work` on the device, under its lock."""

@@ -19,6 +19,7 @@ from pairbench.errors import UsageError
 from pairbench.execute.protocol import StandIn
 from pairbench.model.comparison import HistoryCommit, Skipped
 from pairbench.model.environment import Commit
+from pairbench.model.plain import Value
 from pairbench.own_folders import held_folder, is_held, make_own, state_folder, sweep_folders
 
 # The variables that a git hook sets for its own repository, by `git rev-parse --local-env-vars`. Settings (`GIT_CONFIG_COUNT`
@@ -73,8 +74,7 @@ class Repository:
     @functools.cached_property
     def default_branch(self) -> str | None:
         """The default branch of origin, else main or master, else None."""
-        head = git(self.folder, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD")
-        if head:
+        if head := git(self.folder, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD"):
             return head.removeprefix("origin/")
         refs = (f"{prefix}/{name}" for prefix in ("refs/remotes/origin", "refs/heads") for name in ("main", "master"))
         known = (ref for ref in refs if git(self.folder, "rev-parse", "--verify", "-q", ref) is not None)
@@ -106,8 +106,7 @@ def web_address(remote: str) -> str | None:
     """Return the https address of a git remote without its user and password; None for a local one."""
     if remote.startswith(("/", ".", "file:")):
         return None
-    parts = _REMOTE.fullmatch(remote)
-    if parts is None or "." not in parts["host"] or "/" not in parts["path"]:
+    if (parts := _REMOTE.fullmatch(remote)) is None or "." not in parts["host"] or "/" not in parts["path"]:
         return None
     port = parts["port"] if remote.startswith("http") else None
     return f"https://{parts['host']}{port or ''}/{parts['path']}"
@@ -132,8 +131,7 @@ _MESSAGE = (
 def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Commit | None:
     """Return the commit that is checked out in a folder; None outside a checkout or without git."""
     # A CI job's variables say which pull request it is of; pass none where another commit is measured than the job's.
-    sha = git(folder, "rev-parse", "HEAD")
-    if sha is None:
+    if (sha := git(folder, "rev-parse", "HEAD")) is None:
         return None
     shown = git(folder, "show", "-s", "--format=%cI%x00%an%x00%B", "HEAD") or ""
     committed_at, author, message = (*shown.split("\0", 2), "", "", "")[:3]
@@ -208,8 +206,7 @@ def resolve(repository: Path, name: str) -> str:
     raise UsageError(f"{name!r} is no commit, branch or tag of {repository}; {hint}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Worktrees:
+class Worktrees(Value):
     """Worktrees of a repository, which are removed in the end."""
 
     repository: Path

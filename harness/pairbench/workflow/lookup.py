@@ -23,8 +23,8 @@ from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
-from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.reader import read_distinct, read_frame, read_records, read_run, read_series
+from pairbench.store.location import RunFile, Store, StoreLocation
+from pairbench.store.reader import Records, read_distinct, read_frame, read_records, read_run, read_series
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.setup import store_of
@@ -39,9 +39,7 @@ NEEDED = (  # the columns of a trend; fewer are faster to read
 )
 
 
-def read_trend(
-    store: str | StoreLocation, text: str, *, timer: str | None, last: int | None, wanted: Wanted
-) -> Reading[Trend]:
+def read_trend(store: Store, text: str, *, timer: str | None, last: int | None, wanted: Wanted) -> Reading[Trend]:
     """Return the trend of the one series that a text names: a name, a glob or a part of it, or a SELECT argument."""
     # `timer` is that of the newest run and `last` all runs, where not given.
     series = find_series(store, text, wanted)
@@ -53,7 +51,7 @@ def read_trend(
     return Reading(trend, tuple(dict.fromkeys([*series.problems, *reading.problems])))
 
 
-def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> Reading[Series]:
+def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series]:
     """Return the one series that a text names."""
     place = StoreLocation.of(store)
     suite, separator, rest = text.partition("::")
@@ -106,9 +104,7 @@ def find_series(store: str | StoreLocation, text: str, wanted: Wanted = ANY) -> 
     raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
 
 
-def read_history(
-    store: str | StoreLocation, series: Series
-) -> tuple[Reading[tuple[Record, ...]], Floor | None, AcceptedLevel | None]:
+def read_history(store: Store, series: Series) -> tuple[Reading[Records], Floor | None, AcceptedLevel | None]:
     """Return the records of a series and of the other implementations of its case, oldest run first, its noise floor, and its accepted level."""
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
     reading = read_series(store, where=where, columns=NEEDED)
@@ -150,8 +146,7 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
     place = store_of(config)
     with collector_at_rest():
         reading = _newest(place, wanted) if run is None else read_run(place, run)
-    records = wanted.records(reading.value, beside="baseline")
-    if not records:
+    if not (records := wanted.records(reading.value, beside="baseline")):
         nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}"
         raise SelectionError(f"{nothing}; `pairbench show` shows what there is")
     return Reading(records, reading.problems)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.model.environment import Device
+from pairbench.model.plain import Value
 from pairbench.model.text import safe
 from pairbench.own_folders import make_own, temporary_folder
 
@@ -175,8 +176,7 @@ def open_progress() -> contextlib.closing[PlainProgress]:
     return contextlib.closing(NotebookProgress() if hasattr(shell, "kernel") else bars())
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveRun:
+class LiveRun(Value):
     run_id: str
     store: str
     began: float  # seconds since the epoch
@@ -230,12 +230,10 @@ class PublishedProgress(PlainProgress):
 
 def live_runs(store: str) -> tuple[LiveRun, ...]:
     """Return this user's runs on this machine that write to a store now, the oldest first."""
-    try:
+    files: list[Path] = []
+    with contextlib.suppress(OSError):
         files = sorted(_folder().glob("*.json"))
-    except OSError:
-        return ()
-    runs = (run for file in files if (run := _read(file)) is not None)
-    return tuple(run for run in runs if run.store == store)
+    return tuple(run for file in files if (run := _read(file)) is not None and run.store == store)
 
 
 def _read(path: Path) -> LiveRun | None:

@@ -26,6 +26,7 @@ from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Commit, Device, Environment, HostLoad
 from pairbench.model.latency import result_of
 from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.record import Record, Samples
 from pairbench.model.settings import OWN_TIMERS, Settings
@@ -100,8 +101,7 @@ def _key(row: Samples) -> tuple[object, ...]:
     return row.suite, row.case, row.implementation, row.mode, row.round
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
+class Kept(Value):
     why: str
     folder: Path | None  # of the spool, for `pairbench store push`; None where nothing could be written anywhere
     lost: tuple[str, ...] = ()  # the files that could be written nowhere: only the command's output has their rows
@@ -123,10 +123,8 @@ class RunFiles:
     def remind(self) -> None:
         """Report how many earlier runs have results that the store did not take."""
         if count := sum(one.store == self._location.address for one in waiting()):
-            self._notify(
-                f"pairbench: results of {count} earlier run{'s' if count > 1 else ''} wait for store {self._location.name!r}; "
-                "`pairbench store push` publishes them"
-            )
+            waits = f"results of {count} earlier run{'s' if count > 1 else ''} wait for store {self._location.name!r}"
+            self._notify(f"pairbench: {waits}; `pairbench store push` publishes them")
 
     def writer(self, device: Device) -> RunWriter:
         with self._lock:
@@ -138,8 +136,7 @@ class RunFiles:
 
     def close(self) -> Kept | None:
         """Finish the files, and offer the store once more what it did not take; return what it still does not take."""
-        kept = settle(self._spool, self._notify)
-        if kept is not None:
+        if (kept := settle(self._spool, self._notify)) is not None:
             return kept
         for writer in self._writers.values():
             try:
@@ -166,13 +163,8 @@ def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
     return None
 
 
-COLUMNS = (
-    *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
-    *("status", "reason", "timer", "n_rounds", "launch_status"),
-)
-
-
 _KEY = ("implementation", "mode", "definition_hash", "implementation_hash")
+COLUMNS = ("run_id", "suite", "case", *_KEY, "status", "reason", "timer", "n_rounds", "launch_status")
 
 
 def _keys(planned: PlannedCase) -> list[tuple[Any, ...]]:
@@ -183,9 +175,7 @@ def _keys(planned: PlannedCase) -> list[tuple[Any, ...]]:
     return [(one.implementation, one.mode, operator.definition_hash, hashes[one.implementation]) for one in tried]
 
 
-def existing(
-    cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
-) -> set[tuple[str, str]]:
+def existing(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int) -> set[_Case]:
     """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it."""
     # `rows` have `COLUMNS`, and are of the same device model and environment.
     settled: defaultdict[_Case, defaultdict[str, set[tuple[Any, ...]]]] = defaultdict(lambda: defaultdict(set))
@@ -273,9 +263,7 @@ class DoneRun:
             "judging_fraction": {name: seconds / self.wall_s for name, seconds in self.judging_s.items()},
             "remarks": self.remarks,
             "remeasured_blocks": remeasured_blocks(timed),
-            "host_load": {
-                name: {**vars(load), "remark": load.disturbs(name.partition(":")[0])} for name, load in loads
-            },
+            "host_load": {name: {**vars(one), "remark": one.disturbs(name.partition(":")[0])} for name, one in loads},
             "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
             "out_of_budget_cases": len(untried),
             "statuses": dict(Counter(record.status for record in self.records)),
@@ -349,9 +337,9 @@ def record_run(
         environment = requested.put_in(environment)
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.begin(plan)
-        budgeted = _budgeted(config, began, contexts[device].settings, recorder)
-        if budgeted is not None:
-            plan = in_order(config, device, plan)
+        if (budgeted := _budgeted(config, began, contexts[device].settings, recorder)) is not None:
+            rows = _stored_rows(config, {"device_name": device.name}).value
+            plan = replace(plan, cases=in_turn(plan.cases, rows))
         if not plan.cases and skip_existing:
             return  # all of it is there
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
@@ -400,12 +388,6 @@ def _budgeted(config: Config, began: float | None, settings: Settings, recorder:
     deadline, rounds = began + config.budget_s, settings.rounds
     budget = Budget(deadline=deadline, seconds=config.budget_s, rounds=rounds, case_seconds=settings.case_seconds)
     return BudgetedCases(budget, width, settings.target)
-
-
-def in_order(config: Config, device: Device, plan: Plan) -> Plan:
-    """Return a device's plan with the cases first that the store lacks, then those tried longest ago."""
-    rows, _ = _stored_rows(config, {"device_name": device.name})
-    return replace(plan, cases=in_turn(plan.cases, rows))
 
 
 def _stored_rows(config: Config, where: dict[str, Any]) -> Reading[list[dict[str, Any]]]:
@@ -457,10 +439,7 @@ def without_existing(
     for problem in problems:
         notify(f"pairbench: {problem}")
     timer = OWN_TIMERS[device.kind] if settings.timer == "auto" else settings.timer
-    there = existing(plan.cases, rows, timer=timer, rounds=settings.rounds)
-    if there:
-        notify(
-            f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.shown_store!r} already, "
-            "and are left out"
-        )
+    if there := existing(plan.cases, rows, timer=timer, rounds=settings.rounds):
+        stored = f"{len(there)} of {len(plan.cases)} cases are in store {config.shown_store!r} already"
+        notify(f"pairbench: {device.selector}: {stored}, and are left out")
     return replace(plan, cases=tuple(planned for planned in plan.cases if _case(planned) not in there))

@@ -7,11 +7,12 @@ import functools
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from pairbench.model.environment import Environment
+from pairbench.model.plain import Value
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record, Series
 from pairbench.plan import Selection, names_implementation
@@ -21,8 +22,7 @@ _NAMED = 40  # The most names of a line; JSON has all
 OperatorKey = tuple[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Narrowed:
+class Narrowed(Value):
     """The operators that differ from a commit's, the untouched ones measured as a control, and those left out."""
 
     ref: str
@@ -63,9 +63,8 @@ class Narrowed:
     def plain(self) -> dict[str, Any]:
         changed = [{"suite": suite, "operator": name, "reason": why} for (suite, name), why in self.changed.items()]
         control = [{"suite": suite, "operator": name, "case": case} for (suite, name), case in self.control.items()]
-        left_out, gone = (
-            [{"suite": suite, "operator": name} for suite, name in keys] for keys in (self.left_out, self.gone)
-        )
+        both = (self.left_out, self.gone)
+        left_out, gone = ([{"suite": suite, "operator": name} for suite, name in keys] for keys in both)
         known = {"changed": changed, "control": control, "left_out": left_out, "gone": gone}
         return {"ref": self.ref, "commit": self.sha, **known}
 
@@ -80,8 +79,7 @@ SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 _KEY = "asked"  # The key in the stored environment; files of every release have it
 
 
-@dataclass(frozen=True, kw_only=True)
-class Requested:
+class Requested(Value):
     """The selection of one run on one device. It is stored in the observed part of its environment, which has no hash."""
 
     select: tuple[tuple[str | None, str | None], ...]  # suite and pattern of each selection; empty for everything
@@ -112,8 +110,7 @@ class Requested:
     def read(cls, environment: str | None, moved: Mapping[str, str]) -> "Requested | None":
         """Return the request in a record's environment; None for runs that did not store it."""
         try:
-            stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
-            if not stored:
+            if not (stored := json.loads(environment or "{}").get("observed", {}).get(_KEY)):
                 return None
             select = tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"])
             suites = frozenset(moved.get(suite, suite) for suite in stored["suites"])
@@ -124,8 +121,7 @@ class Requested:
             return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scope:
+class Scope(Value):
     """The requests of several runs, by device model."""
 
     requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)

@@ -5,11 +5,12 @@ import datetime as dt
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Side
+from pairbench.model.plain import Value
 from pairbench.model.text import redacted
 from pairbench.store.location import StoreLocation
 from pairbench.store.run_index import IndexedRun, RunIndex
@@ -28,8 +29,7 @@ _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\
 _ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picked:
+class Picked(Value):
     asked: str
     index: RunIndex
     heads: tuple[IndexedRun, ...]  # the runs, newest first, with those that confirm them
@@ -161,8 +161,7 @@ class RunSelector:
             last = _span(end if dots else begin)[1] if not dots or end else dt.datetime.max.replace(tzinfo=dt.UTC)
         except ValueError as error:
             raise StoreError(f"{text!r}: {error}; expected a date like 2026-11-01") from error
-        heads = tuple(head for head in self.index if head.started and first <= head.started < last)
-        if not heads:
+        if not (heads := tuple(head for head in self.index if head.started and first <= head.started < last)):
             raise StoreError(f"no run of store {self.index.name!r} started in {text!r} (UTC); {self._there_is()}")
         return _with_confirming(self.index, heads)
 
@@ -180,11 +179,9 @@ class RunSelector:
             return _with_confirming(self.index, named)
         if any(head.branch == text for head in self.index):
             return self._newest(self.index, WINDOW if against else 1, against, branch=text)
-        sha = next(iter(commits), None) or self._repository.commit(text)
-        if sha is None:
+        if (sha := next(iter(commits), None) or self._repository.commit(text)) is None:
             return ()
-        heads = tuple(head for head in self.index if head.commit == sha)
-        if not heads:
+        if not (heads := tuple(head for head in self.index if head.commit == sha)):
             nothing = f"no run of store {self.index.name!r} is of commit {sha[:12]} ({text})"
             raise StoreError(f"{nothing}; {self._there_is()}")
         # What lay uncommitted beside a commit is another state of the code.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
-from pairbench.model.plain import whole_text
+from pairbench.model.plain import Value, whole_text
 from pairbench.model.settings import Settings
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model, tiers_for
@@ -171,8 +171,7 @@ def open_context(
             yield replace(context, launchers=launchers, bytecode=bytecode)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
+class Chosen(Value):
     """The loaded suites of SELECT arguments, and the selections with the suites' own names."""
 
     survey: "Survey"
@@ -237,8 +236,7 @@ def choose(
     return load(context, ask(config, select), implementations)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectedSuites:
+class SelectedSuites(Value):
     suites: tuple[tuple[str, Path], ...]
     selections: tuple[Selection, ...]  # the arguments with the suites' own names; empty for everything
 

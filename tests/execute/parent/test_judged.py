@@ -36,6 +36,7 @@ from pairbench.execute.protocol import (
     TimedEntry,
     TooLarge,
     VerifyCase,
+    without_baseline,
 )
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.case import Case
@@ -144,6 +145,21 @@ def test_an_entry_is_what_the_judge_says_of_its_outputs(
     (found,) = results(worker, verdicts(*judged), VERIFY)
     assert (found.entry, found.status, found.reason) == (VARIANT, status, words)
     assert worker.replies == replies
+
+
+def test_a_baseline_whose_calls_differ_is_called_so_and_variants_say_why_they_were_skipped() -> None:
+    wrong = Judged(mismatch="output differs from the baseline's in 3 of 8 elements")
+    skipped = without_baseline((VARIANT,), Status.MISMATCHED, JUDGED_OUTSIDE)
+    told = [*outputs(0, 0), verified(BASELINE, Status.MISMATCHED, JUDGED_OUTSIDE), *skipped]
+    baseline, variant = results(says(*told), verdicts(wrong), VERIFY)
+    assert (
+        baseline.reason == "its calls on the same inputs differ: output differs from another call's in 3 of 8 elements"
+    )
+    assert variant.status is Status.SKIPPED and variant.reason == (
+        "nothing to verify against: the baseline mismatched (output differs from the baseline's in 3 of 8 elements)"
+    )
+    (alone,) = results(says(*skipped), verdicts(), VERIFY)
+    assert NOT_SENT in alone.reason
 
 
 def test_an_impostor_is_rejected_by_the_judge() -> None:

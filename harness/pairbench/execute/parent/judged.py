@@ -157,6 +157,7 @@ class OutsideClock:
 _SEED_BITS = 60
 _CONTROLLED = 0.1
 """Chance that the baseline is timed alone in a round after the first one too."""
+_UNSENT = "its worker did not send its outputs to be judged"
 _SEEDS = {0, 1}
 """Places of the seeds on which an entry must have been judged to be right."""
 
@@ -223,6 +224,14 @@ class _Verifying:
                     yield self._verified(answer)
                 case ImpostorResult():
                     yield self._tried(answer)
+                case protocol.Ended() if (
+                    protocol.JUDGED_OUTSIDE in answer.reason
+                ):  # of a variant, for the baseline is wrong
+                    wrong = (one for one in self._verdicts.values() if not _is_right(one))
+                    why = next(
+                        (one.reason if isinstance(one, protocol.Ended) else str(one.mismatch) for one in wrong), _UNSENT
+                    )
+                    yield dataclasses.replace(answer, reason=answer.reason.replace(protocol.JUDGED_OUTSIDE, why))
                 case _:
                     yield answer
 
@@ -244,14 +253,14 @@ class _Verifying:
             return protocol.Ended(entry=told.entry, status=status, reason=reason)
         if verdict is not None and verdict.mismatch:
             reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
+            if told.entry.role == "baseline" and told.entry.mode == "eager" and "differs from the baseline's" in reason:
+                reason = "its calls on the same inputs differ: " + reason.replace("the baseline's", "another call's")
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
         if told.status is Status.VERIFIED and verdict is not None and self._seeds[index] >= _SEEDS:
             note = "; ".join(filter(None, [verdict.note, told.reason]))
             return dataclasses.replace(told, reason=note or None, correctness=verdict.correctness)
         if told.status is Status.VERIFIED or unsaid:
-            return protocol.Ended(
-                entry=told.entry, status=Status.FAILED, reason="its worker did not send its outputs to be judged"
-            )
+            return protocol.Ended(entry=told.entry, status=Status.FAILED, reason=_UNSENT)
         return told
 
     def _tried(self, told: ImpostorResult) -> ImpostorResult:

@@ -3,7 +3,6 @@
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,10 +16,10 @@ from pairbench.execute.worker.training import Training, arguments
 from pairbench.execute.worker.verify.draws import DRAW
 from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.operator import Operator, Variant
+from pairbench.model.plain import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(Value):
     operator: Operator
     variant: Variant
     mode: str

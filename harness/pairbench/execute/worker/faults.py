@@ -10,7 +10,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.model.outcome import Status
 
-_HERE = Path(__file__).resolve().parents[1]
+_OURS = {Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[2] / "suite"}
 
 
 def explain(error: BaseException) -> tuple[Status, str]:
@@ -63,7 +63,7 @@ def where(error: BaseException) -> str:
     """Return the innermost line of the traceback that is neither ours nor a library's: the suite's own."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        ours = _HERE in path.parents
+        ours = not _OURS.isdisjoint(path.parents)
         library = "site-packages" in path.parts or "dist-packages" in path.parts or not path.is_file()
         if not ours and not library and path.parts[1:2] != ("usr",):
             return f"{path.name}, line {frame.lineno}: "

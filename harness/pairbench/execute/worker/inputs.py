@@ -15,6 +15,7 @@ from pairbench.execute.worker.faults import is_out_of_memory
 from pairbench.execute.worker.trees import check_supported, copy_inputs, leaves, named_tensors
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
+from pairbench.model.plain import Value
 
 
 @dataclass
@@ -36,8 +37,7 @@ def as_dtype(name: str | torch.dtype) -> torch.dtype:
     return dtype
 
 
-@dataclass(frozen=True, kw_only=True)
-class Make:
+class Make(Value):
     """Makes tensors on the device under test; the same seed gives the same values.
 
     What `inputs` makes by torch's own functions is on the host, and takes long where it is large: within `with make.device:` it is made on that

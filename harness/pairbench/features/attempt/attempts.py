@@ -28,6 +28,7 @@ from pairbench.model.comparison import DEFAULT
 from pairbench.model.environment import Device, Environment, HostLoad, withheld
 from pairbench.model.latency import RESULT_COLUMNS, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import BrokenSuite, PlannedCase
 from pairbench.model.record import COLUMNS as SERIES
 from pairbench.model.record import Record, Series
@@ -37,7 +38,7 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_series
 from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptCeilings, KeptValues, user_folder
-from pairbench.suite.load import refuse_syntax_errors
+from pairbench.suite.load import candidate_files, refuse_syntax_errors
 from pairbench.suite.reached import forget, reached_files, sources_beside
 from pairbench.workflow.devices import one_device, plan_for
 from pairbench.workflow.git import git
@@ -46,8 +47,7 @@ from pairbench.workflow.record import context_for
 from pairbench.workflow.setup import Chosen, SelectedSuites, ask, store_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beside:
+class Beside(Value):
     """An earlier result of a series, beside the present one; of an earlier try it has some of the columns only."""
 
     record: Record
@@ -58,15 +58,13 @@ class Beside:
     why_not: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tried:
+class Tried(Value):
     record: Record
     last: Beside | None = None
     stored: Beside | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Value):
     cases: tuple[tuple[Tried, ...], ...]
     left_out: tuple[str, ...] = ()  # keys of selected cases that were not taken: one case of each operator is enough
     untried: tuple[str, ...] = ()  # keys of taken cases that were not tried, because an earlier case was wrong
@@ -261,7 +259,8 @@ class Attempts:
 
     def watch(self) -> NoReturn:
         """Try now and after every change of a file, until the user interrupts; an error of the user's code is named."""
-        files = SuiteFiles(lambda: self.asked.files)
+        candidates = candidate_files(self.config.settings.against)
+        files = SuiteFiles(lambda: (*self.asked.files, *candidates))
         self.listener.notify("pairbench: trying once, and again after every change; Ctrl-C ends it")
         while True:
             try:

@@ -4,7 +4,6 @@ import functools
 import json
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,7 +40,6 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutsideReference(ExpectedOutputs):
     """The inputs of one seed; the expected outputs are the judge's."""
 

@@ -23,6 +23,7 @@ from pairbench.execute.worker.timing.timers import DeviceClock, HostTimer, Telem
 from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.model.outcome import EntrySamples, TimedRound
+from pairbench.model.plain import Value
 from pairbench.model.plan import Entry
 
 _WARM_UP_BLOCKS = 3
@@ -128,8 +129,7 @@ def baseline_last(entries: Iterable[Timed]) -> list[Timed]:
     return sorted(entries, key=lambda timed: timed.is_eager_baseline)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setup:
+class Setup(Value):
     """The entries of a case, and what they are timed with."""
 
     timed: list[Timed]

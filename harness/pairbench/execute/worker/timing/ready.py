@@ -8,7 +8,7 @@ import sys
 import time
 import zlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,6 @@ _ROOM = 1.2
 """Free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ready(Setup):
     job: TimeCase
     operator: Operator

@@ -12,7 +12,6 @@ import operator
 import os
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.model.outcome import Telemetry
+from pairbench.model.plain import Value
 from pairbench.model.settings import OWN_TIMERS
 
 _LIMIT = 0x06
@@ -74,8 +74,7 @@ TIMING_METHOD = 2
 """Version of how a GPU is timed, a part of the environment: figures of two versions are not of one era. Since 2 a throttled GPU rests."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
+class Sample(Value):
     call_ns: float
     host_ns: float
     """Time until the call returned, with whatever was queued before it."""
@@ -198,8 +197,7 @@ class CudaTimer:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpinSample:
+class SpinSample(Value):
     device_ns: float
     hidden: bool
     """Whether the spin outlasted the host, without which the latency is too long."""

@@ -4,7 +4,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,14 @@ from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_f
 from pairbench.model.case import SAVED, Case
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Compilation, Correctness, Status, Verification
+from pairbench.model.plain import Value
 from pairbench.model.plan import Entry
 from pairbench.model.tolerance import Tolerance
 
 _SMALL = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpectedOutputs:
+class ExpectedOutputs(Value):
     """The inputs of one seed, and a judge of their outputs; `judge.sent.OutsideReference` asks a judge outside, and holds no outputs."""
 
     make: Callable[[], dict[str, Any]]

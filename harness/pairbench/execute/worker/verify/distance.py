@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
+from pairbench.model.plain import Value
 from pairbench.model.tolerance import Tolerance
 
 _DEFAULTS = {
@@ -47,8 +47,7 @@ _ALMOST = 1 - 1e-4
 """Part of a limit within which an element is for certain, by arithmetic that is wider than the outputs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beyond:
+class Beyond(Value):
     """The elements of one output that are beyond the tolerance to the baseline."""
 
     count: int
@@ -67,8 +66,7 @@ class Beyond:
         return self.count - self.strays
 
 
-@dataclass(frozen=True, kw_only=True)
-class Distance:
+class Distance(Value):
     """The distances of one output tensor to another, in the outputs' own unit."""
 
     max_abs: float

@@ -4,7 +4,7 @@ import functools
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from pairbench.execute.worker.verify.distance import (
 )
 from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
 from pairbench.model.outcome import Correctness
+from pairbench.model.plain import Value
 from pairbench.model.tolerance import EXACT, Tolerance
 
 _LARGE, _DRAWN = 1 << 22, 1 << 18
@@ -39,8 +40,7 @@ ToleranceFor = Callable[[str, str], Tolerance]  # of an output, by dtype and pat
 _PLAIN_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputVerdict:
+class OutputVerdict(Value):
     """The verdict on one implementation's outputs: distances to baseline and oracle, and the mismatch if there is one."""
 
     mismatch: str | None

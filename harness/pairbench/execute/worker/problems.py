@@ -1,0 +1,162 @@
+"""Problem files of KernelBench's form as suites: `Model`, `get_init_inputs` and `get_inputs`, with candidates that define `ModelNew`.
+
+A problem becomes one operator, whose name is the file's with its number last: `19_ReLU.py` is `ReLU_19`. Its baseline is `Model`, its
+variants are `compiled` (`torch.compile` of the same module) and the candidates. The axis `dtype` casts weights and floating-point
+inputs: float32 in the tier smoke, bfloat16 and float16 in the tier real.
+
+Both modules are built under one seed, as KernelBench's own evaluation does, and where the names and shapes of their weights agree, the
+candidate gets those of `Model`. Both stay in training mode with two exceptions, for a call must not depend on the calls before it:
+dropout is off, and batch norm normalises by the batch while its running statistics stay.
+"""
+
+import ast
+import functools
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from pairbench.model.operator import Operator, Variant
+from pairbench.model.tolerance import REASSOCIATED
+from pairbench.suite.load import PROBLEM, candidate_files
+from pairbench.suite.modules import load_module
+
+_SEED = 42  # that of KernelBench's own evaluation
+_SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_(sample_\d+)_kernel")  # as KernelBench names what models have written
+
+
+def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
+    """Return the operator of a loaded problem file, with the candidates in `against`, a file or a folder, or an empty text for none."""
+    space = vars(module)
+    space["problem_digest"] = _digest(path)
+    number, _, words = path.stem.partition("_")
+    name = _name(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
+    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled)}
+    own = [("ModelNew", path)] if "ModelNew" in space else []
+    for candidate, file in (*own, *_candidates(path, against)):
+        variants[candidate] = _variant(file, module)
+    baseline = _bound(_call, space)
+    baseline.__doc__ = space["Model"].__doc__
+    return Operator(
+        name,
+        baseline=baseline,
+        variants=variants,
+        inputs=_bound(_inputs, space),
+        cases={"smoke": [{"dtype": "float32"}], "real": [{"dtype": "bfloat16"}, {"dtype": "float16"}]},
+        constants=["model"],
+        tolerance=REASSOCIATED,
+        source=f"{PROBLEM}: {path.name}",
+    )
+
+
+def _candidates(problem: Path, against: str) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the file of each candidate: of a folder the file with the problem's name, and samples of its level and number."""
+    level, number = re.sub(r"\D", "", problem.parent.name), problem.stem.partition("_")[0]
+    for file in candidate_files(against):
+        sample = _SAMPLE.fullmatch(file.stem)
+        if file == Path(against):
+            yield _name(file.stem, "candidate"), file
+        elif file.stem == problem.stem:
+            yield _name(file.resolve().parent.name, "candidate"), file
+        elif sample and (sample[1], sample[2]) == (level, number):
+            yield sample[3], file
+
+
+def _name(text: str, kind: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
+    return name if re.match("[A-Za-z]", name) and name not in ("baseline", "compiled") else f"{kind}_{name}"
+
+
+def _variant(file: Path, problem: ModuleType) -> Variant:
+    """Return a candidate; one that cannot be loaded fails by itself when it is prepared, and the problem stays."""
+    space: dict[str, Any] = {"__name__": problem.__name__}
+    try:
+        space = vars(load_module(file.resolve()))
+        space["problem_digest"] = _digest(file)
+        build = functools.partial(_bound(_candidate, space), get_init_inputs=problem.get_init_inputs)
+    except BaseException as error:
+        build = functools.partial(_unloaded, error)
+    return Variant(_bound(_call, space), prepare=build)
+
+
+def _digest(path: Path) -> str:
+    """Return a digest of a file's code without formatting: hashes follow no methods of classes, and a problem is made of them."""
+    return hashlib.sha256(ast.dump(ast.parse(path.read_bytes())).encode()).hexdigest()[:16]
+
+
+def _bound(function: Any, space: dict[str, Any]) -> FunctionType:
+    """Return a function as though it stood in the file of the problem, or of the candidate, whose names it takes."""
+    bound = FunctionType(function.__code__, space, function.__name__, function.__defaults__)
+    bound.__module__, bound.__kwdefaults__ = space["__name__"], function.__kwdefaults__
+    return bound
+
+
+def _unloaded(error: BaseException, model: Any) -> dict[str, Any]:  # noqa: ARG001
+    raise error
+
+
+def _compiled(model: Any) -> dict[str, Any]:
+    return {"model": torch.compile(model)}
+
+
+# The functions from here on run in the namespace of a file (`_bound`); other names of pairbench they import themselves.
+
+
+def _call(model, args):  # type: ignore[no-untyped-def]
+    return model(*args)
+
+
+def _inputs(make, dtype):  # type: ignore[no-untyped-def]
+    import torch
+
+    from pairbench.execute.worker.problems import built, cast
+
+    assert problem_digest  # type: ignore[name-defined]  # noqa: F821 (the whole file is a part of the definition)
+    model = built(Model, get_init_inputs, make.device, getattr(torch, dtype))  # type: ignore[name-defined]  # noqa: F821
+    with torch.device(make.device):
+        args = get_inputs()  # type: ignore[name-defined]  # noqa: F821
+    return {"model": model, "args": cast(list(args), make.device, getattr(torch, dtype))}
+
+
+def _candidate(model, *, get_init_inputs):  # type: ignore[no-untyped-def]
+    from pairbench.execute.worker.problems import built, shapes
+
+    assert problem_digest  # type: ignore[name-defined]  # noqa: F821
+    candidate = built(ModelNew, get_init_inputs, *model.pairbench_place)  # type: ignore[name-defined]  # noqa: F821
+    if shapes(candidate) == shapes(model):
+        candidate.load_state_dict(model.state_dict())
+    return {"model": candidate}
+
+
+def built(module_class: Any, get_init_inputs: Any, device: Any, dtype: Any) -> Any:
+    """Return a module of a class, made under KernelBench's seed on a device and cast to a dtype."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), device:
+        torch.manual_seed(_SEED)
+        arguments = get_init_inputs()
+        torch.manual_seed(_SEED)
+        module = module_class(*arguments).to(device=device, dtype=dtype).requires_grad_(False)
+    for part in module.modules():
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.eval()
+        elif isinstance(part, torch.nn.modules.batchnorm._NormBase):
+            part.momentum, part.num_batches_tracked = 0.0, None
+    module.pairbench_place = device, dtype  # for a candidate: a module may have no weights that tell
+    return module
+
+
+def cast(value: Any, device: Any, dtype: Any) -> Any:
+    """Return inputs, lists of them included, on a device, floating-point tensors in a dtype; all else as it is."""
+    if isinstance(value, list | tuple):
+        return type(value)(cast(one, device, dtype) for one in value)
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+    return value
+
+
+def shapes(module: Any) -> dict[str, Any]:
+    """Return the shape of each weight and buffer of a module."""
+    return {name: value.shape for name, value in module.state_dict().items()}

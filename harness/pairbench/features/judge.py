@@ -1,0 +1,167 @@
+"""One candidate for one problem, one answer: right or wrong, how fast, and at what cost; for people and for programs that write kernels."""
+
+from collections.abc import Iterable, Sequence
+
+from pairbench.errors import UsageError
+from pairbench.model.latency import p50_of, result_of, speedup_of
+from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
+from pairbench.model.plan import BASELINE, OperatorDescription
+from pairbench.model.record import Record
+from pairbench.report.units import ratio, ratio_range
+from pairbench.stats import Interval
+
+_VERDICTS = {  # each with its sentence and the exit code of the command
+    "faster": ("right, and faster than the baseline in every case", 0),
+    "slower": ("right, and slower than the baseline in every case", 0),
+    "mixed": ("right, and neither faster nor slower in every case", 0),
+    "right": ("right; how fast is not known, for the host was busy", 0),
+    "wrong": ("another result than the baseline's", 1),
+    "failed": ("it does not load or run", 1),
+    "refused": ("the problem cannot tell right from wrong, or does not run", 3),
+    "skipped": ("it was not tried", 3),
+}
+
+
+class CaseAnswer(Value):
+    """The answer in one case. Latencies are in ns; each is an estimate with its 95 % interval, null where it is not known."""
+
+    case: str | None
+    mode: str | None
+    code: str
+    """`right`, `mismatched`, `failed`, `timeout`, `oom`, `skipped`, or `refused` where the baseline has no result."""
+    reason: str | None
+    latency: str | None
+    """The latency that the figures are of: `device` or `call`."""
+    p50_ns: Interval | None
+    over_baseline: Interval | None
+    over_compiled: Interval | None
+    over_best: Interval | None
+    """How much faster it is than the fastest other implementation; the interval is the widest that both speedups allow."""
+    best: str | None
+    max_abs_error: float | None
+    oracle_ratio: float | None
+    margin: float | None
+    launches_per_call: float | None
+    ops_per_call: float | None
+    peak_bytes: int | None
+    saved_bytes: int | None
+    roofline_fraction: float | None
+
+
+class Answer(Value):
+    schema: str = "pairbench-judge/1"
+    """Fields may be added; the version rises where one is removed or means something else."""
+    verdict: str
+    sentence: str
+    exit_code: int
+    suite: str
+    operator: str
+    candidate: str
+    device: str | None
+    cases: tuple[CaseAnswer, ...]
+
+    def lines(self) -> list[str]:
+        """Return the answer as text: the verdict, then each case."""
+        lines = [f"{self.candidate} of {self.operator}: {self.verdict} ({self.sentence})"]
+        for case in self.cases:
+            best = "" if case.best in (None, BASELINE, "compiled") else case.best
+            over = (
+                (case.over_baseline, "the baseline"),
+                (case.over_compiled, "compiled"),
+                (best and case.over_best, best),
+            )
+            speedups = [
+                f"{ratio(known.estimate)} ({ratio_range(known.low, known.high)}) over {name}"
+                for known, name in over
+                if isinstance(known, Interval)
+            ]
+            lines.append(f"  {case.case}: {', '.join([case.code, *speedups])}")
+            lines += [f"    {case.reason}"] if case.reason else []
+        return lines
+
+
+def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is_file: bool) -> str:
+    """Return the name of the variant that is to be judged; that of a file is the last."""
+    if len(operators) != 1:
+        raise UsageError(
+            f"PROBLEM selects {len(operators)} operators, expected one: a problem's file, or file::operator"
+        )
+    names = [one.name for one in operators[0].implementations if one.name != BASELINE]
+    if not is_file and candidate not in names:
+        expected = f"a file, or one of {', '.join(names)}"
+        raise UsageError(f"CANDIDATE {candidate!r} is no variant of {operators[0].name!r}, expected {expected}")
+    return names[-1] if is_file else candidate
+
+
+def answer_of(operator: OperatorDescription, candidate: str, records: Iterable[Record]) -> Answer:
+    """Return the answer on a candidate, from the records of a run of its operator."""
+    by_case: dict[tuple[str | None, str | None], dict[str | None, Record]] = {}
+    for record in records:
+        by_case.setdefault((record.case, record.mode), {})[record.implementation] = record
+    cases = tuple(_case(beside, beside[candidate]) for beside in by_case.values() if candidate in beside)
+    verdict = _verdict(cases)
+    sentence, exit_code = _VERDICTS[verdict]
+    return Answer(
+        verdict=verdict,
+        sentence=sentence,
+        exit_code=exit_code,
+        suite=operator.suite,
+        operator=operator.name,
+        candidate=candidate,
+        device=next((one.device_name for several in by_case.values() for one in several.values()), None),
+        cases=cases,
+    )
+
+
+def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
+    baseline = beside[BASELINE]
+    known = record.status == Status.MEASURED and baseline.status == Status.MEASURED
+    others = {p50.estimate: one for one in beside.values() if one is not record and (p50 := p50_of(one))}
+    best = others[min(others)] if others else None
+    return CaseAnswer(
+        case=record.case,
+        mode=record.mode,
+        code="right" if known else "refused" if baseline.status != Status.MEASURED else record.status,
+        reason=record.reason if baseline.status == Status.MEASURED else baseline.reason,
+        latency=result_of(record).name if known else None,
+        p50_ns=p50_of(record) if known else None,
+        over_baseline=speedup_of(record) if known else None,
+        over_compiled=_over(record, beside.get("compiled")) if known else None,
+        over_best=_over(record, best) if known else None,
+        best=best.implementation if best else None,
+        max_abs_error=record.max_abs_error,
+        oracle_ratio=record.oracle_ratio,
+        margin=record.margin,
+        launches_per_call=record.launches_per_call,
+        ops_per_call=record.ops_per_call,
+        peak_bytes=record.peak_bytes,
+        saved_bytes=record.saved_bytes,
+        roofline_fraction=record.roofline_fraction,
+    )
+
+
+def _over(record: Record, other: Record | None) -> Interval | None:
+    mine, theirs = speedup_of(record), speedup_of(other)
+    if other is not None and other.implementation == BASELINE:
+        theirs = Interval(1.0, 1.0, 1.0)
+    if mine is None or theirs is None:
+        return None
+    return Interval(mine.estimate / theirs.estimate, mine.low / theirs.high, mine.high / theirs.low)
+
+
+def _verdict(cases: Sequence[CaseAnswer]) -> str:
+    codes = {case.code for case in cases}
+    if "mismatched" in codes:
+        return "wrong"
+    if codes & {"failed", "timeout", "oom"}:
+        return "failed"
+    if codes != {"right"}:
+        return "refused" if "refused" in codes else "skipped"
+    speedups = [case.over_baseline for case in cases]
+    if None in speedups:
+        return "right"
+    known = [one for one in speedups if one is not None]
+    return (
+        "faster" if all(one.low > 1 for one in known) else "slower" if all(one.high < 1 for one in known) else "mixed"
+    )

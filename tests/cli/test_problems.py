@@ -1,0 +1,223 @@
+"""Problem files of KernelBench's form, our own ones: taken as suites as they lie there, with candidates beside `Model`."""
+
+import functools
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.execute.worker.describe.operators import hashes_of
+from pairbench.execute.worker.problems import operator_of
+from pairbench.model.operator import Operator
+from pairbench.suite.load import find_suites, load_suite
+from tests.cli.conftest import Cli, Pairbench
+
+PROBLEM = """
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self{init}):
+            super().__init__()
+            {made}
+
+        def forward(self, {takes}):
+            {body}
+
+    ROWS = 24
+
+    def get_inputs():
+        return {inputs}
+
+    def get_init_inputs():
+        return {arguments}
+"""
+CANDIDATE = """
+    import torch
+    from torch import nn
+
+    class ModelNew(nn.Module):
+        def __init__(self{init}):
+            super().__init__()
+            {made}
+
+        def forward(self, {takes}):
+            {body}
+"""
+COMMON = {"init": "", "made": "pass", "takes": "x", "inputs": "[torch.randn(ROWS, 40)]", "arguments": "[]"}
+NORM = {
+    "init": ", features",
+    "arguments": "[40]",
+    "made": "self.norm, self.drop = nn.BatchNorm1d(features), nn.Dropout(0.5)",
+}
+PROBLEMS: dict[str, dict[str, str]] = {
+    "1_Double": {"body": "return x * 2"},
+    "2_Linear": {
+        "init": ", width",
+        "made": "self.inner = nn.Linear(40, width)",
+        "body": "return self.inner(x)",
+        "arguments": "[8]",
+    },
+    "3_Norm": {**NORM, "body": "return self.drop(self.norm(x))"},
+    "4_Loss": {
+        "takes": "scores, target",
+        "body": "return nn.functional.cross_entropy(scores, target)",
+        "inputs": "[torch.randn(ROWS, 40), torch.randint(0, 40, (ROWS,))]",
+    },
+    "5_Sums": {
+        "takes": "several, factor, nothing",
+        "body": "return sum(several) * factor, several[0] - 1",
+        "inputs": "[[torch.randn(ROWS), torch.randn(ROWS)], 3.0, None]",
+    },
+    "6_Zero": {"body": "return x.mean(1, keepdim=True) - x.mean(1, keepdim=True)"},
+    "7_Random": {"body": "return nn.functional.dropout(x, 0.5)"},
+    "8-odd name": {"body": "return -x"},
+}
+CANDIDATES: dict[str, dict[str, str]] = {
+    "1_Double": {"body": "return x + x"},
+    # Other draws than those of `Model` before its weights are made; its weights are copied.
+    "2_Linear": {
+        "init": ", width",
+        "made": "torch.rand(3); self.inner = nn.Linear(40, width)",
+        "body": "return torch.addmm(self.inner.bias, x, self.inner.weight.T)",
+    },
+    "3_Norm": {
+        **NORM,
+        "body": "return (x - x.mean(0)) * torch.rsqrt(x.var(0, unbiased=False) + 1e-5) * self.norm.weight + self.norm.bias",
+    },
+    "4_Loss": {
+        "takes": "scores, target",
+        "body": "return -scores.log_softmax(1).gather(1, target[:, None]).mean() * 1.01",
+    },
+    "5_Sums": {
+        "takes": "several, factor, nothing",
+        "body": "several[0] += several[1]; return several[0] * factor, several[0] - several[1] - 1",
+    },
+    "6_Zero": {"body": "return x[:, :1] * 0"},
+    "7_Random": {"body": "return x * 2"},
+}
+
+
+def write(path: Path, template: str, values: dict[str, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(template).format(**{**COMMON, **values}))
+    return path
+
+
+def only(path: Path, against: Path | str = "") -> Operator:
+    (operator,) = load_suite(path, functools.partial(operator_of, against=str(against))).values()
+    return operator
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Return a folder with problems in `level1` and candidates for them in `mine`."""
+    for name, values in PROBLEMS.items():
+        write(tmp_path / "level1" / f"{name}.py", PROBLEM, values)
+    for name, values in CANDIDATES.items():
+        write(tmp_path / "mine" / f"{name}.py", CANDIDATE, values)
+    (tmp_path / "mine" / "8-odd name.py").write_text("import no_such_package_of_mine\n")
+    return tmp_path
+
+
+def test_problems_and_candidates_are_judged_as_they_lie_there(corpus: Path, pairbench: Pairbench) -> None:
+    done = pairbench("verify", "level1", "--against", "mine", "-i", "mine", "--device", "cpu", "--format", "json")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["verifications"]
+    found = {
+        (row["case"].partition("[")[0], row["implementation"]): (row["status"], row["reason"] or "") for row in rows
+    }
+    right = {
+        name
+        for (name, implementation), (status, _) in found.items()
+        if status == "verified" and implementation == "mine"
+    }
+    assert right == {"Double_1", "Linear_2", "Norm_3"}
+    status, reason = found["Loss_4", "mine"]
+    assert status == "mismatched" and "differs from the baseline's in 1 of 1 elements" in reason
+    status, reason = found["Sums_5", "mine"]
+    assert status == "mismatched" and "changes its input 'args[0][0]'" in reason
+    status, reason = found["Zero_6", "baseline"]
+    assert status == "failed" and "the output is the same for all inputs" in reason
+    status, reason = found["Random_7", "baseline"]
+    assert status == "failed" and "random" in reason, reason
+    status, skipped = found["Random_7", "mine"]
+    assert status == "skipped" and reason in skipped, "a reason that the judge outside gave"
+    status, reason = found["problem_8-odd_name", "mine"]
+    assert status == "failed" and "8-odd name.py, line 1: ModuleNotFoundError" in reason
+    assert found["problem_8-odd_name", "baseline"][0] == "verified", "the problem is not charged with its candidate"
+
+
+def test_a_run_says_how_many_problems_are_right_and_faster(corpus: Path, pairbench: Pairbench) -> None:
+    problems = [str(corpus / "level1" / f"{name}.py") for name in ("1_Double", "4_Loss", "8-odd name")]
+    done = pairbench("run", *problems, "--against", "mine", "-i", "mine", "--device", "cpu", "--format", "json")
+    document = json.loads(done.stdout)
+    (shares,) = document["fast_p"]
+    known = (shares["implementation"], shares["over"], shares["dtype"], shares["cases"])
+    assert known == ("mine", "baseline", "float32", 3)
+    assert shares["fast_0"] == pytest.approx(1 / 3), "one is right, one is wrong and one cannot be loaded"
+    speedup = next(
+        one["speedup"] for one in document["records"] if one["implementation"] == "mine" and one["status"] == "measured"
+    )
+    assert shares["fast_1"] == (None if speedup is None else pytest.approx((speedup > 1) / 3)), (
+        "withheld on a busy host"
+    )
+
+
+def test_a_folder_of_problems_is_a_folder_of_suites(corpus: Path) -> None:
+    assert [file.stem for file in find_suites((corpus,))] == sorted(PROBLEMS), "candidates are none"
+
+
+def test_cases_are_precisions_and_the_number_comes_last(corpus: Path) -> None:
+    operator = only(corpus / "level1" / "2_Linear.py")
+    assert operator.name == "Linear_2" and list(operator.variants) == ["compiled"]
+    assert [(case.key, case.tier) for case in operator.cases] == [
+        ("Linear_2[dtype=float32]", "smoke"),
+        ("Linear_2[dtype=bfloat16]", "real"),
+        ("Linear_2[dtype=float16]", "real"),
+    ]
+
+
+def test_candidates_are_found_by_the_problems_name_and_as_samples(corpus: Path) -> None:
+    problem = corpus / "level1" / "1_Double.py"
+    for name in (
+        "level_1_problem_1_sample_0_kernel",
+        "level_1_problem_1_sample_7_kernel",
+        "level_2_problem_1_sample_1_kernel",
+    ):
+        write(corpus / "runs of today" / f"{name}.py", CANDIDATE, {"body": "return x + x"})
+    assert list(only(problem, corpus / "runs of today").variants) == ["compiled", "sample_0", "sample_7"]
+    assert list(only(problem, corpus / "mine").variants) == ["compiled", "mine"]
+    alone = write(corpus / "baseline.py", CANDIDATE, {"body": "return x + x"})
+    assert list(only(problem, alone).variants) == ["compiled", "candidate_baseline"]
+
+
+def test_a_problem_may_have_its_candidate_in_its_own_file(corpus: Path) -> None:
+    both = write(corpus / "9_Both.py", PROBLEM + CANDIDATE, {"body": "return x + x"})
+    assert list(only(both).variants) == ["compiled", "ModelNew"]
+
+
+def test_hashes_follow_the_code_of_both_files_and_not_their_formatting(tmp_path: Path) -> None:
+    def hashes(folder: str, *, problem: str = "", candidate: str = "") -> tuple[str, ...]:
+        body = "y = self.halved(x); return y"
+        one = write(tmp_path / folder / "1_Half.py", PROBLEM, {"body": body})
+        other = write(tmp_path / folder / "new" / "1_Half.py", CANDIDATE, {"body": body})
+        one.write_text(one.read_text() + problem)
+        other.write_text(other.read_text() + candidate)
+        return hashes_of(one, only(one, other.parent))
+
+    definition, baseline, compiled, candidate = hashes("first")
+    assert hashes("second", problem="# a remark\n", candidate="\n\n") == (definition, baseline, compiled, candidate)
+    another = hashes("third", candidate="def helper_of_a_method(): ...\n")
+    assert another[:3] == (definition, baseline, compiled) and another[3] != candidate
+    assert hashes("fourth", problem="SIZE = 3\n")[0] != definition
+
+
+def test_a_candidate_that_is_not_there_is_said(cli: Cli, corpus: Path) -> None:
+    said = cli("list", "level1", "--against", "no_such_folder")
+    assert (
+        said.code == 2
+        and "'no_such_folder', which does not exist; expected a file or a folder of candidates" in said.err
+    )
