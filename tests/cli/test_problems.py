@@ -166,6 +166,24 @@ def test_a_run_says_how_many_problems_are_right_and_faster(corpus: Path, pairben
     )
 
 
+def test_one_candidate_gets_one_answer(corpus: Path, pairbench: Pairbench) -> None:
+    problem = str(corpus / "level1" / "2_Linear.py")
+    wrong = write(corpus / "wrong.py", CANDIDATE, {"init": ", width", "body": "return x[:, :8]"})
+    done = pairbench("judge", problem, str(wrong), "--device", "cpu", "--rounds", "1", "--format", "json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["verdict"], document["candidate"]) == (1, "wrong", "wrong"), done.stderr
+    (case,) = document["cases"]
+    assert (
+        case["code"] == "mismatched"
+        and "the worst, at [" in case["reason"]
+        and case["best"] in ("baseline", "compiled")
+    )
+    zero = pairbench(
+        "judge", str(corpus / "level1" / "6_Zero.py"), str(corpus / "mine" / "6_Zero.py"), "--device", "cpu"
+    )
+    assert zero.returncode == 3 and "refused" in zero.stdout and "the same for all inputs" in zero.stdout
+
+
 def test_a_folder_of_problems_is_a_folder_of_suites(corpus: Path) -> None:
     assert [file.stem for file in find_suites((corpus,))] == sorted(PROBLEMS), "candidates are none"
 
