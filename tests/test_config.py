@@ -88,7 +88,10 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
     ("line", "words"),
     [
         ("round = 3", "setting 'round' is unknown; did you mean 'rounds'?"),
-        ("banana = 3", "setting 'banana' is unknown; expected one of against, budget, build, case_seconds, max_samples"),
+        (
+            "banana = 3",
+            "setting 'banana' is unknown; expected one of against, budget, build, case_seconds, max_samples",
+        ),
         ("rounds = 0", "setting 'rounds' is 0, expected more than 0"),
         ("rounds = 2.5", "setting 'rounds' is 2.5, expected a whole number"),
         ("rounds = true", "setting 'rounds' is True, expected a whole number"),

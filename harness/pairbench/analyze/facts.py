@@ -26,9 +26,7 @@ _TEXTS = (
 )
 _RESULT = tuple(tuple(f"{name}{end}" for end in ENDS) for name in ("p50_ns", "p95_ns", "speedup"))
 _HINTS = get_type_hints(Record)
-NUMBERS = tuple(
-    item.name for item in fields(Record) if _HINTS[item.name] in (int | None, float | None) and item.name != "dirty"
-)
+NUMBERS = tuple(item.name for item in fields(Record) if _HINTS[item.name] in (int | None, float | None))
 
 
 def series_facts(

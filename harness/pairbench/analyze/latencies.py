@@ -1,7 +1,7 @@
 """The columns of a record about time: percentiles of its samples with their intervals, speedups, and the limit of a call."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency, interval_columns
@@ -24,11 +24,9 @@ def sampled_rounds(outcome: Outcome) -> dict[Latency, Rounds]:
             if values is None:
                 return []
             labelled = zip(values, item.throttled, strict=False)
-            counting = [
-                value for value, throttled in labelled if value is not None and not (item.remeasured and throttled)
-            ]
+            good = [value for value, throttled in labelled if value is not None and not (item.remeasured and throttled)]
             # Of a stream there are few samples, and none may be left.
-            rounds += [counting] if counting or latency not in (DEVICE, STREAM) else []
+            rounds += [good] if good or latency not in (DEVICE, STREAM) else []
         return rounds
 
     return {latency: rounds for latency in LATENCIES if (rounds := kept(latency)) or latency is CALL}
@@ -96,11 +94,7 @@ def _quietest(rounds: Rounds) -> list[float]:
 
 
 def _speedup_columns(
-    rounds: Mapping[Latency, Rounds],
-    latencies: Sequence[Latency],
-    outcome: Outcome,
-    control: Outcome | None,
-    resamples: int,
+    rounds: dict[Latency, Rounds], latencies: Sequence[Latency], outcome: Outcome, control: Outcome | None, draws: int
 ) -> dict[str, float | None]:
     if control is None or control.status is not Status.MEASURED or outcome.entry.role == "baseline":
         return {}
@@ -117,12 +111,12 @@ def _speedup_columns(
             continue
         if latency in (HOST, STREAM) or replayed or len(ours) != len(theirs):
             # Samples that are not paired by blocks.
-            intervals = (latency_intervals(side, (50,), resamples=resamples)[0] for side in (theirs, ours))
+            intervals = (latency_intervals(side, (50,), resamples=draws)[0] for side in (theirs, ours))
             speedup = ratio_interval(*intervals)
         else:
             # Triton's do_bench takes a number of samples of its own of each; the first of both are paired.
             pairs = [list(zip(*both, strict=False)) for both in zip(theirs, ours, strict=True)]
             sides = ([[pair[side] for pair in of_round] for of_round in pairs] for side in (0, 1))
-            speedup = speedup_interval(*sides, resamples=resamples)
+            speedup = speedup_interval(*sides, resamples=draws)
         columns |= interval_columns(latency.speedup, speedup)
     return columns

@@ -7,14 +7,14 @@ contradict one another.
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pairbench.analyze.latencies import latency_columns, samples_of, samples_of_rounds
 from pairbench.model.environment import Commit, Environment, withheld
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status, is_slowed
-from pairbench.model.plain import plain
+from pairbench.model.plain import Value, plain
 from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record, Samples
 from pairbench.stats import outliers, percentile
@@ -72,10 +72,8 @@ def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
     if not both or not all(itertools.starmap(is_slowed, both)):
         return None
     alone, beside = (percentile([*itertools.chain(*side)], 50) for side in zip(*both, strict=True))
-    return (
-        f"its speedup is withheld: the baseline takes {beside / 1e3:.1f} us beside the variants and {alone / 1e3:.1f} us in a process "
-        "where none was called, so one of them slows it"
-    )
+    takes = f"the baseline takes {beside / 1e3:.1f} us beside the variants and {alone / 1e3:.1f} us in a process"
+    return f"its speedup is withheld: {takes} where none was called, so one of them slows it"
 
 
 def why_no_replay(outcome: Outcome) -> str | None:
@@ -118,9 +116,7 @@ def _by_stream(outcome: Outcome, why: str | None) -> Outcome:
     if outcome.status is not Status.MEASURED:
         return outcome
     rounds = tuple(replace(timed, entries=tuple(map(changed, timed.entries))) for timed in outcome.rounds)
-    instead = (
-        "that of its own launches" if any(samples.stream_ns for samples in samples_of_rounds(outcome)) else "not known"
-    )
+    instead = "that of its own launches" if any(one.stream_ns for one in samples_of_rounds(outcome)) else "not known"
     reason = f"its device latency is {instead}, for a replay {'is' if why else 'beside it is'} not believed"
     reason = "; ".join(filter(None, [outcome.reason, f"{reason}: {why}" if why else reason]))
     return replace(outcome, rounds=rounds, reason=reason)
@@ -199,8 +195,7 @@ def _latency_ns(outcome: Outcome) -> float | None:
     return percentile(values, 50) if values else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Value):
     """One invocation of pairbench, as all its records name it."""
 
     run_id: str
@@ -335,17 +330,14 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
     return columns
 
 
-def _time_columns(
-    outcome: Outcome, control: Outcome | None, environment: Environment, resamples: int
-) -> dict[str, Any]:
-    columns = latency_columns(outcome, control, resamples=resamples)
+def _time_columns(outcome: Outcome, control: Outcome | None, environment: Environment, draws: int) -> dict[str, Any]:
+    columns = latency_columns(outcome, control, resamples=draws)
     if not columns:
         return {}
     latency_ns = columns.get(DEVICE.p50) or columns[CALL.p50]
     readings = [timed.telemetry for timed in outcome.rounds]
-    clocks, temperatures, powers = (
-        _known([getattr(item, name) for item in readings]) for name in ("sm_clock_mhz", "temperature_c", "power_w")
-    )
+    names = ("sm_clock_mhz", "temperature_c", "power_w")
+    clocks, temperatures, powers = (_known([getattr(item, name) for item in readings]) for name in names)
     reasons = [item.throttle_reasons for item in readings if item.throttle_reasons is not None]
     return {
         **columns,

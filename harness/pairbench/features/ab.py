@@ -20,20 +20,10 @@ from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
-from pairbench.model.comparison import (
-    DEFAULT,
-    Attribution,
-    Change,
-    Comparison,
-    GateOutcome,
-    Judgement,
-    Policy,
-    Side,
-    Verdict,
-)
+from pairbench.model.comparison import Attribution, Change, Comparison, GateOutcome, Judgement, Policy, Side, Verdict
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Agreement, Outcome, OutputsCompared, Status
-from pairbench.model.plain import plain
+from pairbench.model.plain import Value, plain
 from pairbench.model.plan import Entry, OperatorDescription, Plan, PlannedCase
 from pairbench.model.record import Record, Series
 from pairbench.plan import check_implementations, equipped, names_implementation, parse_selection
@@ -50,8 +40,7 @@ from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.setup import Chosen, choose, default_places, moved_names, open_context, pick_devices, stamp
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
+class Arguments(Value):
     repository: Path
     base: str
     head: str | None  # the commit that is judged; None for the working tree
@@ -64,8 +53,7 @@ class Arguments:
         return find_suites(tuple(path for path in named or _defaults(config) if path.exists()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadedSide:
+class LoadedSide(Value):
     checkout: Checkout
     context: WorkerContext
     chosen: Chosen
@@ -78,10 +66,8 @@ def read_arguments(config: Config, base: str, rest: list[str], implementations: 
     repository = repository_of(named[0] if named else Path.cwd())
     for path in named or _defaults(config):
         if not path.is_relative_to(repository):
-            raise UsageError(
-                f"{path} is outside of the repository {repository}, expected suites in it: ab measures two of its commits; "
-                "name one of its suites, or set `suites` in its pyproject.toml"
-            )
+            why = "ab measures two of its commits; name one of its suites, or set `suites` in its pyproject.toml"
+            raise UsageError(f"{path} is outside of the repository {repository}, expected suites in it: {why}")
     head = rest[0] if rest and _path_of(rest[0]) is None and find_commit(repository, rest[0]) else None
     select = tuple(rest[1:] if head else rest)
     return Arguments(repository=repository, base=base, head=head, select=select, implementations=implementations)
@@ -161,14 +147,12 @@ def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path 
     return checkout.root / path.relative_to(arguments.repository) if inside else None
 
 
-def _text_on_side(
-    text: str, arguments: Arguments, checkout: Checkout, root: Path, moved: Mapping[str, str]
-) -> str | None:
+def _text_on_side(text: str, asked: Arguments, checkout: Checkout, root: Path, moved: Mapping[str, str]) -> str | None:
     path = _path_of(text)
     if path is None:
         return text
     olds = [root / old for old, new in moved.items() if root / new == path]
-    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds)]
+    sides = [_path_on_side(one, asked, checkout) for one in (path, *olds)]
     _, separator, pattern = text.partition("::")
     return next((f"{side}{separator}{pattern}" for side in sides if side and side.exists()), None)
 
@@ -178,10 +162,10 @@ def compare_interleaved(
     current: Sequence[Record],
     *,
     outputs: Mapping[Series, OutputsCompared] | None = None,
-    policy: Policy = DEFAULT,
+    policy: Policy | None = None,
 ) -> tuple[Change, ...]:
     """Return the change of each series; the same round of both commits is a pair, and `outputs` says whether both compute the same."""
-    changes = compare(reference, current, policy=policy, interleaved=True)
+    changes = compare(reference, current, policy=policy or Policy(), interleaved=True)
     return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
 
 
@@ -324,9 +308,8 @@ class _Measurement:
         self.again = [twin for twin in alternation.twins if (twin.current.planned.operator.suite, twin.key) in slower]
         if not self.again:
             return first
-        self.loaded.progress.notify(
-            f"pairbench: {len(self.again)} case(s) look slower and are measured again before anything fails"
-        )
+        slower_cases = f"{len(self.again)} case(s) look slower"
+        self.loaded.progress.notify(f"pairbench: {slower_cases} and are measured again before anything fails")
         self.loaded.progress.expect(self.device, rounds * len(self.again))
         with alternation.ahead(rounds) as ahead:
             alternation.time(rounds, self.again, ahead, first=rounds)
@@ -350,10 +333,8 @@ class _Measurement:
         compared = compare_interleaved(*records, outputs=outputs, policy=self.loaded.policy)
         # A suite that loads on neither side has no series: it is a problem, and no change.
         changes = tuple(change for change in compared if change.series.case)
-        reference, current = (
-            Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
-        )
         named = [(side.checkout.asked, side) for side in self.loaded.sides]
+        reference, current = (Side(asked=name, runs=(), commits=(side.checkout.commit.sha,)) for name, side in named)
         problems = [f"{name}: {suite.reason}" for name, side in named for suite in side.chosen.survey.broken]
         problems += [f"{name}: {side.nothing}" for name, side in named if side.nothing]
         problems += [
@@ -410,9 +391,8 @@ def open_store(config: Config, history: Config) -> StoreLocation:
     others = [run_id for run_id in run_ids if not any(f"-{side}" in run_id for side in SIDES)]
     if others or location.root == StoreLocation.of(history.store).root:
         what = f"holds run {others[0]}" if others else "is where runs go"
-        raise UsageError(
-            f"--store {location.name!r} {what}: in a history the two sides of ab would pass for runs; name a store of their own"
-        )
+        why = "in a history the two sides of ab would pass for runs; name a store of their own"
+        raise UsageError(f"--store {location.name!r} {what}: {why}")
     location.make_folder(f"{location.root}/records")
     location.probe(f"{location.root}/records")
     return location

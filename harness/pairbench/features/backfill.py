@@ -39,13 +39,10 @@ def every(commits: int, step: int) -> tuple[int, ...]:
 
 
 def next_step(
-    changed: Sequence[bool],
-    measured: Collection[int],
-    unmeasurable: Collection[int],
-    differing: Collection[tuple[int, int]],
+    changed: Sequence[bool], measured: Collection[int], skipped: Collection[int], differing: Collection[tuple[int, int]]
 ) -> int | None:
     """Return the index of the commit to measure next: an end, one with a new hash, or the middle of the widest gap that differs."""
-    closed = {*measured, *unmeasurable}
+    closed = {*measured, *skipped}
     ends = [0, len(changed) - 1]
     first = [index for index in (*ends, *(index for index, one in enumerate(changed) if one)) if index not in closed]
     if first:
@@ -61,16 +58,10 @@ def render_backfilled(filled: Collection[Filled], skipped: Collection[Skipped], 
         return to_json({"filled": [plain(one) for one in filled], "skipped": [plain(one) for one in skipped]})
     found = [(one.commit, one.records, one.run_id or "was there") for one in filled]
     left = [(one.commit, None, f"skipped: {one.reason}{f' (log: {one.log})' if one.log else ''}") for one in skipped]
-    rows = [
-        {
-            "commit": commit.sha[:10],
-            "date": commit.committed_at[:10],
-            "subject": commit.subject,
-            "records": number,
-            "run": run,
-        }
-        for commit, number, run in sorted([*found, *left], key=lambda row: row[0].committed_at)
-    ]
+    rows = []
+    for commit, number, run in sorted([*found, *left], key=lambda row: row[0].committed_at):
+        named = {"commit": commit.sha[:10], "date": commit.committed_at[:10], "subject": commit.subject}
+        rows.append({**named, "records": number, "run": run})
     return render_rows("commits", rows, output)
 
 
@@ -108,10 +99,8 @@ def backfill(
     if nth is not None:
         commits = tuple(commits[index] for index in every(len(commits), nth))
     if not commits:
-        words = "has no commit with a tag" if tags else "has no commit"
-        raise UsageError(
-            f"range {arguments.base!r} {words}, expected one like v1.0..main; `git log {arguments.base}` lists it"
-        )
+        what = f"range {arguments.base!r} has no commit{' with a tag' if tags else ''}"
+        raise UsageError(f"{what}, expected one like v1.0..main; `git log {arguments.base}` lists it")
     end = arguments.base.rpartition("..")[2].lstrip(".") or "HEAD"
     branch = git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
     with (

@@ -46,9 +46,8 @@ def sentences(part: Divergence) -> list[str]:
     if part.oracle_missing:
         lines.append(f"No oracle: {part.oracle_missing}.")
     if contained := [layer.module for layer in part.layers if layer.contained]:
-        lines.append(
-            f"Off, but not the module around it, as where the same lies in another order: {listed(merge_numbered(contained))}."
-        )
+        off = "Off, but not the module around it, as where the same lies in another order"
+        lines.append(f"{off}: {listed(merge_numbered(contained))}.")
     for what, names in (("baseline", part.only_baseline), ("variant", part.only_variant)):
         if names:
             lines.append(f"In the {what} only: {listed(merge_numbered(outermost(names)))}.")
@@ -56,9 +55,8 @@ def sentences(part: Divergence) -> list[str]:
     for name, baseline, variant in part.uncalled:
         uneven.setdefault((baseline, variant), []).append(name)
     for (baseline, variant), modules in uneven.items():
-        calls = (
-            f"{variant}x by the variant" if variant else "never by the variant (what is compiled or fused is no call)"
-        )
+        never = "never by the variant (what is compiled or fused is no call)"
+        calls = f"{variant}x by the variant" if variant else never
         lines.append(f"Called {baseline}x by the baseline, {calls}: {listed(merge_numbered(outermost(modules)))}.")
     return lines
 
@@ -83,9 +81,8 @@ def _verdict(part: Divergence) -> list[str]:
         lines.append(f"What goes into it is within the tolerance ({_gap(part.inputs)}): the error is made in it.")
     else:
         behind = f", behind {_name(compared[-1])}" if compared else ""
-        lines.append(
-            f"What goes into it is off already ({_gap(part.inputs)}): the error is made before it, in code that is in no module of its own{behind}."
-        )
+        where = f"the error is made before it, in code that is in no module of its own{behind}"
+        lines.append(f"What goes into it is off already ({_gap(part.inputs)}): {where}.")
     if part.output_mismatch is None:
         lines.append("The operator's outputs are within the tolerance nevertheless.")
     return lines

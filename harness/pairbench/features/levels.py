@@ -93,6 +93,7 @@ def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple
     return tuple(calibrations)
 
 
+_Tried = tuple[tuple[Record, ...], tuple[str, ...], str]
 _NEWEST = 50  # the number of newest runs that are gone through for one that has a series
 
 
@@ -113,11 +114,9 @@ def accept_level(
     return Reading(stored, tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])))
 
 
-def _records_of(
-    selector: RunSelector, run: str | None, text: str, wanted: Wanted
-) -> tuple[tuple[Record, ...], tuple[str, ...], str]:
+def _records_of(selector: RunSelector, run: str | None, text: str, wanted: Wanted) -> _Tried:
     """Return the records of the given run, or of the newest that has a level of the series, the problems of its files, and its id."""
-    tried: list[tuple[tuple[Record, ...], tuple[str, ...], str]] = []
+    tried: list[_Tried] = []
     for back in range(1 if run else _NEWEST):
         try:
             picked = selector.pick(run or f"latest~{back}")

@@ -6,13 +6,14 @@ Git says which files differ, import statements say which suites use them, and on
 import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pairbench.errors import UsageError
 from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
 from pairbench.execute.parent.scout import Survey, describe
+from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, BrokenSuite, OperatorDescription
 from pairbench.plan import check_implementations, check_selections, names_implementation, tiers_for
 from pairbench.suite.load import declares_operators
@@ -29,8 +30,7 @@ class TouchedSuite(NamedTuple):
     unhashed: tuple[str, ...]  # differing files that no hash covers: they may concern every operator of the suite
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilesSince:
+class FilesSince(Value):
     repository: Path
     sha: str
     there: frozenset[Path]
@@ -42,10 +42,8 @@ class FilesSince:
         files = [file for _, file in suites]
         repository = repository_of(files[0].parent if files else start, why)
         if outside := [file for file in files if not file.is_relative_to(repository)]:
-            raise UsageError(
-                f"suite {str(outside[0])!r} is outside of the repository {repository}, expected all suites in one: {why}; "
-                "name suites of one repository"
-            )
+            what = f"suite {str(outside[0])!r} is outside of the repository {repository}"
+            raise UsageError(f"{what}, expected all suites in one: {why}; name suites of one repository")
         sha = resolve(repository, ref)
         # Not by `git diff` alone: a file that git does not track, or ignores, is none of the commit's.
         there = _paths(repository, run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--name-only", sha))

@@ -53,7 +53,6 @@ def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamp
 def store_with_files(config: Config) -> StoreLocation:
     location = StoreLocation.of(config.store)
     if not any(location.listing(folder, "").value for folder in FOLDERS):
-        raise EmptyStoreError(
-            f"store {location.name!r} has no file; make some with `pairbench run`, or name another store with --store"
-        )
+        advice = "make some with `pairbench run`, or name another store with --store"
+        raise EmptyStoreError(f"store {location.name!r} has no file; {advice}")
     return location

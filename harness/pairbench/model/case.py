@@ -98,10 +98,9 @@ def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
 
 def _checked(axis: str, value: object) -> AxisValue:
     if axis == "tf32" and not isinstance(value, bool):
-        raise DeclarationError(
-            f"axis 'tf32' has the value {value!r}, expected True or False: whether float32 products and "
-            "convolutions may use TF32 in the case; rename an axis that means something else"
-        )
+        meaning = "whether float32 products and convolutions may use TF32 in the case"
+        advice = "rename an axis that means something else"
+        raise DeclarationError(f"axis 'tf32' has the value {value!r}, expected True or False: {meaning}; {advice}")
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, str) and value and value.isprintable():
@@ -110,11 +109,11 @@ def _checked(axis: str, value: object) -> AxisValue:
         return value
     if isinstance(value, list):
         shape = f", and a shape is a tuple: {tuple(value)!r:.80}" if all(type(item) is int for item in value) else ""
-        raise DeclarationError(
-            f"axis {axis!r} has the list {value!r:.80} as its value, and a case has one value of each axis; grid({axis}=[...]) makes a case of every value{shape}"
-        )
+        advice = f"a case has one value of each axis; grid({axis}=[...]) makes a case of every value{shape}"
+        raise DeclarationError(f"axis {axis!r} has the list {value!r:.80} as its value, and {advice}")
+    kinds = "a number, a bool, a text that can be printed, or a tuple of integers"
     raise DeclarationError(
-        f"axis {axis!r} has the value {value!r}, expected a number, a bool, a text that can be printed, or a tuple of integers (it becomes part of the case's key)"
+        f"axis {axis!r} has the value {value!r}, expected {kinds} (it becomes part of the case's key)"
     )
 
 
@@ -145,9 +144,8 @@ def with_directions(point: Any) -> list[Any]:
     if "direction" not in point:
         return [{**point, "direction": direction} for direction in DIRECTIONS]
     if point["direction"] not in DIRECTIONS:
-        raise DeclarationError(
-            f"direction is {point['direction']!r}, expected {', '.join(DIRECTIONS)}; gradients= adds this axis, so rename one of your own"
-        )
+        expected = f"expected {', '.join(DIRECTIONS)}; gradients= adds this axis, so rename one of your own"
+        raise DeclarationError(f"direction is {point['direction']!r}, {expected}")
     return [point]
 
 
@@ -155,10 +153,8 @@ def check_gradients(gradients: tuple[str, ...], constants: tuple[str, ...], stat
     """Check that no input with a gradient is constant or state."""
     roots = {re.split(r"[.\[]", name, maxsplit=1)[0]: name for name in gradients}
     if both := set(roots) & set(constants):
-        raise DeclarationError(
-            f"{roots[min(both)]!r} has a gradient, so it changes with each step of training, and is declared as constant, which stays; leave it out of constants="
-        )
+        why = "has a gradient, so it changes with each step of training, and is declared as constant, which stays"
+        raise DeclarationError(f"{roots[min(both)]!r} {why}; leave it out of constants=")
     if both := set(roots) & set(state):
-        raise DeclarationError(
-            f"{roots[min(both)]!r} has a gradient and is declared as state, which calls write over; expected one"
-        )
+        why = "has a gradient and is declared as state, which calls write over; expected one"
+        raise DeclarationError(f"{roots[min(both)]!r} {why}")

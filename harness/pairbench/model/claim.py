@@ -49,18 +49,16 @@ class Claim(Value):
     def __post_init__(self) -> None:
         given = [name for name in QUANTITIES if getattr(self, name) is not None]
         if len(given) != 1:
-            raise DeclarationError(
-                f"Claim: it is about {' and '.join(given) or 'nothing'}, expected one of {', '.join(QUANTITIES)}; declare one claim for each"
-            )
+            expected = f"expected one of {', '.join(QUANTITIES)}; declare one claim for each"
+            raise DeclarationError(f"Claim: it is about {' and '.join(given) or 'nothing'}, {expected}")
         for what, text in (("source", self.source), ("device", self.device)):
             if not (isinstance(text, str) and text.strip()):
                 raise DeclarationError(f"Claim: {what} is {text!r}, expected a text: who published it, and on what")
         if self.mode not in MODES:
             raise DeclarationError(f"Claim: mode {self.mode!r} is unknown, expected one of {', '.join(MODES)}")
         if isinstance(self.cases, Mapping | str) or not isinstance(self.cases, Sequence):
-            raise DeclarationError(
-                f"Claim: cases is {self.cases!r}, expected a list of the operator's: [dict(axis=value)]"
-            )
+            expected = "expected a list of the operator's: [dict(axis=value)]"
+            raise DeclarationError(f"Claim: cases is {self.cases!r}, {expected}")
         _check_quantity(given[0], getattr(self, given[0]))
         points = []
         for point in self.cases:
@@ -104,13 +102,11 @@ def check_claims(claims: object, cases: Sequence[Case], implementations: Mapping
             raise DeclarationError(f"{claim!r} is no claim, expected Claim(...)")
         for axes in claim.cases:
             if axes not in timed:
-                raise DeclarationError(
-                    f"the claim of {claim.source} belongs to {axes!r}, which is none of the cases that are timed; name one with all of its axes, or none and say the shape"
-                )
+                why = "none of the cases that are timed; name one with all of its axes, or none and say the shape"
+                raise DeclarationError(f"the claim of {claim.source} belongs to {axes!r}, which is {why}")
         if claim.implementation is not None and claim.implementation not in implementations:
-            raise DeclarationError(
-                f"the claim of {claim.source} is about {claim.implementation!r}, expected one of {', '.join(implementations)}"
-            )
+            about = f"{claim.implementation!r}, expected one of {', '.join(implementations)}"
+            raise DeclarationError(f"the claim of {claim.source} is about {about}")
     return tuple(claims)
 
 

@@ -27,6 +27,7 @@ from pairbench.model.case import (
 from pairbench.model.claim import Claim, check_claims
 from pairbench.model.tolerance import TF32_SPACING, Tolerance, with_tf32
 
+_LETTERS = "expected a name of letters, digits and _ . -"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
 
@@ -182,7 +183,7 @@ class Operator(_Declared):
     ) -> None:
         with declaring(f"operator {name!r}"):
             if not (isinstance(name, str) and _NAME.fullmatch(name)):
-                raise DeclarationError("expected a name of letters, digits and _ . -, starting with a letter")
+                raise DeclarationError(f"{_LETTERS}, starting with a letter")
             for what, value in (("inputs", inputs), ("oracle", oracle), ("cost", cost)):
                 if not callable(value) and (value is not None or what == "inputs"):
                     raise DeclarationError(f"{what} is {value!r}, expected a function")
@@ -217,18 +218,16 @@ class Operator(_Declared):
             if both := set(self.constants) & set(self.state):
                 raise DeclarationError(f"input {min(both)!r} is declared as constant and as state, expected one")
             if self.draws and self.state:
-                raise DeclarationError(
-                    f"Tolerance(random=...) judges outputs over several calls, each of which would change the state {self.state[0]!r}; declare one or the other"
-                )
+                why = f"each of which would change the state {self.state[0]!r}; declare one or the other"
+                raise DeclarationError(f"Tolerance(random=...) judges outputs over several calls, {why}")
             check_gradients(self.gradients, self.constants, self.state)
             for key, variant in {**self.implementations, **self.impostors}.items():
                 _check_consumed(self, key, variant.consumes)
             preparing = [key for key, variant in self.implementations.items() if variant.prepare is not None]
             if preparing and not self.constants:
-                raise DeclarationError(
-                    f"{preparing[0]!r} has prepare=, which takes the operator's constants, but there are none; "
-                    "name the inputs that stay the same from call to call: constants=['weight']"
-                )
+                hint = "name the inputs that stay the same from call to call: constants=['weight']"
+                what = "has prepare=, which takes the operator's constants, but there are none"
+                raise DeclarationError(f"{preparing[0]!r} {what}; {hint}")
 
     @property
     def implementations(self) -> dict[str, Variant]:
@@ -278,18 +277,15 @@ def _implementations(what: str, values: Mapping[str, Any]) -> dict[str, Variant]
         raise DeclarationError(f"{what}s is {values!r}, expected {{'name': function}}")
     for name in values:
         if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == "baseline":
-            raise DeclarationError(
-                f"{what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
-            )
+            raise DeclarationError(f"{what} {name!r}: {_LETTERS}, other than 'baseline'")
     made = {name: _implementation(f"{what} {name!r}", value) for name, value in values.items()}
     for (first, one), (second, other) in itertools.combinations(made.items(), 2):
-        if _is_same(one.function, other.function) and (
-            one.prepare is other.prepare or _is_same(one.prepare, other.prepare)
-        ):
-            raise DeclarationError(
-                f"{what}s {first!r} and {second!r} are the same function with the same values; functions that are made in "
-                "a loop see the last value of its variable when they are called: give each its own, as lambda x, *, n=n: ... does, or functools.partial(f, n=n)"
-            )
+        alike = _is_same(one.function, other.function)
+        if alike and (one.prepare is other.prepare or _is_same(one.prepare, other.prepare)):
+            why = "functions that are made in a loop see the last value of its variable when they are called"
+            advice = "give each its own, as lambda x, *, n=n: ... does, or functools.partial(f, n=n)"
+            same = f"{what}s {first!r} and {second!r} are the same function with the same values"
+            raise DeclarationError(f"{same}; {why}: {advice}")
     return made
 
 
@@ -312,10 +308,8 @@ def _values_of(function: Any) -> list[object]:
 
 def _steps(variants: dict[str, Variant]) -> dict[str, Variant]:
     for index, (name, variant) in enumerate(variants.items()):
-        if variant.builds_on and variant.builds_on not in list(variants)[:index]:
-            raise DeclarationError(
-                f"variant {name!r} builds on {variant.builds_on!r}, expected the name of a variant before it"
-            )
+        if (base := variant.builds_on) and base not in list(variants)[:index]:
+            raise DeclarationError(f"variant {name!r} builds on {base!r}, expected the name of a variant before it")
     return variants
 
 
@@ -339,9 +333,8 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: b
     seen: dict[str, str] = {}
     for case in all_cases:
         if case.key in seen:
-            raise DeclarationError(
-                f"case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); every case is one series, so keep one of them"
-            )
+            twice = f"case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier})"
+            raise DeclarationError(f"{twice}; every case is one series, so keep one of them")
         seen[case.key] = case.tier
     return all_cases
 
@@ -352,10 +345,9 @@ def _check_axes(inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[
         raise DeclarationError("inputs() takes no positional argument, expected inputs(make, axis, ...)")
     axes = parameters[1:]
     if parameters[0].name in {axis for case in cases for axis, _ in case.axes}:
-        raise DeclarationError(
-            f"the first parameter of inputs() is the axis {parameters[0].name!r}, and it is given the maker of "
-            "the tensors; expected inputs(make, axis, ...), with x = make.normal(...) inside"
-        )
+        what = f"the first parameter of inputs() is the axis {parameters[0].name!r}"
+        expected = "expected inputs(make, axis, ...), with x = make.normal(...) inside"
+        raise DeclarationError(f"{what}, and it is given the maker of the tensors; {expected}")
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in axes)
     known = {p.name for p in axes if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     required = {p.name for p in axes if p.name in known and p.default is p.empty}
@@ -363,9 +355,8 @@ def _check_axes(inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[
     for case in cases:
         given = {axis for axis, _ in case.axes} - added
         if not takes_any and (unknown := sorted(given - known)):
-            raise DeclarationError(
-                f"case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; rename the axis or add the parameter"
-            )
+            what = f"which {wanted} does not take; rename the axis or add the parameter"
+            raise DeclarationError(f"case {case.key} names the axis {unknown[0]!r}, {what}")
         if missing := sorted(required - given):
             raise DeclarationError(f"case {case.key} has no value for the axis {missing[0]!r} of {wanted}")
 
@@ -380,13 +371,11 @@ def _tolerance(value: Any) -> Tolerance | dict[str, Tolerance]:
 
 def _reset(value: Any, state: tuple[str, ...]) -> bool | Callable[..., object]:
     if not (isinstance(value, bool) or callable(value)):
-        raise DeclarationError(
-            f"reset is {value!r}, expected True to restore the state's values, or a function of the state"
-        )
+        expected = "expected True to restore the state's values, or a function of the state"
+        raise DeclarationError(f"reset is {value!r}, {expected}")
     if value and not state:
-        raise DeclarationError(
-            "reset= puts state back, but there is none; name the inputs that a call changes: state=['cache']"
-        )
+        hint = "name the inputs that a call changes: state=['cache']"
+        raise DeclarationError(f"reset= puts state back, but there is none; {hint}")
     return value if callable(value) else bool(value)
 
 
@@ -400,7 +389,5 @@ def _check_consumed(operator: Operator, key: str, consumes: tuple[str, ...]) -> 
     for what, others in (("constant, which stays", operator.constants), ("state, which is judged", operator.state)):
         if both := set(consumes) & set(others):
             raise DeclarationError(f"{key!r} consumes {min(both)!r}, which is declared as {what}; expected one of them")
-    if (of_backward := {OUTPUT_GRADIENTS, SAVED} & set(consumes)) and not operator.gradients:
-        raise DeclarationError(
-            f"{key!r} consumes {min(of_backward)!r}, but there is no backward without gradients=['x']"
-        )
+    if (backward := {OUTPUT_GRADIENTS, SAVED} & set(consumes)) and not operator.gradients:
+        raise DeclarationError(f"{key!r} consumes {min(backward)!r}, but there is no backward without gradients=['x']")

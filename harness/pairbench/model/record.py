@@ -9,14 +9,15 @@ import functools
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pairbench.model.plain import Value
+
 
 def column(description: str, default: Any = None) -> Any:
     """Declare a field that is a column of the store."""
     return field(default=default, metadata={"description": description})
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelCount:
+class KernelCount(Value):
     """A device kernel that one call runs."""
 
     name: str
@@ -25,8 +26,7 @@ class KernelCount:
     """Time on the device per call in ns, all launches together; profiled, so an indication and never a latency."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Value):
     """One row: run x device x case x implementation x mode."""
 
     run_id: str = column("the invocation; sorts by time")
@@ -233,8 +233,7 @@ class Record:
     remeasured_blocks: int | None = column("blocks of the case measured again because the GPU throttled")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
+class Samples(Value):
     """Raw samples of one implementation of one case in one mode in one round, in the order they were taken."""
 
     run_id: str = column("the invocation")

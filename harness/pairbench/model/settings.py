@@ -49,9 +49,8 @@ def about_precision(found: Iterable[str | None]) -> str | None:
     if not tf32:
         precision = "IEEE float32, where torch by itself lets convolutions use TF32; --tf32 allows it for both"
     elif tf32 == len(known):
-        precision = (
-            "TF32 allowed for both, where torch by itself allows it for convolutions alone; --no-tf32 has IEEE float32"
-        )
+        alone = "where torch by itself allows it for convolutions alone"
+        precision = f"TF32 allowed for both, {alone}; --no-tf32 has IEEE float32"
     else:
         precision = f"TF32 allowed in {tf32} of {len(known)} records, IEEE float32 in the others, by the axis tf32 or the run's --tf32"
     return f"float32 products and convolutions: {precision}"

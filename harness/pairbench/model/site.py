@@ -148,9 +148,8 @@ class Triage(Value):
             raise ValueError(f"state {self.state!r} is unknown, expected one of {', '.join(TRIAGE)}")
         for name, value, state in (("url", self.url, "filed"), ("until", self.until, "expected")):
             if value is None and self.state == state:
-                raise ValueError(
-                    f"state {state!r} needs {name}: {'the address of the issue' if name == 'url' else 'a day like 2026-12-24'}"
-                )
+                needed = "the address of the issue" if name == "url" else "a day like 2026-12-24"
+                raise ValueError(f"state {state!r} needs {name}: {needed}")
             if value is not None and self.state != state:
                 raise ValueError(f"{name} {value!r} goes with state {state!r} alone, and the state is {self.state!r}")
         if self.url is not None and not _ADDRESS.fullmatch(self.url):

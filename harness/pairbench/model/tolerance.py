@@ -38,21 +38,18 @@ class Tolerance(Value):
             raise DeclarationError(f"Tolerance: rms_by_row is {self.rms_by_row!r}, expected True or False")
         name, *axis = self.ties if isinstance(self.ties, tuple) else (self.ties,)
         if self.ties is not None and not (isinstance(name, str) and [type(one) for one in axis] in ([], [int])):
-            raise DeclarationError(
-                f"Tolerance: ties is {self.ties!r}, expected an input's name, or a tuple of that and an axis"
-            )
+            expected = "expected an input's name, or a tuple of that and an axis"
+            raise DeclarationError(f"Tolerance: ties is {self.ties!r}, {expected}")
         if type(self.random) is not int or (self.random and self.random < _FEWEST_DRAWS):
-            raise DeclarationError(
-                f"Tolerance: random is {self.random!r}, expected a number of calls, {_FEWEST_DRAWS} or more, or 0: fewer say little of a variance"
-            )
+            expected = f"a number of calls, {_FEWEST_DRAWS} or more, or 0: fewer say little of a variance"
+            raise DeclarationError(f"Tolerance: random is {self.random!r}, expected {expected}")
         for field in fields(self):
             value = None if field.name == "ties" else getattr(self, field.name)
             if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise DeclarationError(f"Tolerance: {field.name} is {value!r}, expected a finite number, 0 or more")
         if self.rms_by_row and not self.atol_rms:
-            raise DeclarationError(
-                "Tolerance: rms_by_row is True without atol_rms, whose root mean square it is about; give both"
-            )
+            why = "rms_by_row is True without atol_rms, whose root mean square it is about"
+            raise DeclarationError(f"Tolerance: {why}; give both")
         if self.rtol is None and (self.atol is not None or self.atol_rms):
             object.__setattr__(self, "rtol", 0.0)
         if self.atol is None and (self.rtol is not None or self.atol_rms):
@@ -120,7 +117,5 @@ def with_tf32(tolerance: Tolerance) -> Tolerance:
 _FEWEST_DRAWS = 32
 _ATOL = 1e-5  # the default `atol` of float32, which a widened tolerance keeps
 
-REASSOCIATED_BY_ROW: dict[str, Tolerance] = {
-    dtype: replace(tolerance, rms_by_row=True) for dtype, tolerance in REASSOCIATED.items()
-}
+REASSOCIATED_BY_ROW = {dtype: replace(tolerance, rms_by_row=True) for dtype, tolerance in REASSOCIATED.items()}
 """Tolerances like REASSOCIATED for outputs whose rows differ in magnitude, as in causal attention."""

@@ -18,7 +18,6 @@ import functools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from pairbench.analyze.compare.rounds import MeasuredSides, mean_log, usable
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement, KernelChange, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
 from pairbench.model.record import KernelCount, Record
 from pairbench.stats import Interval
 
@@ -34,6 +34,7 @@ FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 """The columns of a record's environment; the rest is the JSON in `environment`, without observations of the run."""
 
 
+Cause = tuple[Attribution, str]  # and the sentence that says why
 _era = attrgetter(*FIELDS, "environment")
 
 
@@ -123,8 +124,7 @@ def _what(old: tuple[int, float], new: tuple[int, float]) -> str | None:
     return "slower" if moved > 0 else "faster"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Circumstances:
+class Circumstances(Value):
     """Facts about a series besides its own change."""
 
     era: tuple[EraChange, ...]
@@ -167,9 +167,7 @@ class Circumstances:
         words = {True: "its source changed", False: "its source did not change, so look at what it calls", None: ""}
         return words[self.implementation_changed]
 
-    def cause_of_latency(
-        self, change: Interval, control: Interval | None, *, relative: bool = False
-    ) -> tuple[Attribution, str]:
+    def cause_of_latency(self, change: Interval, control: Interval | None, *, relative: bool = False) -> Cause:
         """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
         moved = control is not None and moved_along(change, control)
         beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
@@ -191,7 +189,7 @@ class Circumstances:
             return Attribution.MEMORY, ""
         return self.cause_of_count() if before is not None and usable(before) else (None, "")
 
-    def cause_of_count(self) -> tuple[Attribution, str]:
+    def cause_of_count(self) -> Cause:
         if self.era and not self.implementation_changed:
             return Attribution.ENVIRONMENT, self.environment
         return Attribution.CODE, self.source
@@ -259,10 +257,9 @@ def reason_of(moved: Moved) -> str:
         return f"{reason}; {why}"
     sides = (moved.measured.reference, moved.measured.current)
     of_rounds = " -> ".join(micros(math.exp(mean_log(judgement.metric, records))) for records in sides)
-    return (
-        f"{reason}; the rounds of a side disagree: the change is that of their geometric mean, {of_rounds}, "
-        f"and the latencies are medians of all samples, {micros(before)} -> {micros(now)}"
-    )
+    means = f"the change is that of their geometric mean, {of_rounds}"
+    medians = f"the latencies are medians of all samples, {micros(before)} -> {micros(now)}"
+    return f"{reason}; the rounds of a side disagree: {means}, and {medians}"
 
 
 def _of_ratio(moved: Moved, words: str) -> str:
@@ -286,12 +283,10 @@ def _of_own(moved: Moved, words: str) -> str:
         return f"{words} {_changed(interval, verdict)}"
     if verdict is Verdict.SAME:
         return f"{words} the same: {percent(moved.ratio)} ({_span(interval)}), within the {_part(moved.minimum)} that count"
-    unproven = f"neither a change nor its absence is proven at {_part(moved.minimum)}"
+    doubt = f"neither a change nor its absence is proven at {_part(moved.minimum)}"
     if moved.chance is not None:
-        unproven = (
-            f"it looks changed, but chance is not ruled out (p = {moved.chance:.2g} among all latencies compared)"
-        )
-    return f"{change} ({_span(interval)}): {unproven}"
+        doubt = f"it looks changed, but chance is not ruled out (p = {moved.chance:.2g} among all latencies compared)"
+    return f"{change} ({_span(interval)}): {doubt}"
 
 
 def _issuing(more_ns: float, change: str) -> str:

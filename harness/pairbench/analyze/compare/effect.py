@@ -12,14 +12,15 @@ their certainty.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
 from pairbench.model.comparison import DEFAULT, Floor, Policy
+from pairbench.model.plain import Value
 
+Pair = tuple[Floats, Floats]  # of each series, or of each point
 _LEAST = 8  # the number of series below which nothing is lent
 _WINDOW = 60  # the number of series of neighbouring latency that give the usual spread at a latency
 _NARROWEST = 15
@@ -28,7 +29,7 @@ spread is no straight line."""
 _BAND = 30  # the number of controls that tell how much further runs spread than their rounds
 
 
-def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -> tuple[Floats, Floats]:
+def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -> Pair:
     """Return for each series of a group the variance that its neighbours in latency suggest, and the degrees of freedom of that, at most `most`."""
     # `variance` is that between the rounds of a run, above 0, and ignored where its `freedom` is 0.
     known = freedom > 0
@@ -86,7 +87,7 @@ def _fences(values: Floats) -> tuple[float, float]:
     return float(low - 1.5 * (high - low)), float(high + 1.5 * (high - low))
 
 
-def _smooth(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def _smooth(x: Floats, y: Floats) -> Pair:
     """Return a straight line's value at each point, fitted to its neighbours, and the share of its own noise in it."""
     width = min(len(x), max(_NARROWEST, min(len(x) // 3, _WINDOW)))
     start = np.clip(np.arange(len(x)) - width // 2, 0, len(x) - width)
@@ -113,8 +114,7 @@ _GUESS = 2.0
 controls tell: the error that all rounds of a run have in common is taken to be as large as the noise of their mean."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effects:
+class Effects(Value):
     """One latency of many series; NaN where it is not known on both sides."""
 
     change: Floats
@@ -127,8 +127,7 @@ class Effects:
     """`change` is the logarithm of current over reference, `low` and `high` are the ends of its 95 % interval."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdicts:
+class Verdicts(Value):
     """Whether each effect is slower, faster or unchanged by a policy; an effect that is none of these is undecided."""
 
     adjusted: Floats
@@ -139,9 +138,7 @@ class Verdicts:
     same: Bools
 
 
-def estimate(
-    runs: Runs, *, groups: Ints, null: Bools, floor: Floats, floor_runs: Floats, policy: Policy = DEFAULT
-) -> Effects:
+def estimate(runs: Runs, *, groups: Ints, null: Bools, floor: Floats, floor_runs: Floats, policy: Policy) -> Effects:
     """Return the change of each series; those with the same label of `groups` share their spread."""
     # `null` says which are controls, that a change of the code under test does not move. `floor` is the noise floor of each in log units, NaN where
     # there is none, found by `floor_runs` runs.
@@ -207,16 +204,12 @@ def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, pol
     return _effects(change, total, freedom, known & (freedom > 0))
 
 
-def _moderated(
-    latency: Floats, variance: Floats, within: Floats, groups: Sequence[Ints], policy: Policy
-) -> tuple[Floats, Floats]:
+def _moderated(latency: Floats, variance: Floats, within: Floats, groups: Sequence[Ints], policy: Policy) -> Pair:
     """Return each series' variance times its degrees of freedom, and these, with those that the series of its group lend."""
-    lent_variance, lent = np.ones_like(variance), np.zeros_like(variance)
+    usual, lent = np.ones_like(variance), np.zeros_like(variance)
     for group in groups:
-        lent_variance[group], lent[group] = prior(
-            latency[group], variance[group], within[group], policy.most_prior_rounds
-        )
-    return lent * lent_variance + within * variance, lent + within
+        usual[group], lent[group] = prior(latency[group], variance[group], within[group], policy.most_prior_rounds)
+    return lent * usual + within * variance, lent + within
 
 
 def _effects(change: Floats, total: Floats, freedom: Floats, known: Bools) -> Effects:
@@ -270,8 +263,7 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
     return decided
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Side:
+class _Side(Value):
     runs: Floats
     mean: Floats
     square: Floats  # `mean` is that of the runs' means, and `square` the sum of their squared distances from it

@@ -16,9 +16,11 @@ from pairbench.errors import UsageError
 from pairbench.model.comparison import DEFAULT, Acceptance, Attribution, GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
+from pairbench.model.plain import Value
 from pairbench.model.record import Record, Series
 
 Records = tuple[Record, ...]
+Candidates = Sequence[tuple[Series, Record]]
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,10 @@ def _by_series(records: Iterable[Record]) -> tuple[dict[Series, Records], dict[s
     return {series: tuple(own) for series, own in by_series.items()}, broken
 
 
-def _incomparable(
-    series: Series, reference: Records, current: Records, reason: str, attribution: Attribution | None = None
-) -> Matched:
+def _incomparable(series: Series, reference: Records, current: Records, reason: str) -> Matched:
     wrong = _failure(current)
     outcome = GateOutcome.FAILED if wrong else GateOutcome.INCOMPARABLE
-    return Matched(series, reference, current, outcome, f"{wrong}; {reason}" if wrong else reason, attribution)
+    return Matched(series, reference, current, outcome, f"{wrong}; {reason}" if wrong else reason)
 
 
 def _failure(records: Sequence[Record]) -> str:
@@ -121,7 +121,7 @@ def _both(series: Series, reference: Records, current: Records) -> Matched:
     if not kept:
         before = representative(reference).definition_hash
         reason = f"the question changed: definition {before or 'unknown'} -> {present.definition_hash or 'unknown'}"
-        return _incomparable(series, reference, current, reason, Attribution.DEFINITION)
+        return replace(_incomparable(series, reference, current, reason), attribution=Attribution.DEFINITION)
     wanted = present.definition_hash
     current = tuple(record for record in current if record.definition_hash == wanted or record.status in BAD)
     if usable(present):
@@ -169,9 +169,7 @@ def _new(series: Series, records: Records) -> Matched:
     return Matched(series, (), records, GateOutcome.NEW, f"the reference does not have it{state}")
 
 
-def _gone(
-    series: Series, records: Records, broken: Record | None, candidates: Sequence[tuple[Series, Record]]
-) -> Matched:
+def _gone(series: Series, records: Records, broken: Record | None, candidates: Candidates) -> Matched:
     if broken:
         reason = f"its suite could not be loaded: {reason_of(broken)}"
         return Matched(series, records, (), GateOutcome.FAILED, reason)
@@ -181,7 +179,7 @@ def _gone(
     return Matched(series, records, (), GateOutcome.MISSING, reason)
 
 
-def _renamed(series: Series, record: Record, candidates: Sequence[tuple[Series, Record]]) -> Series | None:
+def _renamed(series: Series, record: Record, candidates: Candidates) -> Series | None:
     """Return the new series with the same source, or else the most similar name; None if there is none."""
     source = (record.axes, record.implementation_hash)
     same = [
@@ -344,8 +342,7 @@ def _judge_ending(before: Record, now: Record) -> tuple[GateOutcome, str]:
     return GateOutcome.UNCHANGED, f"{now.status}, as before: {reason_of(now)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceptedLevel:
+class AcceptedLevel(Value):
     """An acceptance, with the smallest relative change of its series' latencies that counts: 0.08 is 8 %."""
 
     acceptance: Acceptance

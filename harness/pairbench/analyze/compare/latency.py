@@ -19,20 +19,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from pairbench.analyze.compare import rounds
 from pairbench.analyze.compare.attribute import WORDS, Moved, micros, percent, reason_of
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate, estimate_paired
-from pairbench.analyze.compare.rounds import (
-    Bools,
-    Floats,
-    Ints,
-    MeasuredSides,
-    baselines_of,
-    collect,
-    is_median,
-    latency_of_runs,
-    relative_to_baselines,
-    round_values,
-)
+from pairbench.analyze.compare.rounds import Floats, Ints, MeasuredSides, is_median, latency_of_runs, round_values
 from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Judgement, Policy, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
 from pairbench.model.record import Series
@@ -94,21 +84,22 @@ def judge_latencies(
             for measured, limit in zip(all_measured, limits.tolist(), strict=True)
         ]
         # The host's time is that of the quietest round; how far it moves is known by its floor alone.
-        effects[metric] = estimated(collect(chosen, metric, pooled=metric == HOST.p50), null=null, floor=limits)
+        effects[metric] = estimated(rounds.collect(chosen, metric, pooled=metric == HOST.p50), null=null, floor=limits)
     relative = {}
     for metric in (DEVICE.p50, CALL.p50):
         by_it = [measured.latency.p50 == metric for measured in all_measured]
-        rounds = relative_to_baselines(all_measured, metric, by_it)
-        relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
+        divided = rounds.relative_to_baselines(all_measured, metric, by_it)
+        relative[metric] = estimated(divided, null=none, floor=floor_of[metric])
     of_ratios = relative_host_floors(floors)
     ratio_floors = np.array([of_ratios.get(measured.series, math.nan) for measured in all_measured], dtype=np.float64)
     divisible = [
         _is_judged(measured, HOST.p50, floor) and _has_rounds(measured, HOST_JUDGED)
         for measured, floor in zip(all_measured, ratio_floors.tolist(), strict=True)
     ]
-    of_host = estimated(relative_to_baselines(all_measured, HOST.p50, divisible), null=none, floor=ratio_floors)
-    host_relative, own = np.isfinite(of_host.change), vars(effects[HOST.p50])
-    both = {name: np.where(host_relative, values, own[name]) for name, values in vars(of_host).items()}
+    of_host = rounds.relative_to_baselines(all_measured, HOST.p50, divisible)
+    by_host = estimated(of_host, null=none, floor=ratio_floors)
+    host_relative, own = np.isfinite(by_host.change), vars(effects[HOST.p50])
+    both = {name: np.where(host_relative, values, own[name]) for name, values in vars(by_host).items()}
     effects[HOST.p50] = Effects(**both)
     floor_of[HOST.p50] = np.where(host_relative, ratio_floors, floor_of[HOST.p50])
     return judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
@@ -176,7 +167,7 @@ def judgements(
     floor_of: Mapping[str, Floats],
     policy: Policy = DEFAULT,
     *,
-    host_relative: Bools,
+    host_relative: rounds.Bools,
     relative: Mapping[str, Effects] | None = None,
 ) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency, all of them decided together."""
@@ -249,7 +240,7 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
     # The rounds of variants less those of their baselines, where these have as many.
     beside = [
         index if index is not None and len(ratios[index]) == len(own) > 0 else None
-        for own, index in zip(ratios, baselines_of(all_measured), strict=True)
+        for own, index in zip(ratios, rounds.baselines_of(all_measured), strict=True)
     ]
     divided = [own if index is None else own - ratios[index] for own, index in zip(ratios, beside, strict=True)]
     found[HOST.p50] = divided, latency

@@ -17,13 +17,13 @@ import functools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED, LATENCIES, Latency, result_of
+from pairbench.model.plain import Value
 from pairbench.model.record import Record, Series
 
 _ROUNDS = {
@@ -42,8 +42,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runs:
+class Runs(Value):
     """The rounds of runs in log units, one entry a run of a series; rounds are independent only within their run."""
 
     series: Ints
@@ -67,8 +66,7 @@ class LogRounds(NamedTuple):
         return cls(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredSides:
+class MeasuredSides(Value):
     """The records of a series that were measured on both sides, oldest first."""
 
     series: Series

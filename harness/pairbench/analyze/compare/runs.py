@@ -7,20 +7,11 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from pairbench.analyze.compare import exact
 from pairbench.analyze.compare.attribute import Circumstances, kernel_changes, outcome_of_move, percent
-from pairbench.analyze.compare.exact import (
-    METRICS,
-    Matched,
-    accepted,
-    judge_exact,
-    judge_margin,
-    judge_status,
-    match,
-    number,
-    representative,
-)
+from pairbench.analyze.compare.exact import METRICS, Matched, representative
 from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, unjudged
 from pairbench.analyze.compare.rounds import MeasuredSides, damage, is_median, mean_log, mean_relative, pair_of, usable
 from pairbench.model.comparison import (
@@ -36,6 +27,7 @@ from pairbench.model.comparison import (
     Verdict,
 )
 from pairbench.model.latency import CALL, HOST, p50_of, result_of, speedup_of
+from pairbench.model.plain import Value
 from pairbench.model.record import Record, Series
 from pairbench.stats import Interval
 
@@ -68,8 +60,8 @@ def confirm(
     if judgement.verdict is not None:
         unseen = _seen_again(judgement, reference, current, second, controls)
     elif judgement.metric in METRICS and judgement.outcome is GateOutcome.REGRESSION:
-        value = number(second[-1], judgement.metric)
-        judged = judge_exact(reference[-1], second[-1])
+        value = exact.number(second[-1], judgement.metric)
+        judged = exact.judge_exact(reference[-1], second[-1])
         worse = {item.metric for item in judged if item.outcome is judgement.outcome}
         # Peak memory need not be the same to the byte.
         repeated = judgement.metric in worse and (value == judgement.current or judgement.metric == "peak_bytes")
@@ -120,8 +112,7 @@ SEVERITY = tuple(map(GateOutcome, _WORST_FIRST))
 _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Evidence:
+class _Evidence(Value):
     """All that one series is judged by."""
 
     matched: Matched
@@ -134,8 +125,7 @@ class _Evidence:
     interleaved: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Finding:
+class _Finding(Value):
     """A judgement of one metric, its likely cause, and whether a second run confirmed it or its level was accepted."""
 
     judgement: Judgement
@@ -238,7 +228,7 @@ def _across(matched: Matched) -> Across | None:
 
 def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     matched = evidence.matched
-    status = judge_status(matched.reference, matched.current)
+    status = exact.judge_status(matched.reference, matched.current)
     moved = status.outcome in _MOVED
     attribution, why = known.cause_of_count() if moved else (None, "")
     if status.outcome is GateOutcome.FAILED:
@@ -254,7 +244,7 @@ def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     second = again(matched.current)
     own = [record for record in matched.current if usable(record) and record not in second]
     before, now = (representative(side) for side in (counted or matched.reference, own or matched.current))
-    for judgement in [*judge_exact(before, now), *judge_margin(before, now)]:
+    for judgement in [*exact.judge_exact(before, now), *exact.judge_margin(before, now)]:
         attribution, why = known.cause_of_count() if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
         # Launches that the reference did not count either are listed, and decide nothing.
         decides = judgement.metric != "launch_status" or judgement.reference == "exact"
@@ -297,7 +287,7 @@ def _finished(finding: _Finding, evidence: _Evidence) -> _Finding:
     if confirmed is not None:
         finding = replace(finding, judgement=judgement, confirmed=confirmed)
     asked = evidence.acceptance
-    covered = accepted(judgement, asked, sides.current[-1].definition_hash) if asked else None
+    covered = exact.accepted(judgement, asked, sides.current[-1].definition_hash) if asked else None
     return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
 
 
@@ -327,19 +317,17 @@ def compare(
     """Return the change of each series that the reference or the current runs have."""
     # `current` has the runs that measured suspects again, too. Latencies are judged of `trusted` series, whose machine is quiet enough, or
     # of all. Sides that were measured interleaved are compared round by round, without floors.
-    matched = match(reference, current)
-    all_measured = []
+    matched = exact.match(reference, current)
+    on_both = []
     for item in (item for item in matched if item.outcome is None):
         both = (item.reference, item.current)
         sound = [tuple(record for record in side if usable(record) and not damage(record)) for side in both]
         if all(sound):
-            all_measured.append(MeasuredSides(series=item.series, reference=sound[0], current=sound[1]))
-    judged = (
-        judge_interleaved(all_measured, policy) if interleaved else judge_latencies(all_measured, floors or {}, policy)
-    )
+            on_both.append(MeasuredSides(series=item.series, reference=sound[0], current=sound[1]))
+    judged = judge_interleaved(on_both, policy) if interleaved else judge_latencies(on_both, floors or {}, policy)
     latencies: dict[Series, tuple[MeasuredSides, Mapping[str, Judgement]]] = {}
     beside: defaultdict[tuple[str, ...], list[Series]] = defaultdict(list)
-    for measured, judgements in zip(all_measured, judged, strict=True):
+    for measured, judgements in zip(on_both, judged, strict=True):
         series = measured.series
         beside[pair_of(series)].append(series)
         latencies[series] = measured, judgements if trusted is None or series in trusted else unjudged(judgements)

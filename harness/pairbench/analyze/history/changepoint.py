@@ -31,7 +31,7 @@ Probability Letters 44(1), 1999). No constant was set by simulation.
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from pairbench.analyze.history.drift import Slope, likelihood_of, slope_beside
+from pairbench.model.plain import Value
 from pairbench.stats import Floats, row_medians
 
 _ROUNDS = 6  # the largest number of rounds. Most fits stop after three: no round may lower the likelihood.
 
 Flags = NDArray[np.bool_]
+_Fit = tuple[int, float, tuple[float, float]]
 
 
 def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
@@ -74,9 +76,7 @@ def _parted(values: Floats, cut: int) -> tuple[float, float]:
     return means[0] + split, means[1] + split
 
 
-def _fitted(
-    values: Floats, before: Flags, after: Flags, least: float, shortest: int
-) -> tuple[int, float, tuple[float, float]] | None:
+def _fitted(values: Floats, before: Flags, after: Flags, least: float, shortest: int) -> _Fit | None:
     """Return the likeliest cut, its likelihood, and the values half way between the modes on both sides; None if no cut has two modes."""
     size = len(values)
     cuts = np.arange(shortest, size - shortest + 1)
@@ -148,8 +148,7 @@ FLOOR_TO_SIGMA = 1 / (1.96 * math.sqrt(2))
 """What turns a floor into a standard deviation: a floor bounds 95 % of the differences of two runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Changepoint:
+class Changepoint(Value):
     """A lasting move of a series to a new level."""
 
     index: int
@@ -166,8 +165,7 @@ class Changepoint:
         return math.exp(self.after - self.before)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drift:
+class Drift(Value):
     """A steady rise or fall of a series over many runs, which no single run brought."""
 
     index: int
@@ -206,10 +204,8 @@ def explain(
     cuts = weigh.snapped(cuts, known)
     means = weigh.levels(cuts)
     steps = tuple(
-        Changepoint(
-            index=int(places[cut]), before=means[number], after=means[number + 1], strength=weigh.gain(cuts, number)
-        )
-        for number, cut in enumerate(cuts)
+        Changepoint(index=int(places[cut]), before=means[at], after=means[at + 1], strength=weigh.gain(cuts, at))
+        for at, cut in enumerate(cuts)
     )
     return steps, drift
 
@@ -218,9 +214,8 @@ def finite(levels: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
     """Return the values that are there, and their places in the series."""
     series = np.asarray(levels, dtype=np.float64)
     if series.ndim != 1 or np.isinf(series).any():
-        raise ValueError(
-            f"levels have shape {series.shape} and {int(np.isinf(series).sum())} infinite values, expected one natural log a run, or NaN for a run without a value"
-        )
+        what = f"levels have shape {series.shape} and {int(np.isinf(series).sum())} infinite values"
+        raise ValueError(f"{what}, expected one natural log a run, or NaN for a run without a value")
     places = np.flatnonzero(~np.isnan(series))
     return series[places], places
 

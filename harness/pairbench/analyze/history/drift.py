@@ -12,13 +12,14 @@ tests/lab/detectors, whose README.md has the delays and the false drifts on the 
 import functools
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairbench.model.plain import Value
 from pairbench.stats import Floats
 
+Cuts = tuple[int, ...]
 SHORTEST = 8
 """The fewest runs of a slope."""
 _MARGIN = 2.0  # the nats by which a slope must beat the steps alone, beyond its penalty
@@ -29,14 +30,13 @@ _WEIGHED = 4  # the slopes of each set of steps that are weighed
 _NEWEST = 1000  # the newest runs, in which a slope is looked for
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slope:
+class Slope(Value):
     """A steady rise or fall of `rate` in log units a run, from the level before `start` to that of run `stop` - 1."""
 
     start: int
     stop: int
     rate: float
-    cuts: tuple[int, ...]
+    cuts: Cuts
 
     def line(self, size: int) -> Floats:
         line: Floats = self.rate * np.clip(np.arange(size) - self.start + 1.0, 0, self.stop - self.start)
@@ -98,7 +98,7 @@ def slope_beside(
     return Slope(start=best.start + first, stop=best.stop + first, rate=best.rate, cuts=kept)
 
 
-def _sets(values: Floats, cuts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _sets(values: Floats, cuts: Cuts) -> Iterator[Cuts]:
     """Yield the steps, and all that is left of them without neighbours of one direction."""
     yield cuts
     ends = [0, *cuts, len(values)]
@@ -109,8 +109,7 @@ def _sets(values: Floats, cuts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
                 yield cuts[:begin] + cuts[end:]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ramps:
+class _Ramps(Value):
     """Slopes of one log unit a run, a column each, with their sums up to each run and their squares."""
 
     starts: NDArray[np.intp]
@@ -135,14 +134,7 @@ def _grid(size: int) -> _Ramps:
 
 
 def _likeliest(
-    values: Floats,
-    ramps: _Ramps,
-    cuts: tuple[int, ...],
-    *,
-    free: Collection[int],
-    smallest: float,
-    penalty: float,
-    least: float,
+    values: Floats, ramps: _Ramps, cuts: Cuts, *, free: Collection[int], smallest: float, penalty: float, least: float
 ) -> list[tuple[float, Slope]]:
     size, ends = len(values), [0, *cuts, len(values)]
     rest = without_levels(values, cuts)

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from pairbench.analyze.history.drift import without_levels
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange
 from pairbench.model.latency import CALL, DEVICE, Latency, p50_of, p95_of, result_of
 from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.stats import Floats, Interval
@@ -28,8 +29,7 @@ _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesPoint:
+class SeriesPoint(Value):
     record: Record
     control: Record | None
     """The record of the control of the same run on the same device; None where there is none."""
@@ -109,9 +109,8 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
         own = [record for record in own if record not in others]
     late = [record.run_id for record in own if (moment_of(record.started_at) or math.inf) < _committed(record)]
     if late:
-        notes.append(
-            f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, and runs are in the order of their clocks"
-        )
+        wrong = f"{late[0]} the first: a clock is wrong there, and runs are in the order of their clocks"
+        notes.append(f"{_runs(len(late))} began before its own commit was made, {wrong}")
     control = _control(ordered, implementation)
     controls = {
         run_of(record): record
@@ -212,8 +211,7 @@ def _runs(number: int) -> str:
 _NEAR = 3  # the number of runs within which a move of the latency and one of the speedup are the same
 
 
-@dataclass(frozen=True, kw_only=True)
-class Move:
+class Move(Value):
     """A changepoint: the series, or its speedup, moved between two runs to a level that lasted; or a drift over many runs."""
 
     before: int

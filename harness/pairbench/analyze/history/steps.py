@@ -8,7 +8,7 @@ two runs, so that a slow drift within the slack of memory becomes a step, too.
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter, eq
 
 from pairbench.analyze.compare.attribute import Circumstances
@@ -16,6 +16,7 @@ from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact,
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.model.comparison import Attribution, EraChange, GateOutcome, Judgement
+from pairbench.model.plain import Value
 from pairbench.model.record import Record
 
 MARGINS = ("margin", "oracle_ratio")
@@ -29,8 +30,7 @@ _WATCHED = (STATUS, *COLUMNS)
 _values = attrgetter(*_WATCHED)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(Value):
     """One metric that took another value at a run, and whether that lasts."""
 
     metric: str

@@ -7,7 +7,7 @@ apart from the detector because it answers for the end of the series only, and m
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -37,6 +37,7 @@ from pairbench.analyze.history.points import (
 from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Verdict
 from pairbench.model.latency import CALL, Latency
+from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
 from pairbench.stats import Floats, Interval
@@ -47,8 +48,7 @@ _FAR = 4.0  # a number of standard deviations: one run so far off is as little n
 _SHORTEST = 3  # runs that a level must have besides the ones that are judged
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewestRuns:
+class NewestRuns(Value):
     """The verdict of the newest runs of a series on its current level."""
 
     verdict: Verdict
@@ -58,8 +58,7 @@ class NewestRuns:
     """The mean of these runs over the level that they are judged against: 1.03 is 3 % more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tail:
+class _Tail(Value):
     """The newest runs against the runs before them on the same level."""
 
     runs: int
@@ -158,8 +157,7 @@ _DRIFTS = 3  # the most drifts that are looked for in a part, one after the othe
 _NEWS = 2 * MIN_RUNS  # the number of runs for which a new level is news: half of them it takes to be seen
 
 
-@dataclass(frozen=True, kw_only=True)
-class Latest:
+class Latest(Value):
     index: int
     outcome: GateOutcome
     verdict: Verdict | None = None
@@ -190,9 +188,8 @@ def latest(
             outcome=GateOutcome.FAILED if failed else GateOutcome.UNDECIDED,
             reason=f"{record.status}: {record.reason or 'no value was stored'}{since}",
         )
-    recent = next(
-        (move for move in reversed(moves) if move.index >= max(first, len(points) - _NEWS) or move.last == index), None
-    )
+    news = max(first, len(points) - _NEWS)
+    recent = next((move for move in reversed(moves) if move.index >= news or move.last == index), None)
     if recent is not None and abs(math.log(recent.own)) >= math.log1p(DEFAULT.minimum_effect):
         since = "" if recent.last is not None else f"on a new level since run {points[recent.index].record.run_id}: "
         return Latest(
@@ -232,9 +229,7 @@ def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: Acc
     last = points[judged.index].record
     run_id = last.confirms or last.run_id
     # A run and those that measured its suspects again count as one, as in a comparison.
-    together = [
-        point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)
-    ]
+    together = [one.record for one in points if one.p50 and run_id in (one.record.run_id, one.record.confirms)]
     metric, acceptance = points[judged.index].latency.p50, accepted.acceptance
     if not accepted.covers(metric, latency_of_runs(together, metric), last.definition_hash):
         return judged
@@ -242,8 +237,7 @@ def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: Acc
     return replace(judged, outcome=GateOutcome.UNCHANGED, reason=reason)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Level:
+class Level(Value):
     """Runs between two moves, or changes of the environment."""
 
     start: int
@@ -256,16 +250,14 @@ class Level:
     speedup_rise: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Era:
+class Era(Value):
     """A change of environment, or of the GPU, right before a run."""
 
     index: int
     changes: tuple[EraChange, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trend:
+class Trend(Value):
     """The history of a series; indices count its points from 0, oldest first."""
 
     series: Series

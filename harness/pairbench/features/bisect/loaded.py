@@ -134,9 +134,8 @@ class LoadedCommits:
         interleaving = commit.interleaving
         assert interleaving is not None
         if not interleaving.twins:
-            raise UnmeasurableError(
-                f"{wanted.series.case} asks another question there: its definition is not that of the good end"
-            )
+            why = "asks another question there: its definition is not that of the good end"
+            raise UnmeasurableError(f"{wanted.series.case} {why}")
         twin = interleaving.twins[0]
         with interleaving.ahead(1) as ahead:
             if first:

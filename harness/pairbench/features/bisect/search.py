@@ -14,20 +14,9 @@ from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, StoreError, UsageError
 from pairbench.execute.parent.lock import device_lock
 from pairbench.features.ab import Arguments, SideBySide, Turns, load_side, measure
+from pairbench.features.bisect import posterior
 from pairbench.features.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series
-from pairbench.features.bisect.posterior import (
-    Candidate,
-    Posterior,
-    Round,
-    Spread,
-    candidates,
-    is_enough,
-    next_count,
-    next_probe,
-    posterior,
-    prior_of,
-    still_open,
-)
+from pairbench.features.bisect.posterior import Candidate, Posterior, Round, Spread
 from pairbench.model.comparison import Bisection, Change, Comparison, HistoryCommit, Policy, Skipped, Suspect, Verdict
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plain import plain
@@ -70,10 +59,9 @@ def _sentence(found: Bisection) -> str:
         return f"Not found, {why}: {rounds}, {found.commits} commits"
     if len(found.found) > 1:
         first, last = found.found[0], found.found[-1]
-        return (
-            f"One of {len(found.found)} commits, {_named(first)} to {_named(last)}, with {_percent(found.probability)}: those before the last "
-            f"cannot be measured ({rounds}, {found.commits} commits)"
-        )
+        which = f"{_named(first)} to {_named(last)}, with {_percent(found.probability)}"
+        why = f"those before the last cannot be measured ({rounds}, {found.commits} commits)"
+        return f"One of {len(found.found)} commits, {which}: {why}"
     sure = f", with {_percent(found.probability)}" if found.confirming else ""
     return f"It was {_named(found.found[0])} by {found.found[0].author}{sure} ({rounds}, {found.commits} commits)"
 
@@ -106,28 +94,22 @@ _FLOOR_ROUNDS = 3  # the rounds of a calibration's runs, which its floors do not
 
 
 def bisect_commits(
-    config: Config,
-    arguments: Arguments,
-    device: str,
-    implementation: str | None,
-    metric: str,
-    most: int,
-    policy: Policy,
+    config: Config, given: Arguments, device: str, implementation: str | None, metric: str, most: int, policy: Policy
 ) -> Bisection:
-    """Search for the commit that moved a series, between the good end, which is `arguments.base`, and the bad one, its head."""
+    """Search for the commit that moved a series, between the good end, which is `given.base`, and the bad one, its head."""
     # `metric` is a count, `latency`, or `auto`: a count that differs between the ends, else the latency.
-    assert arguments.head is not None
-    history = commits_between(arguments.repository, arguments.base, arguments.head)
+    assert given.head is not None
+    history = commits_between(given.repository, given.base, given.head)
     with (
-        open_context(config, arguments.suites(config)) as context,
-        open_worktrees(arguments.repository) as worktrees,
+        open_context(config, given.suites(config)) as context,
+        open_worktrees(given.repository) as worktrees,
         open_progress() as progress,
     ):
-        bad = load_side(config, context, arguments, worktrees.add("bad", arguments.head))
+        bad = load_side(config, context, given, worktrees.add("bad", given.head))
         wanted, path = choose_series(bad, device, implementation)
-        select = (f"{arguments.repository / path}::{wanted.series.case}",)
-        arguments = replace(arguments, select=select, implementations=(wanted.entry.implementation,))
-        commits = LoadedCommits(config, context, arguments, worktrees, progress, wanted)
+        select = (f"{given.repository / path}::{wanted.series.case}",)
+        given = replace(given, select=select, implementations=(wanted.entry.implementation,))
+        commits = LoadedCommits(config, context, given, worktrees, progress, wanted)
         commits.known[history[-1].sha] = commits.take(bad)
         search = _Search(commits, history, exact_first=metric == AUTO, most=most, policy=policy)
         return search.latency() if metric in (AUTO, LATENCY) else search.count(metric)
@@ -186,7 +168,7 @@ class _Search:
             for _ in range(TRIES):
                 self._probe(good, latency)
                 best = self._best(self._posterior())
-                if not is_enough(best, self.changed):
+                if not posterior.is_enough(best, self.changed):
                     break
                 last, confirmed = self._last_step(best, judged.verdict, latency)
                 if confirmed:
@@ -257,14 +239,14 @@ class _Search:
         if counts[0] == counts[self.last]:
             return self._nothing(f"{words}: no change between the ends", metric)
         interrupted = False
-        good, bad = still_open(counts, self.last)
+        good, bad = posterior.still_open(counts, self.last)
         try:
-            while (middle := next_count(good, bad, self.skipped)) is not None:
+            while (middle := posterior.next_count(good, bad, self.skipped)) is not None:
                 try:
                     counted(middle)
                 except UnmeasurableError as error:
                     self._skip(middle, str(error))
-                good, bad = still_open(counts, self.last)
+                good, bad = posterior.still_open(counts, self.last)
         except InterruptedRunError:
             interrupted = True
         inside = range(good + 1, bad + 1)
@@ -289,9 +271,9 @@ class _Search:
     def _probe(self, good: LoadedCommit, latency: Latency) -> None:
         while self.probes < self.most:
             known = self._posterior()
-            if is_enough(self._best(known), self.changed):
+            if posterior.is_enough(self._best(known), self.changed):
                 return
-            number = next_probe(known, self.skipped)
+            number = posterior.next_probe(known, self.skipped)
             sha = self.history[number].sha
             try:
                 with self._lock():
@@ -302,16 +284,15 @@ class _Search:
             self.rounds.append(Round(commit=number, log_ratio=ratio))
             self.probes += 1
             best = self._best(self._posterior())
-            self.progress.notify(
-                f"pairbench: round {self.probes}: {self._named(number)} {percent(math.exp(ratio))}; "
-                f"now {self._named(best.last)} is it with {100 * best.probability:.0f} %"
-            )
+            shown = f"{self._named(number)} {percent(math.exp(ratio))}"
+            now = f"{self._named(best.last)} is it with {100 * best.probability:.0f} %"
+            self.progress.notify(f"pairbench: round {self.probes}: {shown}; now {now}")
 
     def _posterior(self) -> Posterior:
-        return posterior(prior_of(self.changed or [None] * self.last), self.rounds, self.spread)
+        return posterior.posterior(posterior.prior_of(self.changed or [None] * self.last), self.rounds, self.spread)
 
     def _best(self, known: Posterior) -> Candidate:
-        return candidates(known.probability, self.skipped)[0]
+        return posterior.candidates(known.probability, self.skipped)[0]
 
     def _read_hashes(self) -> None:
         """Compare each commit's implementation hash with the one before; only commits that touch a file of its suite are loaded."""

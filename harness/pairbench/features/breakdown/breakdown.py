@@ -12,7 +12,6 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
 from pairbench.execute.parent.case_state import inspect
-from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.features.breakdown import summary
@@ -23,7 +22,7 @@ from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import percent, size
 from pairbench.store.documents import write_breakdown
-from pairbench.workflow.devices import open_case
+from pairbench.workflow.devices import OpenCase, open_case
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.setup import stamp
 
@@ -220,13 +219,13 @@ def break_down(
             raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
         if trace and not trace.resolve().parent.is_dir():
             raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
-        context, planned = one.request.context, one.planned
-        parts = one.work("breakdown", lambda device: _break_down(context, device, planned, trace))
+        planned = one.planned
+        parts = one.work("breakdown", lambda device: _break_down(one, device, trace))
         made = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
         whole_parts = tuple(part for part in parts if isinstance(part, Breakdown))
         if not keep or not whole_parts:
             return made, None
-        environment = probe_environment(context, one.device)
+        environment = probe_environment(one.request.context, one.device)
         commit = read_commit(Path(planned.operator.path).parent)
         now = dt.datetime.now(dt.UTC)
         known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
@@ -250,35 +249,26 @@ def _names(planned: PlannedCase, wanted: Sequence[str]) -> tuple[str, ...]:
     if "all" in wanted:
         return known
     if unknown := [name for name in wanted if name not in known]:
-        raise SelectionError(
-            f"{planned.operator.name} has no implementation {unknown[0]!r}, expected one of {', '.join(known)}, or all"
-        )
+        expected = f"expected one of {', '.join(known)}, or all"
+        raise SelectionError(f"{planned.operator.name} has no implementation {unknown[0]!r}, {expected}")
     return tuple(dict.fromkeys(wanted))
 
 
-def _break_down(
-    context: WorkerContext, device: Device, planned: PlannedCase, trace: Path | None
-) -> list[Breakdown | NoBreakdown]:
+def _break_down(one: OpenCase, device: Device, trace: Path | None) -> list[Breakdown | NoBreakdown]:
+    planned, trace = one.planned, trace and trace.resolve()
+    path, operator, case = Path(planned.operator.path), planned.operator.name, planned.case
     parts: dict[Entry, Breakdown | NoBreakdown] = {
         entry: NoBreakdown(entry=entry, reason=reason, bad=False)
         for entry, reason in {**planned.skipped, **planned.untimed}.items()
     }
     jobs = [
-        BreakDownCase(
-            path=Path(planned.operator.path),
-            operator=planned.operator.name,
-            case=planned.case,
-            entries=(entry,),
-            trace=trace.resolve() if trace else None,
-        )
+        BreakDownCase(path=path, operator=operator, case=case, entries=(entry,), trace=trace)
         for entry in planned.entries
         if entry not in parts
     ]
-    for job, answer in inspect(context, device, jobs):
+    for job, answer in inspect(one.request.context, device, jobs):
         (entry,) = job.entries
-        parts[entry] = (
-            NoBreakdown(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
-            if isinstance(answer, Ended)
-            else answer
-        )
+        parts[entry] = answer
+        if isinstance(answer, Ended):
+            parts[entry] = NoBreakdown(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
     return [parts[entry] for entry in planned.entries]

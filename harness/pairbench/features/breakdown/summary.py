@@ -93,6 +93,7 @@ def _named(name: str) -> str | None:
     return next((kind for kind, pattern in _KERNELS if pattern.search(name)), None)
 
 
+_Naming = Callable[[WorkTotal], str]
 _AGREES, _AGREES_NS = 0.05, 20_000.0
 """The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too."""
 
@@ -154,7 +155,7 @@ def unknown_part(breakdown: Breakdown) -> float:
     return sum(piece.ns for piece in breakdown.pieces if not piece.known) / (parts_ns(breakdown) or 1.0)
 
 
-def _kinds(breakdown: Breakdown) -> Callable[[WorkTotal], str]:
+def _kinds(breakdown: Breakdown) -> _Naming:
     classes = {module.name: module.class_name for module in breakdown.modules}
     return lambda piece: kind_of(piece, breakdown.spots, classes)
 
@@ -171,9 +172,7 @@ def by_kernel(breakdown: Breakdown) -> list[BreakdownRow]:
     return sorted(rows, key=lambda row: -row.ns)
 
 
-def _rows(
-    pieces: Iterable[WorkTotal], name: Callable[[WorkTotal], str], kind: Callable[[WorkTotal], str]
-) -> list[BreakdownRow]:
+def _rows(pieces: Iterable[WorkTotal], name: _Naming, kind: _Naming) -> list[BreakdownRow]:
     groups: dict[tuple[str, str], list[WorkTotal]] = {}
     for piece in pieces:
         groups.setdefault((name(piece), kind(piece)), []).append(piece)
@@ -217,9 +216,7 @@ def _shortened(node: Node, alike_together: bool) -> Node:
     if alike_together:
         groups = groupby(children, key=lambda child: (child.label.isdecimal(), child.class_name))
         alike = [(listed, list(group)) for (listed, _), group in groups]
-        children = [
-            child for listed, group in alike for child in ([_sum(group)] if listed and len(group) > 1 else group)
-        ]
+        children = [one for listed, group in alike for one in ([_sum(group)] if listed and len(group) > 1 else group)]
     for place, child in enumerate(children):
         # A list of modules that holds one module needs no line of its own.
         if not child.class_name and not child.own_ns and len(child.children) == 1:

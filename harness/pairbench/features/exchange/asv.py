@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pairbench.features.exchange import foreign
+from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.model.environment import Environment
 
 _TIME, _PEAK = "time", "peakmemory"
@@ -24,14 +25,12 @@ class AsvTable(NamedTuple):
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
         if not isinstance(row, list):
-            raise foreign.ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
+            raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
         cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
         known = foreign.optional(benchmarks, name, dict) or {}
         params = cells.get("params") or []
         if not isinstance(params, list) or not all(isinstance(values, list) for values in params):
-            raise foreign.ImportFailedError(
-                f"{where} has the params {params!r:.60} for {name!r}, expected lists of values"
-            )
+            raise ImportFailedError(f"{where} has the params {params!r:.60} for {name!r}, expected lists of values")
         points = tuple(itertools.product(*(map(str, values) for values in params)))
         names = foreign.optional(known, "param_names", list) or []
         names = [names[place] if place < len(names) else f"param{place + 1}" for place in range(len(params))]
@@ -41,10 +40,8 @@ class AsvTable(NamedTuple):
             values = cells.get(column)
             values = values if isinstance(values, list) else [None] * len(points)
             if len(values) != len(points):
-                raise foreign.ImportFailedError(
-                    f"{where} has {len(values)} of {column!r} for {name!r}, expected {len(points)}: one for each value of "
-                    "its parameters"
-                )
+                expected = f"expected {len(points)}: one for each value of its parameters"
+                raise ImportFailedError(f"{where} has {len(values)} of {column!r} for {name!r}, {expected}")
             return values
 
         # The module as a file, and the function in it with its class: names that begin with a capital are classes.
@@ -123,9 +120,8 @@ def find_results(folder: str | Path) -> tuple[tuple[Path, ...], Mapping[str, Any
     files = tuple(sorted(file for file in documents if (file.parent / "machine.json").is_file()))
     if not files:
         what = "holds no results" if root.is_dir() else "is no folder"
-        raise foreign.ImportFailedError(
-            f"{folder}: {what}, expected asv's results_dir with MACHINE/machine.json and a file for each commit beside it"
-        )
+        expected = "expected asv's results_dir with MACHINE/machine.json and a file for each commit beside it"
+        raise ImportFailedError(f"{folder}: {what}, {expected}")
     for file in (root / "benchmarks.json", root.parent / "benchmarks.json"):
         if file.is_file():
             return files, foreign.read_document(file, "the list of benchmarks that asv writes")[0]
@@ -137,9 +133,8 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     document, content = foreign.read_document(path, EXPECTED)
     where = f"{path}:"
     if document.get("version") != 2 or not isinstance(document.get("result_columns"), list):
-        raise foreign.ImportFailedError(
-            f"{where} is of version {document.get('version')!r}, expected {EXPECTED}; `asv update` brings older ones up to date"
-        )
+        what = f"is of version {document.get('version')!r}"
+        raise ImportFailedError(f"{where} {what}, expected {EXPECTED}; `asv update` brings older ones up to date")
     rows = foreign.field(document, "results", dict, where)
     columns = [str(name) for name in document["result_columns"]]
     tables = [AsvTable.of(name, row, columns, benchmarks, where) for name, row in sorted(rows.items())]
@@ -147,7 +142,7 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     measured = min((_moment(table.started_at, where) for table in tables if table.started_at), default=committed)
     kept, twice = foreign.told_apart(list(joined(tables)))
     if not kept:
-        raise foreign.ImportFailedError(f"{where} holds no time_* or peakmem_* benchmark, expected at least one")
+        raise ImportFailedError(f"{where} holds no time_* or peakmem_* benchmark, expected at least one")
     others = (table.name for table in tables if table.kind not in (_TIME, _PEAK) for _ in table.results)
     started = committed if at_commit else measured
     existing = str(document.get("env_name") or _EXISTING).startswith(_EXISTING)
@@ -170,7 +165,7 @@ def _moment(value: object, where: str) -> dt.datetime:
     try:
         return dt.datetime.fromtimestamp(foreign.number(value) * 1e-3, dt.UTC)
     except (ValueError, OverflowError, OSError) as error:
-        raise foreign.ImportFailedError(f"{where} is {value!r:.40}, expected milliseconds since 1970") from error
+        raise ImportFailedError(f"{where} is {value!r:.40}, expected milliseconds since 1970") from error
 
 
 def _environment(document: dict[str, Any], path: Path, measured: dt.datetime | None) -> Environment:

@@ -13,13 +13,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pairbench.errors import UsageError
 from pairbench.model.case import AxisValue
 from pairbench.model.environment import Device, Environment
+from pairbench.model.plain import Value
 from pairbench.model.record import Record
 
 _LONGEST, _SHOWN = 60, 40
@@ -85,8 +86,7 @@ class Timing(NamedTuple):
     calls_per_sample: int = 1  # beyond one, a sample is the mean of so many calls, and its tail is another
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Value):
     """One benchmark with one value of each of its parameters."""
 
     suite: str
@@ -100,8 +100,7 @@ class Result:
     definition_hash: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Origin:
+class Origin(Value):
     """The columns of a run; null where the other tool does not have them."""
 
     run_id: str
@@ -117,8 +116,7 @@ class Origin:
     pull_request: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForeignRun:
+class ForeignRun(Value):
     source: str
     origin: Origin
     environment: Environment
@@ -183,9 +181,8 @@ def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], byte
         try:
             json.dumps(document, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise ImportFailedError(
-                f"{path}: holds half a character, \\u{ord(error.object[error.start]):x}; expected {expected}"
-            ) from error
+            half = f"half a character, \\u{ord(error.object[error.start]):x}"
+            raise ImportFailedError(f"{path}: holds {half}; expected {expected}") from error
     if not isinstance(document, dict):
         raise ImportFailedError(f"{path}: holds a {type(document).__name__}, expected {expected}")
     return document, content

@@ -12,28 +12,21 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pairbench.analyze.records import environment_columns
 from pairbench.errors import StoreFailedError, UsageError
+from pairbench.features.exchange import foreign
 from pairbench.features.exchange.asv import find_results, read_asv_file
-from pairbench.features.exchange.foreign import (
-    Axes,
-    ForeignRun,
-    ImportFailedError,
-    Origin,
-    Result,
-    Timing,
-    inversions,
-    word,
-)
+from pairbench.features.exchange.foreign import Axes, ForeignRun, ImportFailedError, Origin, Result, Timing
 from pairbench.features.exchange.pytest_benchmark import read_benchmark_json
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, device_slug
 from pairbench.model.latency import CALL, interval_columns, p50_of
+from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Samples
 from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile, ratio_interval
@@ -42,8 +35,7 @@ from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairing:
+class Pairing(Value):
     """The parameter whose values are implementations of one operator."""
 
     axis: str
@@ -53,29 +45,23 @@ class Pairing:
     def parse(cls, text: str) -> "Pairing":
         axis, colon, baseline = text.partition(":")
         if not axis or (colon and not baseline):
-            raise UsageError(
-                f"--implementation {text!r}: expected AXIS or AXIS:BASELINE, such as implementation:reference"
-            )
-        return cls(axis=axis, baseline=word(baseline) if baseline else BASELINE)
+            expected = "expected AXIS or AXIS:BASELINE, such as implementation:reference"
+            raise UsageError(f"--implementation {text!r}: {expected}")
+        return cls(axis=axis, baseline=foreign.word(baseline) if baseline else BASELINE)
 
     def check(self, axes: Mapping[str, set[str]]) -> None:
         """Refuse an axis and a baseline that do not fit the values that each axis has."""
         values = axes.get(self.axis, set())
         if not values:
-            raise UsageError(
-                f"--implementation {self.axis!r}: no benchmark has such a parameter, expected one of "
-                f"{', '.join(sorted(axes)) or 'none, for none has any'}"
-            )
+            expected = f"expected one of {', '.join(sorted(axes)) or 'none, for none has any'}"
+            raise UsageError(f"--implementation {self.axis!r}: no benchmark has such a parameter, {expected}")
+        given = f"--implementation {self.axis}"
         if self.baseline not in values:
-            raise UsageError(
-                f"--implementation {self.axis}: it never is {self.baseline!r}, so there is no baseline; expected "
-                f"{self.axis}:BASELINE with one of {', '.join(sorted(values))}"
-            )
+            expected = f"expected {self.axis}:BASELINE with one of {', '.join(sorted(values))}"
+            raise UsageError(f"{given}: it never is {self.baseline!r}, so there is no baseline; {expected}")
         if self.baseline != BASELINE and BASELINE in values:
-            raise UsageError(
-                f"--implementation {self.axis}:{self.baseline}: another of its values is called {BASELINE!r}, which is what "
-                "the baseline is called here; leave BASELINE out, or rename that value"
-            )
+            why = "which is what the baseline is called here; leave BASELINE out, or rename that value"
+            raise UsageError(f"{given}:{self.baseline}: another of its values is called {BASELINE!r}, {why}")
 
 
 def split(result: Result, pairing: Pairing | None) -> tuple[str, Axes]:
@@ -298,11 +284,10 @@ def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -
                 axes[axis].add(format_value(value))
     if pairing and has_results:  # else nothing could be read, and that is what has to be said
         pairing.check(axes)
-    if order and (count := sum(map(inversions, series.values()))):
-        raise UsageError(
-            f"{count} of {sum(map(len, series.values()))} runs were measured before one of an earlier commit, so nothing was "
-            "imported: --when committed orders runs by their commits, as asv's own graphs do, --when measured by their clocks"
-        )
+    if order and (count := sum(map(foreign.inversions, series.values()))):
+        what = f"{count} of {sum(map(len, series.values()))} runs were measured before one of an earlier commit"
+        how = "--when committed orders runs by their commits, as asv's own graphs do, --when measured by their clocks"
+        raise UsageError(f"{what}, so nothing was imported: {how}")
 
 
 def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[str, Any]:

@@ -27,6 +27,7 @@ import numpy as np
 from pairbench.analyze.records import environment_columns
 from pairbench.errors import StoreError, UsageError
 from pairbench.features.exchange import foreign
+from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.model.environment import Environment
 from pairbench.model.latency import CALL, DEVICE, STREAM, Latency, result_of, sampled_as
 from pairbench.model.plain import plain
@@ -118,7 +119,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign
     document, content = foreign.read_document(path, EXPECTED)
     kinds = {"benchmarks": list, "machine_info": dict}
     if missing := [name for name, kind in kinds.items() if not isinstance(document.get(name), kind)]:
-        raise foreign.ImportFailedError(f"{path}: has no {' and '.join(map(repr, missing))}, expected {EXPECTED}")
+        raise ImportFailedError(f"{path}: has no {' and '.join(map(repr, missing))}, expected {EXPECTED}")
     where = f"{path}:"
     started = _moment(foreign.field(document, "datetime", str, where), where)
     ours = foreign.optional(document, KEY, dict) or {}
@@ -133,7 +134,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign
     for place, benchmark in enumerate(document["benchmarks"]):
         here = f"{where} benchmark {place}"
         if not isinstance(benchmark, dict):
-            raise foreign.ImportFailedError(f"{here} is {benchmark!r:.60}, expected an object")
+            raise ImportFailedError(f"{here} is {benchmark!r:.60}, expected an object")
         here = f"{where} benchmark {benchmark.get('fullname', place)!r}"
         if is_ours(foreign.optional(benchmark, "extra_info", dict) or {}, machine):
             restored.append(_restored(benchmark, machine, origin, here))
@@ -142,7 +143,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign
     for extra_info in foreign.optional(ours, "not_measured", list) or []:
         restored += [(_record(extra_info, machine, origin, f"{where} 'not_measured'"), ())]
     if not results and not restored:
-        raise foreign.ImportFailedError(f"{path}: holds no benchmark, expected at least one")
+        raise ImportFailedError(f"{path}: holds no benchmark, expected at least one")
     kept, twice = foreign.told_apart(results)
     return foreign.ForeignRun(
         source=str(path),
@@ -158,7 +159,7 @@ def _moment(text: str, where: str) -> dt.datetime:
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise foreign.ImportFailedError(f"{where} has the datetime {text!r:.60}, expected ISO 8601") from error
+        raise ImportFailedError(f"{where} has the datetime {text!r:.60}, expected ISO 8601") from error
     # Old versions wrote UTC without saying so.
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
@@ -212,7 +213,7 @@ def _result(benchmark: dict[str, Any], where: str) -> foreign.Result:
     fullname = foreign.field(benchmark, "fullname", str, where)
     suite, *names = fullname.partition("[")[0].split("::")
     if not names:
-        raise foreign.ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
+        raise ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
     label, options = foreign.optional(benchmark, "param", str), foreign.optional(benchmark, "options", dict) or {}
     params = foreign.optional(benchmark, "params", dict) or ({} if label is None else {"id": label})
     median = foreign.latency_ns(stats.get("median"))
@@ -245,15 +246,11 @@ def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: foreig
 
 def _record(extra_info: object, machine: dict[str, Any], origin: foreign.Origin, where: str) -> Record:
     if not isinstance(extra_info, dict):
-        raise foreign.ImportFailedError(
-            f"{where} has {extra_info!r:.60}, expected an object with the columns of a record"
-        )
+        raise ImportFailedError(f"{where} has {extra_info!r:.60}, expected an object with the columns of a record")
     try:
         return record_of(extra_info, machine[KEY], vars(origin))
     except (ValueError, KeyError, TypeError) as error:
-        raise foreign.ImportFailedError(
-            f"{where}: what pairbench wrote there {error}, expected a whole record"
-        ) from error
+        raise ImportFailedError(f"{where}: what pairbench wrote there {error}, expected a whole record") from error
 
 
 FORMAT_VERSION = "5.0.0"
@@ -423,10 +420,8 @@ def benchmarks_of(picked: "Picked", records: Sequence[Record]) -> tuple[str, tup
     # What measured a run's suspects again is a run of its own; it is exported by its own id.
     own = [head.run_id for head in picked.heads if head.confirms is None] or [head.run_id for head in picked.heads]
     if len(own) > 1:
-        raise UsageError(
-            f"{picked.asked!r} is {len(own)} runs ({', '.join(sorted(own)[:3])}, ...), and a file of pytest-benchmark holds "
-            "one; name one of them"
-        )
+        named = f"{len(own)} runs ({', '.join(sorted(own)[:3])}, ...)"
+        raise UsageError(f"{picked.asked!r} is {named}, and a file of pytest-benchmark holds one; name one of them")
     samples = () if picked.index.is_file else read_samples(picked.index.place, own[0]).value
     document, not_measured = benchmark_document([record for record in records if record.run_id == own[0]], samples)
     return to_json(document), not_measured

@@ -41,9 +41,8 @@ def units_of(
     """Return the units of a plan's file, or of SELECT arguments at some commits, by default the one that is checked out."""
     if len(arguments) == 1 and arguments[0].endswith((".json", ".toml")):
         if any((commits, devices, tier, mode, rounds)):
-            raise UsageError(
-                f"plan {arguments[0]!r} says all of its units: it goes with none of --commit, --device, --tier, --mode, --rounds"
-            )
+            alone = "it goes with none of --commit, --device, --tier, --mode, --rounds"
+            raise UsageError(f"plan {arguments[0]!r} says all of its units: {alone}")
         units = read_plan(Path(arguments[0]))
         return tuple(replace(unit, commit=unit.commit and resolve(_repository(config), unit.commit)) for unit in units)
     selected = _operators(config, arguments)
@@ -61,9 +60,8 @@ def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
     models = sorted({offer.model for offer in offers if offer.kind == "cuda"} or {offer.model for offer in offers})
     units = tuple(units)
     if not models and any(unit.device == ANY for unit in units):
-        raise UsageError(
-            "no worker has joined yet, so say for which device by --device; `pairbench fleet worker` starts one"
-        )
+        why = "no worker has joined yet, so say for which device by --device"
+        raise UsageError(f"{why}; `pairbench fleet worker` starts one")
     devices = {unit: models if unit.device == ANY else [unit.device] for unit in units}
     return tuple(replace(unit, device=device) for unit in units for device in devices[unit])
 
@@ -112,9 +110,8 @@ def run_fleet(
     store, interrupted = store_of(config), threading.Event()
     with on_signals(lambda *_: interrupted.set()), open_table() as (show, notify):
         if store.is_local and not is_loopback(address):
-            notify(
-                f"pairbench: store {store.address} is a folder, which every host has to see under this name; s3:// and gs:// need none"
-            )
+            seen = "which every host has to see under this name; s3:// and gs:// need none"
+            notify(f"pairbench: store {store.address} is a folder, {seen}")
         drive = Drive(address, certificates, store, patience_s, notify, show, interrupted)
         head = git(config.root, "rev-parse", "HEAD")
         if any(unit.commit == head for unit in units if head) and git(config.root, "status", "--porcelain"):

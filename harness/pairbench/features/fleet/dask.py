@@ -60,19 +60,15 @@ def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> 
     """Return the address of a scheduler with its port; refuse one that others could use without TLS, and any where there is no Dask."""
     need_dask()
     found = _ADDRESS.fullmatch(text)
+    given, makes = f"scheduler {text!r}", "`pairbench fleet certificates FOLDER`"
     if found is None or int(found["port"] or PORT) > 65535:
-        raise UsageError(
-            f"scheduler {text!r} is no address, expected one like tls://host:{PORT}, or tcp://127.0.0.1:{PORT}"
-        )
+        raise UsageError(f"{given} is no address, expected one like tls://host:{PORT}, or tcp://127.0.0.1:{PORT}")
     if found["scheme"] == "tls" and certificates is None:
-        raise UsageError(
-            f"scheduler {text!r} needs --certificates FOLDER; `pairbench fleet certificates FOLDER` makes them"
-        )
+        raise UsageError(f"{given} needs --certificates FOLDER; {makes} makes them")
     if found["scheme"] == "tcp" and not is_loopback(text) and not insecure:
-        raise UsageError(
-            f"scheduler {text!r} has no TLS and is not on this machine: whoever reaches it may run code as you, on every host. Make "
-            f"certificates with `pairbench fleet certificates FOLDER` and name it tls://{found['host']}; --insecure goes on without"
-        )
+        why = "has no TLS and is not on this machine: whoever reaches it may run code as you, on every host"
+        advice = f"Make certificates with {makes} and name it tls://{found['host']}; --insecure goes on without"
+        raise UsageError(f"{given} {why}. {advice}")
     return f"{found['scheme']}://{found['host']}:{found['port'] or PORT}"
 
 
@@ -135,9 +131,8 @@ async def _serve(address: str, security: Any, notify: Callable[[str], None]) -> 
 
     protocol, _, rest = address.partition("://")
     host, _, port = rest.rpartition(":")
-    scheduler = Scheduler(
-        host=host, port=int(port), protocol=protocol, security=security, dashboard=False, dashboard_address=NO_HTTP
-    )
+    where = {"host": host, "port": int(port), "protocol": protocol}
+    scheduler = Scheduler(**where, security=security, dashboard=False, dashboard_address=NO_HTTP)
     try:
         await scheduler
     except (OSError, RuntimeError, ValueError) as error:
@@ -166,9 +161,8 @@ def make_certificates(folder: Path, *, days: int = 365) -> list[dict[str, str]]:
     except OSError as error:
         raise UsageError(f"folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
     if there:
-        raise UsageError(
-            f"folder {str(folder)!r} holds {there[0]!r} already, expected a new folder: a fleet in use needs its own"
-        )
+        expected = "expected a new folder: a fleet in use needs its own"
+        raise UsageError(f"folder {str(folder)!r} holds {there[0]!r} already, {expected}")
     begins = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)  # clocks of hosts differ
     ends = begins + dt.timedelta(days=days)
 
@@ -180,9 +174,8 @@ def make_certificates(folder: Path, *, days: int = 365) -> list[dict[str, str]]:
         builder = x509.CertificateBuilder().subject_name(name(role)).issuer_name(name(AUTHORITY))
         builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
         builder = builder.not_valid_before(begins).not_valid_after(ends)
-        builder = builder.add_extension(
-            x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True
-        )
+        basics = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
+        builder = builder.add_extension(basics, critical=True)
         unused = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
         usages = dict.fromkeys(unused.split(), False)
         usage = x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usages)

@@ -87,10 +87,8 @@ def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt
 class Waiting:
     """Units that wait for a host, in one line for each device that they need, so that a host's next unit is found at once."""
 
-    def __init__(
-        self, units: Iterable[Unit], last: Mapping[Unit, Last], present: Collection[str], now: dt.datetime
-    ) -> None:
-        self._last, self._present, self._now = last, present, now
+    def __init__(self, units: Iterable[Unit], last: dict[Unit, Last], there: Collection[str], now: dt.datetime) -> None:
+        self._last, self._present, self._now = last, there, now
         self._lines: dict[str, deque[Unit]] = {}
         for unit in units:
             self._line(unit).append(unit)
@@ -240,18 +238,15 @@ class Drive:
         from distributed import Client
 
         try:
-            self._client = Client(
-                self.address, security=security_of(self.certificates), timeout=self.patience_s, set_as_default=False
-            )
+            security = security_of(self.certificates)
+            self._client = Client(self.address, security=security, timeout=self.patience_s, set_as_default=False)
             known = self._client.get_metadata([METADATA], default=None)
         except (OSError, TimeoutError, ValueError) as error:
-            raise PairbenchError(
-                f"scheduler {self.address} does not answer: {error}; start one with `pairbench fleet scheduler`"
-            ) from error
+            why = f"does not answer: {error}; start one with `pairbench fleet scheduler`"
+            raise PairbenchError(f"scheduler {self.address} {why}") from error
         if known is None:
-            raise PairbenchError(
-                f"scheduler {self.address} was not started by `pairbench fleet scheduler`: another one steals and repeats units"
-            )
+            why = "was not started by `pairbench fleet scheduler`: another one steals and repeats units"
+            raise PairbenchError(f"scheduler {self.address} {why}")
 
     def close(self) -> None:
         if self._client is not None:
@@ -288,10 +283,8 @@ class Drive:
         self._last_look = now
         status = self._client.status
         if status == "closed":
-            raise PairbenchError(
-                f"scheduler {self.address} was gone for {self.patience_s:.0f} s; what was measured is in the store, and the "
-                "same command goes on"
-            )
+            rest = "what was measured is in the store, and the same command goes on"
+            raise PairbenchError(f"scheduler {self.address} was gone for {self.patience_s:.0f} s; {rest}")
         workers: dict[str, Any] = {}
         if status == "running":
             with contextlib.suppress(OSError, TimeoutError, AttributeError, ValueError):
@@ -421,10 +414,8 @@ class Drive:
         there = sorted({offer.model for host in self.progress.hosts for offer in host.offers})
         last = next((one for one in self._last.values() if one.identity == need), None)
         if last is not None:
-            return (
-                f"{need} of {last.host}, which measured their series last, at {last.seen:%Y-%m-%d %H:%M}, and is not here; when it has "
-                "been away for a day another one takes over"
-            )
+            seen = f"which measured their series last, at {last.seen:%Y-%m-%d %H:%M}, and is not here"
+            return f"{need} of {last.host}, {seen}; when it has been away for a day another one takes over"
         return f"{need}, which no host has; there are {', '.join(there) or 'no hosts'}"
 
     def _interrupt(self) -> None:
@@ -439,9 +430,8 @@ class Drive:
             with contextlib.suppress(OSError, TimeoutError, AttributeError):
                 workers = self._client.scheduler_info(n_workers=-1)["workers"]
                 busy = {at for at, one in workers.items() if one["metrics"]["task_counts"].get("cancelled")}
-                flying = {
-                    at: unit for at, unit in flying.items() if at in busy or time.monotonic() < deadline - _END_S + 2
-                }
+                early = time.monotonic() < deadline - _END_S + 2
+                flying = {at: unit for at, unit in flying.items() if at in busy or early}
         left = [*self.progress.flying.values(), *(unit for unit, *_ in self._lost), *self._waiting.units()]
         self.progress.flying.clear()
         have = stored_units(left, runs_of(self.store, left), self.progress.hosts)

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter, eq, ge, le
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from pairbench.model.claim import Claim
 from pairbench.model.environment import withheld
 from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
@@ -35,8 +35,7 @@ class ClaimState(StrEnum):
     UNMEASURED = "not measured"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgedClaim:
+class JudgedClaim(Value):
     claim: Claim
     case: Case | None  # the case that it was judged in; None where no case comes near
     state: ClaimState
@@ -49,8 +48,7 @@ class StepGain(NamedTuple):
     gain: Interval  # latency of that variant over its own; the interval's ends are NaN where there was one round
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModeResults:
+class ModeResults(Value):
     mode: str
     baseline: Record | None  # of the best variant's run; the newest one where no variant was measured
     best: Record | None  # the measured variant with the largest speedup; None where none was measured
@@ -59,8 +57,7 @@ class ModeResults:
     steps: Mapping[str, StepGain]  # by the variant's name, where one run timed it and the variant that it builds on
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseResults:
+class CaseResults(Value):
     case: Case
     bytes_moved: float | None  # bytes that the case moves at least, by its declared cost; None where none is declared
     modes: tuple[ModeResults, ...]
@@ -83,8 +80,7 @@ class LossCondition(NamedTuple):
     outside: tuple[int, int]  # the same of all other cases
 
 
-@dataclass(frozen=True, kw_only=True)
-class Losses:
+class Losses(Value):
     """The cases in which one variant in one mode is slower than the baseline by its whole interval."""
 
     implementation: str
@@ -100,8 +96,7 @@ class ContributingRun(NamedTuple):
     rounds: tuple[int, ...]  # numbers of rounds of the measured records, each once, the smallest first
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorResults:
+class OperatorResults(Value):
     """The results of an operator on one device model, by the newest record of each series."""
 
     operator: OperatorDescription
@@ -274,7 +269,8 @@ def results_of(
     known = [record for record in records if record.case in declared and record.implementation and record.mode]
     if not known:
         return None
-    newest = _newest(known, operator.definition_hash)
+    definition, by_run = operator.definition_hash, attrgetter("run_id")
+    newest = _newest(known, definition)
     baselines = {_timed_with(record): record for record in known if record.implementation == BASELINE}
     tried = {(case, mode) for case, _, mode in newest}
     names = [item.name for item in operator.implementations]
@@ -316,9 +312,7 @@ def results_of(
         device_name=known[0].device_name,
         runs=tuple(
             ContributingRun(run[0], len(run), tuple(sorted({record.n_rounds for record in run if record.n_rounds})))
-            for _, of_run in itertools.groupby(
-                sorted(shown, key=attrgetter("run_id"), reverse=True), attrgetter("run_id")
-            )
+            for _, of_run in itertools.groupby(sorted(shown, key=by_run, reverse=True), by_run)
             if (run := list(of_run))
         ),
         notes=_notes(shown),
@@ -327,9 +321,7 @@ def results_of(
         losses=losses_of(cases),
         refused=tuple(record for record in shown if Status(record.status).bad),
         skipped=tuple(record for record in shown if record.status == Status.SKIPPED),
-        outdated=tuple(
-            dict.fromkeys(str(record.case) for record in shown if record.definition_hash != operator.definition_hash)
-        ),
+        outdated=tuple(dict.fromkeys(str(record.case) for record in shown if record.definition_hash != definition)),
         missing=tuple(case for key, case in declared.items() if key not in {found.case.key for found in cases}),
     )
 
@@ -374,9 +366,8 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
     others = sorted({record.timer for record in records if record.timer and record.timer not in OWN_TIMERS.values()})
     line = f"{tf32} of {len(records)} records were made with TF32 on" if tf32 else about_precision(precisions)
     notes = [line] if line else []
-    notes += sorted(
-        {f"speedups withheld: {why}" for one in records if (why := withheld(one.device_kind, one.environment))}
-    )
+    reasons = {withheld(one.device_kind, one.environment) for one in records}
+    notes += sorted(f"speedups withheld: {why}" for why in reasons if why)
     return (*notes, *(f"some were timed by {timer}" for timer in others))
 
 

@@ -374,10 +374,9 @@ def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str
 def _gaps(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
     """Yield the variants and cases that have no record, or only of an earlier definition."""
     tried = {str(record.implementation) for case in results.cases for mode in case.modes for record in mode.variants}
+    variants = results.operator.implementations[1:]
     gaps = {
-        "No measurement of the variants": [
-            item.name for item in results.operator.implementations[1:] if item.name not in tried
-        ],
+        "No measurement of the variants": [item.name for item in variants if item.name not in tried],
         "No measurement of the cases": [labels[case.key] for case in results.missing],
         "Measured with an earlier definition of the operator": [labels[key] for key in results.outdated],
     }

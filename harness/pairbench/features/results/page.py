@@ -6,7 +6,6 @@ It holds no time of writing, so that equal stores and suites give equal pages.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +16,7 @@ from pairbench.features.results.operator import COLUMNS, ClaimState, ModeResults
 from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
 from pairbench.model.case import TIERS
 from pairbench.model.latency import interval_columns, speedup_of
+from pairbench.model.plain import Value
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from pairbench.report import units
@@ -96,8 +96,7 @@ def _numbers(record: Record) -> dict[str, Any]:
     return {**{name: getattr(record, name) for name in _NUMBERS}, "part_of_roof": part_of_roof(record)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredResults:
+class StoredResults(Value):
     measured: tuple[OperatorResults, ...]  # device model by device model, GPUs first, in the order of the suites
     unmeasured: tuple[OperatorDescription, ...]  # operators with cases of the tiers and no record at all
     problems: tuple[str, ...]  # what could not be read of the store

@@ -5,7 +5,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pairbench.execute.parent.scout import Survey, describe, find_devices
 from pairbench.model.case import TIERS
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Outcome, Status
+from pairbench.model.plain import Value
 from pairbench.model.plan import BrokenSuite, Entry, OperatorDescription, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import make_plan, tiers_for
@@ -68,8 +69,7 @@ class SuiteLoader:
         return Chosen(survey=Survey(devices=self.devices, operators=operators, broken=()), selections=())
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairEntry:
+class PairEntry(Value):
     planned: PlannedCase
     entry: Entry
 

@@ -7,7 +7,6 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,11 +15,11 @@ import pytest
 from pairbench.config import Config, load_config
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.model.environment import Device
+from pairbench.model.plain import Value
 from pairbench.suite.load import declares_operators, find_suites
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteFiles:
+class SuiteFiles(Value):
     """The rule of which files are suites: those that the settings list, and those that the command line names and that look like one."""
 
     # A folder that only the command line names stands for the files in it, not for those in folders below: `pytest tests` must not look
@@ -125,8 +124,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # without the prefix `--pairbench-`, as 
 _SETTINGS = ("store", "tier", "mode", "rounds", "timer", "tf32", "timeout")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Value):
     config: Config
     files: SuiteFiles
     device: str
@@ -150,10 +148,8 @@ class Options:
         if gate is not None:
             if not gate.endswith(".parquet") and (start / gate).exists() and not (start / gate / "records").is_dir():
                 # argparse gives an option whose value may be left out the next word, whatever it is.
-                raise UsageError(
-                    f"--pairbench-gate was given {gate!r}, which is a path and names no run; put the option behind the paths, or write "
-                    "--pairbench-gate=REFERENCE"
-                )
+                advice = "put the option behind the paths, or write --pairbench-gate=REFERENCE"
+                raise UsageError(f"--pairbench-gate was given {gate!r}, which is a path and names no run; {advice}")
             if distributes(config):
                 raise UsageError("--pairbench-gate needs times, and side by side nothing can be timed; leave out -n")
             if not config.pluginmanager.hasplugin("benchmark"):

@@ -262,10 +262,9 @@ class PluginSession:
         both = machine_info.get(KEY), compared_benchmark.get("machine_info", {}).get(KEY)
         ours, theirs = (machine.get("device_name") if isinstance(machine, dict) else None for machine in both)
         if all(isinstance(machine, dict) for machine in both) and ours != theirs:
-            raise UsageError(
-                f"--benchmark-compare: the file of {compared_benchmark.get('datetime', 'unknown time')} was measured on {theirs}, "
-                f"this is {ours}; only runs of one device model can be compared"
-            )
+            file = f"the file of {compared_benchmark.get('datetime', 'unknown time')} was measured on {theirs}"
+            why = f"this is {ours}; only runs of one device model can be compared"
+            raise UsageError(f"--benchmark-compare: {file}, {why}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
