@@ -101,6 +101,8 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
         ("tf32 = 1", "setting 'tf32' is 1, expected true or false"),
         ('mode = "fast"', "mode 'fast' is unknown, expected one of eager, compile, graph, or all"),
         ('tier = ["smoke", "huge"]', "tier 'huge' is unknown, expected one of edge, smoke, real, headline, or all"),
+        ("against = 3", "setting 'against' is '3'; expected a file or a folder of candidates"),
+        ("against = 'gone.py'", "setting 'against' is 'gone.py', which does not exist; expected a file or a folder of"),
         ("budget = 600", "setting 'budget' is 600, expected a length of time such as '90s', '10m' or '1h', or 'none'"),
         ('timer = "sundial"', "timer 'sundial' is unknown, expected one of auto, do_bench"),
         ('suites = "ops.py"', "setting 'suites' is 'ops.py', expected a list of files and folders: ['ops.py']"),

@@ -57,7 +57,7 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
     budget, build = chosen.pop("budget", None), chosen.pop("build", None)
     if build is not None and (not isinstance(build, str) or not build.strip()):
         raise ConfigError(f"setting 'build' is {build!r}, expected a command of a shell")
-    if against := chosen.get("against"):
+    if (against := chosen.get("against")) is not None:
         chosen["against"] = _existing(root if options.get("against") is None else start, against)
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
@@ -83,11 +83,10 @@ def _texts(chosen: dict[str, Any], name: str, what: str) -> tuple[str, ...] | No
 
 
 def _existing(folder: Path, against: object) -> str:
-    path = folder / str(against)
-    if not path.exists():
-        raise ConfigError(
-            f"setting 'against' is {str(against)!r}, which does not exist; expected a file or a folder of candidates"
-        )
+    path = folder / against if isinstance(against, str | Path) and str(against).strip() else None
+    if path is None or not path.exists():
+        there = ", which does not exist" if path else ""
+        raise ConfigError(f"setting 'against' is {str(against)!r}{there}; expected a file or a folder of candidates")
     return str(path.resolve())
 
 

@@ -52,25 +52,8 @@ def _root(
 
 
 for verb in (  # in the order of use
-    *(
-        doctor,
-        list_,
-        verify,
-        try_,
-        run,
-        judge,
-        show,
-        compare,
-        ab,
-        bisect,
-        trend,
-        backfill,
-        plot,
-        accept,
-        triage,
-        dashboard,
-    ),
-    *(results, calibrate, breakdown, diverge, import_, export, recipe),
+    *(doctor, list_, verify, try_, run, judge, show, compare, ab, bisect, trend, backfill, plot, accept, triage),
+    *(dashboard, results, calibrate, breakdown, diverge, import_, export, recipe),
 ):
     # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")

@@ -224,16 +224,20 @@ class _Verifying:
                     yield self._verified(answer)
                 case ImpostorResult():
                     yield self._tried(answer)
-                case protocol.Ended() if (
-                    protocol.JUDGED_OUTSIDE in answer.reason
-                ):  # of a variant, for the baseline is wrong
-                    wrong = (one for one in self._verdicts.values() if not _is_right(one))
-                    why = next(
-                        (one.reason if isinstance(one, protocol.Ended) else str(one.mismatch) for one in wrong), _UNSENT
-                    )
-                    yield dataclasses.replace(answer, reason=answer.reason.replace(protocol.JUDGED_OUTSIDE, why))
+                case protocol.Ended():
+                    yield dataclasses.replace(answer, reason=self._with_verdict(answer.reason))
                 case _:
                     yield answer
+
+    def _with_verdict(self, reason: str) -> str:
+        """Return why a variant was skipped, with the verdict on the baseline where the worker did not know it."""
+        wrong = (one for one in self._verdicts.values() if not _is_right(one))
+        said = (one.reason if isinstance(one, protocol.Ended) else str(one.mismatch) for one in wrong)
+        return (
+            reason.replace(protocol.JUDGED_OUTSIDE, next(said, _UNSENT))
+            if protocol.JUDGED_OUTSIDE in reason
+            else reason
+        )
 
     def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)
