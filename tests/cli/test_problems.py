@@ -184,6 +184,50 @@ def test_one_candidate_gets_one_answer(corpus: Path, pairbench: Pairbench) -> No
     assert zero.returncode == 3 and "refused" in zero.stdout and "the same for all inputs" in zero.stdout
 
 
+SLOWED = """
+    import sys
+    import time
+    import torch
+
+    (problem,) = (one for name, one in sys.modules.items() if name.startswith("pairbench_suites.") and hasattr(one, "Model"))
+
+    def slow(self, x):
+        time.sleep(0.01)
+        return x * 2
+
+    class ModelNew(torch.nn.Module):
+        def forward(self, x):
+            {when_called}
+            return x + x
+
+    {when_loaded}
+"""
+
+
+@pytest.mark.parametrize(
+    ("when_loaded", "when_called", "words"),
+    [
+        ("problem.Model.forward = slow", "pass", "candidate slowed.py replaces"),
+        ("problem.Model.forward.__code__ = slow.__code__", "pass", "candidate slowed.py replaces the code of"),
+        ("pass", "problem.Model.forward = slow", "which every implementation in the process shares"),
+        (
+            "pass",
+            "problem.get_inputs = lambda: [torch.zeros(24, 40)]",
+            "which every implementation in the process shares",
+        ),
+    ],
+)
+def test_a_candidate_that_changes_its_problem_fails(
+    corpus: Path, pairbench: Pairbench, when_loaded: str, when_called: str, words: str
+) -> None:
+    slowed = corpus / "slowed.py"
+    slowed.write_text(textwrap.dedent(SLOWED).format(when_loaded=when_loaded, when_called=when_called))
+    problem = str(corpus / "level1" / "1_Double.py")
+    done = pairbench("judge", problem, "slowed.py", "--device", "cpu", "--rounds", "1", "--format", "json")
+    (case,) = json.loads(done.stdout)["cases"]
+    assert (done.returncode, case["code"]) == (1, "failed") and words in case["reason"], done.stdout
+
+
 def test_a_folder_of_problems_is_a_folder_of_suites(corpus: Path) -> None:
     assert [file.stem for file in find_suites((corpus,))] == sorted(PROBLEMS), "candidates are none"
 

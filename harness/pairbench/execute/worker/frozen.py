@@ -294,6 +294,8 @@ class Frozen:
 
     def hold_value(self, label: str, value: Any) -> None:
         """Hold the mutable parts of a value: a function, a container, or an instance of a class of pairbench's."""
+        if isinstance(value, type) and value.__module__.startswith(f"{NAMESPACE}."):
+            self.hold_class(label, value)
         if isinstance(value, int | float | str | bytes | type | ModuleType) or value is None or self._is_known(value):
             return
         if isinstance(value, FunctionType):

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from pairbench.errors import SuiteError
+from pairbench.execute.worker.frozen import Frozen
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import REASSOCIATED
 from pairbench.suite.load import PROBLEM, candidate_files
@@ -35,22 +37,25 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
     space["problem_digest"] = _digest(path)
     number, _, words = path.stem.partition("_")
     name = _name(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
-    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled)}
-    own = [("ModelNew", path)] if "ModelNew" in space else []
-    for candidate, file in (*own, *_candidates(path, against)):
-        variants[candidate] = _variant(file, module)
     baseline = _bound(_call, space)
     baseline.__doc__ = space["Model"].__doc__
-    return Operator(
+    declared = functools.partial(
+        Operator,
         name,
         baseline=baseline,
-        variants=variants,
         inputs=_bound(_inputs, space),
         cases={"smoke": [{"dtype": "float32"}], "real": [{"dtype": "bfloat16"}, {"dtype": "float16"}]},
         constants=["model"],
         tolerance=REASSOCIATED,
         source=f"{PROBLEM}: {path.name}",
     )
+    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled)}
+    frozen = Frozen()
+    frozen.hold_operator(declared(variants=variants))
+    own = [("ModelNew", path)] if "ModelNew" in space else []
+    for candidate, file in (*own, *_candidates(path, against)):
+        variants[candidate] = _variant(file, module, frozen)
+    return declared(variants=variants)
 
 
 def _candidates(problem: Path, against: str) -> Iterator[tuple[str, Path]]:
@@ -71,8 +76,8 @@ def _name(text: str, kind: str) -> str:
     return name if re.match("[A-Za-z]", name) and name not in ("baseline", "compiled") else f"{kind}_{name}"
 
 
-def _variant(file: Path, problem: ModuleType) -> Variant:
-    """Return a candidate; one that cannot be loaded fails by itself when it is prepared, and the problem stays."""
+def _variant(file: Path, problem: ModuleType, frozen: Frozen) -> Variant:
+    """Return a candidate; one that cannot be loaded, or changes the problem, fails by itself when it is prepared."""
     space: dict[str, Any] = {"__name__": problem.__name__}
     try:
         space = vars(load_module(file.resolve()))
@@ -80,6 +85,10 @@ def _variant(file: Path, problem: ModuleType) -> Variant:
         build = functools.partial(_bound(_candidate, space), get_init_inputs=problem.get_init_inputs)
     except BaseException as error:
         build = functools.partial(_unloaded, error)
+    if changed := frozen.changed():
+        frozen.restore()
+        why = SuiteError(f"candidate {file.name} replaces {', '.join(changed)} of its problem")
+        build = functools.partial(_unloaded, why)
     return Variant(_bound(_call, space), prepare=build)
 
 
