@@ -34,7 +34,9 @@ def test_every_verb_and_option_has_help_and_each_verb_an_example(name: str) -> N
 
 
 def test_verbs_come_in_the_order_of_use() -> None:
-    order = "doctor list verify try run judge show compare ab bisect trend backfill plot accept triage dashboard results"
+    order = (
+        "doctor list verify try run judge show compare ab bisect trend backfill plot accept triage dashboard results"
+    )
     order += " calibrate breakdown diverge import export recipe store fleet"
     assert list(verbs()) == order.split()
 
