@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pairbench.cli.options import Given, argument, option, remark, verb
 from pairbench.cli.say import put, put_rows, report_problems
-from pairbench.errors import PairbenchError, SelectionError, UsageError
+from pairbench.errors import PairbenchError, SelectionError, SuiteError, UsageError
 from pairbench.own_folders import held_folder
 from pairbench.plan import taken
 from pairbench.workflow.progress import StatusListener
@@ -305,8 +305,9 @@ def judge(given: Given, problem: str, candidate: str) -> int:
         with open_request(config, [problem], given.device, meanwhile=_MEANWHILE) as request:
             from pairbench.workflow.record import record_run
 
+            if broken := request.chosen.survey.broken:
+                raise SuiteError("; ".join(suite.reason for suite in broken))
             operators = request.chosen.operators()
-            remark(*(suite.reason for suite in request.chosen.survey.broken))
             name = candidate_of(operators, candidate, is_file=is_file)
             done = record_run(request)
     if done.error is not None:

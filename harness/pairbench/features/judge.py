@@ -89,8 +89,10 @@ def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is
         )
     names = [one.name for one in operators[0].implementations if one.name != BASELINE]
     if not is_file and candidate not in names:
-        expected = f"a file, or one of {', '.join(names)}"
-        raise UsageError(f"CANDIDATE {candidate!r} is no variant of {operators[0].name!r}, expected {expected}")
+        expected = f"a file that defines ModelNew, or one of {', '.join(names)}"
+        raise UsageError(
+            f"CANDIDATE {candidate!r} is no file and no variant of {operators[0].name!r}, expected {expected}"
+        )
     return names[-1] if is_file else candidate
 
 
