@@ -5,7 +5,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,8 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
     budget, build = chosen.pop("budget", None), chosen.pop("build", None)
     if build is not None and (not isinstance(build, str) or not build.strip()):
         raise ConfigError(f"setting 'build' is {build!r}, expected a command of a shell")
-    if (against := chosen.get("against")) is not None:
-        chosen["against"] = _existing(root if options.get("against") is None else start, against)
+    if (against := chosen.pop("against", "")) != "":
+        against = _existing(root if options.get("against") is None else start, against)
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
         root=root,
@@ -69,7 +69,7 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
         budget_s=None if budget is None else _seconds(budget),
         build=build,
         given=frozenset(values),
-        settings=replace(Settings(), **{name: _checked(name, value) for name, value in values.items()}),
+        settings=Settings(against=against, **{name: _checked(name, value) for name, value in values.items()}),
     )
 
 
@@ -132,8 +132,6 @@ def _checked(name: str, value: Any) -> Any:
         return _checked_choices(name.removesuffix("s"), value, TIERS if name == "tiers" else MODES)
     if name == "timer":
         return _checked_choices(name, value, TIMERS)[0]
-    if name == "against":
-        return value
     kind: type = type(known[name])
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, int if kind is int else int | float):
         expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]

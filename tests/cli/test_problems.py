@@ -3,6 +3,7 @@
 import functools
 import json
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from pairbench.execute.worker.describe.operators import hashes_of
 from pairbench.execute.worker.problems import operator_of
 from pairbench.model.operator import Operator
+from pairbench.report.rows import fast_p
 from pairbench.suite.load import find_suites, load_suite
+from tests.builders import ended, make_run
 from tests.cli.conftest import Cli, Pairbench
 
 PROBLEM = """
@@ -164,6 +167,14 @@ def test_a_run_says_how_many_problems_are_right_and_faster(corpus: Path, pairben
     assert shares["fast_1"] == (None if speedup is None else pytest.approx((speedup > 1) / 3)), (
         "withheld on a busy host"
     )
+
+
+def test_an_implementation_that_is_never_right_has_its_shares_too(corpus: Path) -> None:
+    records = [replace(one, suite="p.py") for one in make_run(1)]
+    wrong = [one if one.role == "baseline" else ended(one, "mismatched") for one in records]
+    (row,) = fast_p(wrong, {"p.py"})
+    assert (row["implementation"], row["cases"], row["fast_0"], row["fast_1"]) == ("fused", 2, 0, 0)
+    assert fast_p(wrong, {"other.py"}) == []
 
 
 def test_one_candidate_gets_one_answer(corpus: Path, pairbench: Pairbench) -> None:

@@ -62,7 +62,8 @@ def test_without_speedups_a_right_candidate_is_right() -> None:
 def test_one_case_decides(name: str, place: int, status: str, verdict: str, code: str, exit_code: int) -> None:
     found = answer(replaced(make_run(1, implementations=NAMES), name, place, status))
     assert (found.verdict, found.exit_code, found.cases[place].code) == (verdict, exit_code, code)
-    assert found.cases[place].reason == "made up" and found.cases[place].over_baseline is None
+    assert found.cases[place].reason == "made up"
+    assert found.cases[place].over_baseline is None or name == "baseline"
     assert found.cases[1 - place].code == "right"
 
 
@@ -90,7 +91,7 @@ def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(tmp_path
     assert right.returncode == 0 and document["schema"] == "pairbench-judge/1", right.stderr
     assert document["verdict"] in ("faster", "slower", "mixed", "right") and document["cases"][0]["code"] == "right"
     wrong = call(tmp_path, environment, "judge", "ops.py::op", "wrong", "--device", "cpu")
-    assert wrong.returncode == 1 and "wrong of op: wrong (another result than the baseline's)" in wrong.stdout
+    assert wrong.returncode == 1 and "wrong of op: wrong (another result than the baseline's" in wrong.stdout
     assert "differs from the baseline's" in wrong.stdout
     unknown = call(tmp_path, environment, "judge", "ops.py", "sums", "--device", "cpu")
     assert (

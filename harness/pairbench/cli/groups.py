@@ -233,7 +233,7 @@ def run(
     days=option("How long they are good for.", min=1, max=3650),
 )
 def certificates(given: Given, folder: Path, days: int = 365) -> None:
-    """Make keys and certificates for a fleet, and say which host needs which. Whoever has one of them can run code on every host.
+    """Make keys and certificates for a fleet, and say which host needs which. Whoever holds such a key can run code on every host.
 
     Example: pairbench fleet certificates certificates
     """

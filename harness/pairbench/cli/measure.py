@@ -297,6 +297,7 @@ def judge(given: Given, problem: str, candidate: str) -> int:
     """
     from pairbench.features.judge import answer_of, candidate_of
     from pairbench.report.render import to_json
+    from pairbench.workflow.devices import one_device
 
     is_file = Path(candidate).is_file()
     with held_folder() as folder:
@@ -309,6 +310,7 @@ def judge(given: Given, problem: str, candidate: str) -> int:
                 raise SuiteError("; ".join(suite.reason for suite in broken))
             operators = request.chosen.operators()
             name = candidate_of(operators, candidate, is_file=is_file)
+            one_device(given.device, request.devices)
             done = record_run(request)
     if done.error is not None:
         raise done.error

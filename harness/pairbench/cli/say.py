@@ -32,7 +32,7 @@ def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str) -> N
 
 
 def say(text: str, *, nl: bool = True) -> None:
-    """Print on stderr what is worth knowing besides; `nl` says whether a line break follows."""
+    """Print a remark on stderr; `nl` says whether a line break follows."""
     typer.echo(safe(text), err=True, nl=nl)
 
 

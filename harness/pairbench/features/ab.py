@@ -20,7 +20,17 @@ from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
-from pairbench.model.comparison import Attribution, Change, Comparison, GateOutcome, Judgement, Policy, Side, Verdict
+from pairbench.model.comparison import (
+    DEFAULT,
+    Attribution,
+    Change,
+    Comparison,
+    GateOutcome,
+    Judgement,
+    Policy,
+    Side,
+    Verdict,
+)
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Agreement, Outcome, OutputsCompared, Status
 from pairbench.model.plain import Value, plain
@@ -162,10 +172,10 @@ def compare_interleaved(
     current: Sequence[Record],
     *,
     outputs: Mapping[Series, OutputsCompared] | None = None,
-    policy: Policy | None = None,
+    policy: Policy = DEFAULT,
 ) -> tuple[Change, ...]:
     """Return the change of each series; the same round of both commits is a pair, and `outputs` says whether both compute the same."""
-    changes = compare(reference, current, policy=policy or Policy(), interleaved=True)
+    changes = compare(reference, current, policy=policy, interleaved=True)
     return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from pairbench.errors import UsageError
-from pairbench.model.latency import p50_of, result_of, speedup_of
+from pairbench.model.latency import p50_of, result_of, speedup_over
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, OperatorDescription
@@ -16,8 +16,8 @@ _VERDICTS = {  # each with its sentence and the exit code of the command
     "slower": ("right, and slower than the baseline in every case", 0),
     "mixed": ("right, and neither faster nor slower in every case", 0),
     "right": ("right; how fast is not known, for the host was busy", 0),
-    "wrong": ("another result than the baseline's", 1),
-    "failed": ("it does not load or run", 1),
+    "wrong": ("another result than the baseline's, or a call that depends on other calls or changes its inputs", 1),
+    "failed": ("it does not load or run, or changes what other implementations share", 1),
     "refused": ("the problem cannot tell right from wrong, or does not run", 3),
     "skipped": ("it was not tried", 3),
 }
@@ -65,16 +65,13 @@ class Answer(Value):
         """Return the answer as text: the verdict, then each case."""
         lines = [f"{self.candidate} of {self.operator}: {self.verdict} ({self.sentence})"]
         for case in self.cases:
-            best = "" if case.best in (None, BASELINE, "compiled") else case.best
-            over = (
-                (case.over_baseline, "the baseline"),
-                (case.over_compiled, "compiled"),
-                (best and case.over_best, best),
-            )
+            over = {"the baseline": case.over_baseline, "compiled": case.over_compiled}
+            if case.best not in (None, BASELINE, *over):
+                over |= {f"{case.best}, the fastest other": case.over_best}
             speedups = [
                 f"{ratio(known.estimate)} ({ratio_range(known.low, known.high)}) over {name}"
-                for known, name in over
-                if isinstance(known, Interval)
+                for name, known in over.items()
+                if known is not None
             ]
             lines.append(f"  {case.case}: {', '.join([case.code, *speedups])}")
             lines += [f"    {case.reason}"] if case.reason else []
@@ -84,15 +81,12 @@ class Answer(Value):
 def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is_file: bool) -> str:
     """Return the name of the variant that is to be judged; that of a file is the last."""
     if len(operators) != 1:
-        raise UsageError(
-            f"PROBLEM selects {len(operators)} operators, expected one: a problem's file, or file::operator"
-        )
+        expected = "expected one: a problem's file, or file::operator"
+        raise UsageError(f"PROBLEM selects {len(operators)} operators, {expected}")
     names = [one.name for one in operators[0].implementations if one.name != BASELINE]
     if not is_file and candidate not in names:
-        expected = f"a file that defines ModelNew, or one of {', '.join(names)}"
-        raise UsageError(
-            f"CANDIDATE {candidate!r} is no file and no variant of {operators[0].name!r}, expected {expected}"
-        )
+        expected = f"expected a file that defines ModelNew, or one of {', '.join(names)}"
+        raise UsageError(f"CANDIDATE {candidate!r} is no file and no variant of {operators[0].name!r}, {expected}")
     return names[-1] if is_file else candidate
 
 
@@ -117,20 +111,20 @@ def answer_of(operator: OperatorDescription, candidate: str, records: Iterable[R
 
 
 def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
-    baseline = beside[BASELINE]
-    known = record.status == Status.MEASURED and baseline.status == Status.MEASURED
-    others = {p50.estimate: one for one in beside.values() if one is not record and (p50 := p50_of(one))}
+    baseline, p50 = beside[BASELINE], p50_of(record)
+    refused = baseline.status != Status.MEASURED
+    others = {known.estimate: one for one in beside.values() if one is not record and (known := p50_of(one))}
     best = others[min(others)] if others else None
     return CaseAnswer(
         case=record.case,
         mode=record.mode,
-        code="right" if known else "refused" if baseline.status != Status.MEASURED else record.status,
-        reason=record.reason if baseline.status == Status.MEASURED else baseline.reason,
-        latency=result_of(record).name if known else None,
-        p50_ns=p50_of(record) if known else None,
-        over_baseline=speedup_of(record) if known else None,
-        over_compiled=_over(record, beside.get("compiled")) if known else None,
-        over_best=_over(record, best) if known else None,
+        code="refused" if refused else "right" if record.status == Status.MEASURED else record.status,
+        reason=baseline.reason if refused else record.reason,
+        latency=result_of(record).name if p50 else None,
+        p50_ns=p50,
+        over_baseline=speedup_over(record, baseline),
+        over_compiled=speedup_over(record, beside.get("compiled")),
+        over_best=speedup_over(record, best),
         best=best.implementation if best else None,
         max_abs_error=record.max_abs_error,
         oracle_ratio=record.oracle_ratio,
@@ -143,15 +137,6 @@ def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
     )
 
 
-def _over(record: Record, other: Record | None) -> Interval | None:
-    mine, theirs = speedup_of(record), speedup_of(other)
-    if other is not None and other.implementation == BASELINE:
-        theirs = Interval(1.0, 1.0, 1.0)
-    if mine is None or theirs is None:
-        return None
-    return Interval(mine.estimate / theirs.estimate, mine.low / theirs.high, mine.high / theirs.low)
-
-
 def _verdict(cases: Sequence[CaseAnswer]) -> str:
     codes = {case.code for case in cases}
     if "mismatched" in codes:
@@ -160,10 +145,9 @@ def _verdict(cases: Sequence[CaseAnswer]) -> str:
         return "failed"
     if codes != {"right"}:
         return "refused" if "refused" in codes else "skipped"
-    speedups = [case.over_baseline for case in cases]
-    if None in speedups:
+    speedups = [case.over_baseline for case in cases if case.over_baseline is not None]
+    if len(speedups) < len(cases):
         return "right"
-    known = [one for one in speedups if one is not None]
-    return (
-        "faster" if all(one.low > 1 for one in known) else "slower" if all(one.high < 1 for one in known) else "mixed"
-    )
+    if all(one.low > 1 for one in speedups):
+        return "faster"
+    return "slower" if all(one.high < 1 for one in speedups) else "mixed"

@@ -121,7 +121,7 @@ Direction = Literal["fwd", "bwd", "fwd_bwd"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 OUTPUT_GRADIENTS = "output gradient"
-"""Name of the outputs' gradients among a case's inputs, by the path of the output; it cannot be a parameter's."""
+"""The input of a backward pass that holds the gradients of the outputs, by the path of each output; with its space, no parameter can have this name."""
 SAVED = "saved tensors"
 """Name in `consumes` for the tensors that a forward saves for its backward beside the inputs."""
 

@@ -45,7 +45,7 @@ class Policy(Value):
     minimum_effect: float = 0.02
     """The smallest relative change of a latency that must be caught; a series with a noise floor has at least twice that floor."""
     least_estimate: float = 0.75
-    """The part of the minimum effect that an estimate must reach. With 1, half of the changes of just that size are missed."""
+    """An estimated change counts from this fraction of `minimum_effect` on. With 1, half of the changes of exactly that size are missed."""
     false_discovery_rate: float = 0.005
     """The rate of Benjamini-Hochberg over all latencies of a comparison. Where nothing changed it is the chance of any alarm."""
 

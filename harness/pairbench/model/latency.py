@@ -83,6 +83,16 @@ def speedup_of(record: Record | None) -> Interval | None:
     return of_device or interval_of(record, CALL.speedup)
 
 
+def speedup_over(record: Record, other: Record | None) -> Interval | None:
+    """Return how many times as fast a record is as another of its case, with the widest interval that both speedups allow; None where one is not known."""
+    mine, theirs = speedup_of(record), speedup_of(other)
+    if other is not None and other.role == "baseline":
+        return mine
+    if mine is None or theirs is None:
+        return None
+    return Interval(mine.estimate / theirs.estimate, mine.low / theirs.high, mine.high / theirs.low)
+
+
 def speedup_is_of(record: Record) -> Latency:
     """Return the latency that a record's speedup is of: the call's where the baseline has none on the device."""
     return DEVICE if record.device_kind != "cpu" and interval_of(record, DEVICE.speedup) else CALL

@@ -11,7 +11,7 @@ from typing import Any
 from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.model.case import TIERS
 from pairbench.model.environment import withheld
-from pairbench.model.latency import CALL, result_of, speedup_of
+from pairbench.model.latency import CALL, result_of, speedup_of, speedup_over
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
@@ -22,7 +22,6 @@ from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Items, Line, S
 from pairbench.report.latency_words import LEGEND
 from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
 from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, filled_columns, shorten
-from pairbench.stats import Interval
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
 
@@ -282,30 +281,25 @@ def believed(records: Sequence[Record]) -> Sequence[Record]:
 
 def fast_p(records: Iterable[Record], suites: Collection[str]) -> list[dict[str, object]]:
     """Return KernelBench's fast_p for the problems among some suites: the share of all cases of a dtype that are right and more than p times as fast."""
-    # A problem without a candidate counts as well. Without all speedups, as of a busy host, only fast_0 is known.
+    # A case without a right result counts as well. Where a speedup is withheld, as on a busy host, only fast_0 is known.
     cases: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
-    found: defaultdict[tuple[tuple[str, str, str], str], dict[str, float]] = defaultdict(dict)
+    found: defaultdict[tuple[tuple[str, str, str], str], dict[str, Record]] = defaultdict(dict)
     for record in records:
         if record.suite in suites and record.case and record.mode and record.implementation:
             where = (record.device_name, record.mode, record.dtype or "")
             cases[where].add(record.case)
-            if record.status == Status.MEASURED:
-                speedup = speedup_of(record) if record.implementation != BASELINE else Interval(1.0, 1.0, 1.0)
-                found[where, record.implementation][record.case] = speedup.estimate if speedup else math.nan
+            right = {record.case: record} if record.status == Status.MEASURED else {}
+            found[where, record.implementation].update(right)
     rows: list[dict[str, object]] = []
     for (where, name), over in itertools.product(sorted(found), (BASELINE, "compiled")):
-        if name in (BASELINE, over) or (where, over) not in found:
-            continue
-        ratios = [speedup / found[where, over].get(case, math.inf) for case, speedup in found[where, name].items()]
-        shares = [
-            len(ratios),
-            *(math.nan if any(map(math.isnan, ratios)) else sum(one > p for one in ratios) for p in (1, 2)),
-        ]
-        of_all = {
-            f"fast_{p}": None if math.isnan(share) else share / len(cases[where]) for p, share in enumerate(shares)
-        }
-        row = dict(zip(("device", "mode", "dtype"), where, strict=True))
-        rows.append({**row, "implementation": name, "over": over, "cases": len(cases[where]), **of_all})
+        if name not in (BASELINE, over) and (beside := found.get((where, over))):
+            own, total = found[where, name], len(cases[where])
+            speedups = [speedup_over(own[case], beside[case]) for case in own.keys() & beside.keys()]
+            known = [one.estimate for one in speedups if one is not None]
+            row: dict[str, object] = dict(zip(("device", "mode", "dtype"), where, strict=True))
+            row |= {"implementation": name, "over": over, "cases": total, "fast_0": len(own) / total}
+            fast = {f"fast_{p}": sum(one > p for one in known) / total for p in (1, 2)}
+            rows.append(row | (fast if len(known) == len(speedups) else dict.fromkeys(fast)))
     return rows
 
 

@@ -265,7 +265,7 @@ def _steps(
 
 
 def _speedup_end(point: SeriesPoint, end: str) -> float | None:
-    """Return an end of the recorded interval of a speedup; none for a baseline."""
+    """Return the lower (`_low`) or upper (`_high`) end of a recorded speedup's interval; None for a baseline."""
     if point.record.role == "baseline" or point.speedup is None:
         return None
     value: float | None = getattr(point.record, f"{point.latency.speedup}{end}")

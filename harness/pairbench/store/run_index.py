@@ -131,7 +131,7 @@ class RunIndex:
         return self._files.of_runs({name for head in heads for name in head.names})
 
     def _distinct(self, columns: Sequence[str], files: Iterable[RunFile]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the rows that some columns have in files, each with the run that its file is named after."""
+        """Yield the distinct rows of some columns in record files, each with the id of its run."""
         reading = read_distinct(self.place, list(dict.fromkeys([*columns, "run_id"])), files)
         self._tell(reading.problems)
         for file, rows in reading.value.items():

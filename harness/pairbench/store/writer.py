@@ -306,7 +306,7 @@ _KEYS = {
     "records": ("device_name", "device_uuid", "suite", "case", "implementation", "mode", "reason"),
     "samples": ("device_name", "device_uuid", "suite", "case", "implementation", "mode", "round"),
 }
-"""Columns that identify the rows of a run; for suites that could not be loaded the reason does."""
+"""Columns that tell the rows of a run apart; `reason` tells apart those of suites that could not be loaded, which have no case."""
 
 
 def push(one: Waiting, location: StoreLocation) -> Reading[int]:

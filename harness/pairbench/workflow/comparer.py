@@ -231,7 +231,7 @@ class Comparer:
         return cls(index, repository, read_acceptances(store), read_calibrations(store), policy, quiet_only)
 
     def compare(self, reference: str = AUTO, current: str = AUTO, *, wanted: Wanted = ANY) -> ComparedRuns:
-        """Compare two sides, each named as `selectors.WORDS` says; `wanted` limits both, and keeps the baselines as controls."""
+        """Compare the runs that two texts select (`selectors.WORDS` has the forms); of both only the `wanted` series, and their baselines as controls."""
         selector = RunSelector(self.index, self.repository, now=dt.datetime.now(dt.UTC))
         picked = selector.pick(current)
         now, problems = _read(picked)

@@ -257,8 +257,10 @@ class _Verifying:
             return protocol.Ended(entry=told.entry, status=status, reason=reason)
         if verdict is not None and verdict.mismatch:
             reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
-            if told.entry.role == "baseline" and told.entry.mode == "eager" and "differs from the baseline's" in reason:
-                reason = "its calls on the same inputs differ: " + reason.replace("the baseline's", "another call's")
+            if (
+                told.entry.role == "baseline" and told.entry.mode == "eager"
+            ):  # expected outputs are those of its own call
+                reason = f"its calls on the same inputs differ: {reason}"
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
         if told.status is Status.VERIFIED and verdict is not None and self._seeds[index] >= _SEEDS:
             note = "; ".join(filter(None, [verdict.note, told.reason]))

@@ -99,8 +99,8 @@ def _digest(path: Path) -> str:
 
 def _bound(function: Any, space: dict[str, Any]) -> FunctionType:
     """Return a function as though it stood in the file of the problem, or of the candidate, whose names it takes."""
-    bound = FunctionType(function.__code__, space, function.__name__, function.__defaults__)
-    bound.__module__, bound.__kwdefaults__ = space["__name__"], function.__kwdefaults__
+    bound = FunctionType(function.__code__, space)
+    bound.__module__ = space["__name__"]
     return bound
 
 
@@ -112,7 +112,7 @@ def _compiled(model: Any) -> dict[str, Any]:
     return {"model": torch.compile(model)}
 
 
-# The functions from here on run in the namespace of a file (`_bound`); other names of pairbench they import themselves.
+# The next three run in the namespace of the problem's or the candidate's file, see `_bound`, so they import what else they need.
 
 
 def _call(model, args):  # type: ignore[no-untyped-def]
@@ -124,7 +124,8 @@ def _inputs(make, dtype):  # type: ignore[no-untyped-def]
 
     from pairbench.execute.worker.problems import built, cast
 
-    assert problem_digest  # type: ignore[name-defined]  # noqa: F821 (the whole file is a part of the definition)
+    # Named here, so that the hash of the definition covers the digest of the file.
+    assert problem_digest  # type: ignore[name-defined]  # noqa: F821
     model = built(Model, get_init_inputs, make.device, getattr(torch, dtype))  # type: ignore[name-defined]  # noqa: F821
     with torch.device(make.device):
         args = get_inputs()  # type: ignore[name-defined]  # noqa: F821
@@ -134,7 +135,7 @@ def _inputs(make, dtype):  # type: ignore[no-untyped-def]
 def _candidate(model, *, get_init_inputs):  # type: ignore[no-untyped-def]
     from pairbench.execute.worker.problems import built, shapes
 
-    assert problem_digest  # type: ignore[name-defined]  # noqa: F821
+    assert problem_digest  # type: ignore[name-defined]  # noqa: F821 (as in `_inputs`, of the candidate's file)
     candidate = built(ModelNew, get_init_inputs, *model.pairbench_place)  # type: ignore[name-defined]  # noqa: F821
     if shapes(candidate) == shapes(model):
         candidate.load_state_dict(model.state_dict())
@@ -158,7 +159,7 @@ def built(module_class: Any, get_init_inputs: Any, device: Any, dtype: Any) -> A
 
 
 def cast(value: Any, device: Any, dtype: Any) -> Any:
-    """Return inputs, lists of them included, on a device, floating-point tensors in a dtype; all else as it is."""
+    """Return inputs with their tensors on a device, those of floating-point numbers in a dtype; lists are gone through, other values stay."""
     if isinstance(value, list | tuple):
         return type(value)(cast(one, device, dtype) for one in value)
     if isinstance(value, torch.Tensor):

@@ -77,7 +77,7 @@ TIMING_METHOD = 2
 class Sample(Value):
     call_ns: float
     host_ns: float
-    """Time until the call returned, with whatever was queued before it."""
+    """Time in ns until the call returned to its caller; the device may still be at work that was queued before it."""
     kept: Any | None
     """The result of `keep`; the outputs themselves are freed, for the next call's use."""
 
