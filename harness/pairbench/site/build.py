@@ -8,11 +8,17 @@ import datetime as dt
 import functools
 import hashlib
 import json
+import multiprocessing
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, StoreError, StoreFailedError, UsageError
@@ -21,13 +27,13 @@ from pairbench.model.plain import Value
 from pairbench.model.site import RunVerdicts, SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.site import paths
-from pairbench.site.cache import SiteCache, digest
+from pairbench.site.cache import Part, SiteCache, digest
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.events import RunKey
 from pairbench.site.gather import SiteReading, about_of, shown_store
 from pairbench.site.operator import operator
 from pairbench.site.overview import breakdowns, compare, overview, run, runs
-from pairbench.site.paths import File, head_of
+from pairbench.site.paths import File, OperatorFacts, RunFacts, head_of
 from pairbench.site.payload import packed
 from pairbench.site.programs import badges, index_json
 from pairbench.site.templates import environment, render
@@ -212,13 +218,47 @@ def build_site(config: Config, options: SiteOptions) -> Written:
 def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iterator[File]:
     """Yield every file of the site; the sums over all operators are known, and so written, after them."""
     templates = environment(catalogue_folder("dashboards") / "templates")
-    for one in reading.operators(cache.find):
-        files = operator(templates, one.site, one.facts, figures=options.figures)
-        yield from cache.put(one.name, one.inputs, one.facts.contribution, map(_short, files))
-    for each in reading.runs(cache.find):
-        yield from cache.put(each.name, each.inputs, (), map(_short, run(templates, each.site, each.facts)))
+
+    def of_operator(part: Part[OperatorFacts]) -> Any:
+        files = operator(templates, part.site, part.facts, figures=options.figures)
+        return part.name, part.inputs, part.facts.contribution, tuple(map(_short, files))
+
+    def of_run(part: Part[RunFacts]) -> Any:
+        return part.name, part.inputs, (), tuple(map(_short, run(templates, part.site, part.facts)))
+
+    for made in reading.operators(cache.find, of_operator, _in_processes):
+        yield from cache.put(*made)
+    for made in reading.runs(cache.find, of_run, _in_processes):
+        yield from cache.put(*made)
     yield from cache.unchanged()
     yield from map(_short, _files(reading.facts, reading.verdicts, reading.breakdowns, options.address))
+
+
+_MOST = 8  # number of processes that make pages: each has objects of its own made of the store's columns
+_inherited: dict[str, Any] = {}  # a function and its arguments, in the processes that call it
+
+
+def _in_processes(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterator[Any]:
+    """Yield a function of each value, in order, made in as many forked processes as there are cores."""
+    # A fork inherits the store's columns and the templates. Where other threads run, it might inherit a lock that one of them holds.
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" and threading.active_count() == 1 else 1
+    if (number := min(cores, len(values), _MOST)) < 2:
+        yield from map(function, values)
+        return
+    inherited = {"function": function, "values": values}
+    fork = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(number, fork, initializer=_inherited.update, initargs=(inherited,))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # by pyarrow
+            made = pool.map(_call, range(len(values)))
+        yield from made
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _call(place: int) -> Any:
+    return _inherited["function"](_inherited["values"][place])
 
 
 # End tags, those of paragraphs only in a cell; empty values; quotes around one word. In text a quote is escaped.

@@ -8,9 +8,10 @@ import datetime as dt
 import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.history.points import in_order
@@ -58,6 +59,7 @@ _RUNS = 40  # the number of runs that are judged: each takes a while to be read,
 
 
 Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its reference says
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]  # `map`, or the same in several processes
 
 
 def compared(
@@ -224,19 +226,21 @@ class SiteReading:
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 
-    def operators(self, find: Find = lambda *_: None) -> Iterator[Part[OperatorFacts]]:
-        """Yield every operator on every device model that `find` does not find, and put what is said of all of them together."""
-        found: list[Contribution] = []
-
-        @functools.cache
-        def samples(run_id: str) -> Mapping[Series, LatencySamples]:
-            return latency_samples(self._store, run_id).value
-
-        sampled = set(stored_files(self._store, "samples").run_ids)
+    def operators(
+        self,
+        find: Find = lambda *_: None,
+        make: Callable[[Part[OperatorFacts]], Any] = lambda part: part,
+        each: Each = map,
+    ) -> Iterator[Any]:
+        """Yield `make` of every operator on every device model that `find` does not find, and put what is said of all of them together."""
+        found: list[Contribution | None] = []
+        wanted: list[tuple[Any, ...]] = []
+        sampled, needed = set(stored_files(self._store, "samples").run_ids), set[str]()
         for key, table in self._whole.tables(OPERATOR, _TREND):
             device_name, suite, operator = key
+            if not (own := self._series[key]):
+                continue
             described = self.about(suite).get(operator)
-            own = self._series[key]
             run_ids = set(table.column("run_id").unique().to_pylist())
             heads = [head for head in self.facts.runs if head.device_name == device_name and head.run_id in run_ids]
             breakdowns = self.facts.breakdowns
@@ -250,14 +254,25 @@ class SiteReading:
             with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
             name = paths.operator_page(*key)
             inputs = digest(table_digest(table), described, values, with_samples, site, elsewhere)
-            contribution = find(name, inputs)
-            if contribution is None and (records := in_budget(from_table(table, Record))):
-                facts = self._operator(key, records, described, elsewhere, heads, samples)
-                contribution = facts.contribution
-                yield Part(name, inputs, site, facts)
-            if contribution is not None:
-                found.append(contribution)
-        self.facts = self._with_all(found)
+            found.append(find(name, inputs))
+            if found[-1] is None:
+                wanted.append((name, inputs, site, key, table, described, elsewhere))
+                needed.update(with_samples)
+        # Read here, for a forked process must not use a connection to a store.
+        samples = {run_id: latency_samples(self._store, run_id).value for run_id in sorted(needed)}
+
+        def made(one: tuple[Any, ...]) -> tuple[Contribution, Any]:
+            name, inputs, site, key, table, described, elsewhere = one
+            records = in_budget(from_table(table, Record))
+            facts = self._operator(key, records, described, elsewhere, site.runs, samples)
+            return facts.contribution, make(Part(name, inputs, site, facts))
+
+        makings = iter(each(made, wanted))
+        for place, contribution in enumerate(found):
+            if contribution is None:
+                found[place], product = next(makings)
+                yield product
+        self.facts = self._with_all([one for one in found if one is not None])
 
     def _operator(
         self,
@@ -266,7 +281,7 @@ class SiteReading:
         described: About | None,
         elsewhere: tuple[str, ...],
         heads: Sequence[RunHead],
-        samples: Callable[[str], Mapping[Series, LatencySamples]],
+        samples: Mapping[str, Mapping[Series, LatencySamples]],
     ) -> OperatorFacts:
         device_name, suite, operator = key
         trends, own = self._trends(records), list[SeriesEvent]()
@@ -317,8 +332,10 @@ class SiteReading:
             gpus=spreads(ratios),
         )
 
-    def runs(self, find: Find = lambda *_: None) -> Iterator[Part[RunFacts]]:
-        """Yield every run that `find` does not find; their pages show events, so these come after the operators."""
+    def runs(
+        self, find: Find = lambda *_: None, make: Callable[[Part[RunFacts]], Any] = lambda part: part, each: Each = map
+    ) -> Iterator[Any]:
+        """Yield `make` of every run that `find` does not find; their pages show events, so these come after the operators."""
         shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
         for event in self.facts.events:
             for run_id in filter(None, {event.after.run_id, event.ended}):
@@ -326,6 +343,7 @@ class SiteReading:
         pages: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         for row in self.facts.rows:
             pages[row.device_name].add((row.device_name, row.suite, row.operator))
+        wanted: list[tuple[Any, ...]] = []
         for key, table in self._whole.tables(RUN, _RUN):
             head, verdicts, beside = self._heads[key], self.verdicts.get(key), self.facts.beside.get(key)
             site = replace(
@@ -342,7 +360,13 @@ class SiteReading:
             named = tuple(sorted(pages[head.device_name]))
             name, inputs = paths.run_page(*key), digest(table_digest(table), head, verdicts, site, named)
             if find(name, inputs) is None:
-                yield Part(name, inputs, site, self._run(head, verdicts, from_table(table, Record), named))
+                wanted.append((name, inputs, site, head, verdicts, table, named))
+
+        def made(one: tuple[Any, ...]) -> Any:
+            name, inputs, site, head, verdicts, table, named = one
+            return make(Part(name, inputs, site, self._run(head, verdicts, from_table(table, Record), named)))
+
+        yield from each(made, wanted)
 
     def _run(
         self,
@@ -387,7 +411,7 @@ class SiteReading:
         return self._newest.get(trend.series, trend.points[-1].record)
 
     def _facts_of(
-        self, trend: Trend, samples: Callable[[str], Mapping[Series, LatencySamples]], worst: SeriesEvent | None
+        self, trend: Trend, samples: Mapping[str, Mapping[Series, LatencySamples]], worst: SeriesEvent | None
     ) -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
@@ -395,7 +419,7 @@ class SiteReading:
         if worst is not None and (head := self._heads.get((worst.after, trend.series.device_name))):
             gate_status = with_open(gate_status, worst.moved, head.started_at)
         # Raw samples of the latency that is the record's result, unless they have been pruned.
-        sampled = samples(record.run_id).get(trend.series, {})
+        sampled = samples.get(record.run_id, {}).get(trend.series, {})
         return series_facts(record, trend.series, gate_status, samples=sampled.get(sampled_as(record, sampled)))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
