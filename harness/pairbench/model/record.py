@@ -6,10 +6,15 @@ The fields are the columns of the store, in its order; `store.schema` derives th
 """
 
 import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pairbench.model.plain import Value
+from pairbench.stats import Floats
 
 
 def column(description: str, default: Any = None) -> Any:
@@ -311,3 +316,43 @@ def _series(device_name: str, suite: str, case: str, implementation: str, mode: 
 
 COLUMNS = tuple(item.name for item in fields(Series))
 """The columns of a record that identify its series."""
+
+
+class Records(Sequence[Record]):
+    """Records as columns, each made when it is asked for: a site goes through a hundred thousand, and needs few of them whole."""
+
+    def __init__(self, size: int, values: Callable[[str], Sequence[Any]], make: Callable[[int], Record]) -> None:
+        self._size, self._make = size, functools.cache(make)
+        self.values = functools.cache(values)
+        """Return a column's values."""
+        self.numbers = functools.cache(self._numbers)
+        self.codes = functools.cache(self._codes)
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "Records":
+        """Return records that are there already."""
+        rows = tuple(records)
+        return cls(len(rows), lambda name: [getattr(row, name) for row in rows], rows.__getitem__)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Record]: ...
+    def __getitem__(self, place: int | slice) -> Record | Sequence[Record]:
+        if isinstance(place, slice):
+            return [self._make(index) for index in range(self._size)[place]]
+        return self._make(range(self._size)[place])
+
+    def _numbers(self, name: str) -> Floats:
+        """Return a column of numbers, NaN where there is none."""
+        return np.array(self.values(name), dtype=np.float64)
+
+    def _codes(self, name: str) -> tuple[NDArray[np.intp], list[str]]:
+        """Return for each record the place of its text in a list of the column's texts, -1 for None; and that list, sorted."""
+        values = self.values(name)
+        texts = sorted({value for value in values if value is not None})
+        places: dict[str | None, int] = {None: -1, **{text: place for place, text in enumerate(texts)}}
+        return np.array([places[value] for value in values], dtype=np.intp), texts

@@ -10,17 +10,21 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pairbench.analyze.compare.exact import number as count_of
+import numpy as np
+
 from pairbench.analyze.history.points import Move, SeriesPoint
 from pairbench.analyze.history.steps import STATUS
 from pairbench.analyze.history.trend import Level, Trend
+from pairbench.model.latency import ENDS
 from pairbench.model.plain import Value
+from pairbench.model.plan import BASELINE
 from pairbench.report import units
 from pairbench.report.blocks import BLANK, Block, Heading, Items, Line, Rows, render_page
 from pairbench.report.comparison_words import OUTCOME_STYLES, era, short_commit
 from pairbench.report.latency_words import AXES
 from pairbench.report.render import Terminal, shorten
 from pairbench.report.rows import MEANINGS
+from pairbench.stats import Floats
 
 _SHOWN = 15  # most rows of each table: newest runs, and runs without a value; JSON has all
 _RECORDED = (
@@ -208,15 +212,18 @@ class SeriesChart(Value):
 
 def series_chart(trend: Trend) -> SeriesChart:
     points = trend.points
-    largest = max((point.p50.estimate for point in points if point.p50), default=1.0)
-    scale, unit = units.scale_of(largest)
-    lines = {
-        name: _scaled([getattr(point.p50, end) if point.p50 else None for point in points], scale)
-        for name, end in (("p50", "estimate"), ("low", "low"), ("high", "high"))
+    known = ~np.isnan(points.p50)
+    scale, unit = units.scale_of(float(points.p50[known].max(initial=0.0)) or 1.0)
+    lines = {name: _scaled(getattr(points, name), scale) for name in ("p50", "low", "high", "p95", "control")}
+    # A baseline has no interval of a speedup.
+    variant = trend.series.implementation != BASELINE
+    lines |= {
+        f"speedup{end}": _scaled(
+            points.numbers(f"{points.latency.speedup}{end}") + 0 * points.speedup, 1 if variant else math.nan
+        )
+        for end in ENDS[1:]
     }
-    lines |= {name: _scaled([getattr(one, f"{name}_ns") for one in points], scale) for name in ("p95", "control")}
-    lines |= {f"speedup{end}": _scaled([_speedup_end(one, end) for one in points], 1.0) for end in ("_low", "_high")}
-    lines["speedup"] = tuple(point.speedup or math.nan for point in points)
+    lines["speedup"] = _scaled(points.speedup, 1.0)
     values = [value for name in ("p50", "p95") for value in lines[name] if value > 0]
     ticks = []
     # Evenly spaced, the newest run always among them.
@@ -224,13 +231,13 @@ def series_chart(trend: Trend) -> SeriesChart:
         record = points[index].record
         label = " ".join(filter(None, [record.started_at[:10], short_commit(record)]))
         ticks.append((index, shorten(label, 30)))
-    number = sum(point.p50 is not None for point in points)
+    number = len(points.measured)
     subtitle = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
     subtitle += [f"{len(points) - number:,} without a value"] if number < len(points) else []
     subtitle += [f"timer {trend.timer}"] if trend.timer else []
     # A status has no line.
     metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)[:_COUNTED]
-    counts = {metric: [count_of(point.record, metric) for point in points] for metric in metrics}
+    counts = {metric: points.numbers(metric) for metric in metrics}
     middles = [level.speedup or math.nan for level in trend.levels]
     return SeriesChart(
         title=shorten(trend.series.name, 115),
@@ -264,16 +271,8 @@ def _steps(
             yield LevelStep(first, last, start, stop)
 
 
-def _speedup_end(point: SeriesPoint, end: str) -> float | None:
-    """Return the lower (`_low`) or upper (`_high`) end of a recorded speedup's interval; None for a baseline."""
-    if point.record.role == "baseline" or point.speedup is None:
-        return None
-    value: float | None = getattr(point.record, f"{point.latency.speedup}{end}")
-    return value
-
-
-def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:
-    return tuple(math.nan if value is None or not math.isfinite(value) else value / scale for value in values)
+def _scaled(values: Floats, scale: float) -> tuple[float, ...]:
+    return tuple(np.where(np.isfinite(values), values / scale, math.nan).tolist())
 
 
 def _count_marks(trend: Trend) -> list[Mark]:
@@ -297,8 +296,11 @@ def _chart_marks(trend: Trend) -> list[Mark]:
         moves.append(Mark(move.index, move.attribution or "control", label))
     eras = [Mark(era.index, "era", shorten(", ".join(map(str, era.changes[:2])), 60)) for era in trend.eras]
     definitions = [Mark(index, "definition", "new definition") for index in trend.definitions]
-    lacking = [(index, point.record) for index, point in enumerate(trend.points) if point.p50 is None]
-    gaps = [Mark(index, "gap", shorten(str(record.status), 20)) for index, record in lacking]
+    statuses = trend.points.values("status")
+    gaps = [
+        Mark(index, "gap", shorten(str(statuses[index]), 20))
+        for index in np.flatnonzero(np.isnan(trend.points.p50)).tolist()
+    ]
     marks: list[Mark] = []
     for kind in (moves, _count_marks(trend), eras, definitions, gaps):
         marks += kind if len(kind) <= _NAMED else [mark._replace(label="") for mark in kind]

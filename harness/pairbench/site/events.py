@@ -14,8 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
-from pairbench.analyze.compare.exact import METRICS, AcceptedLevel, number
+from pairbench.analyze.compare.exact import METRICS, AcceptedLevel
 from pairbench.analyze.history.changepoint import MIN_RUNS
 from pairbench.analyze.history.points import Move, moment_of
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
@@ -207,7 +209,8 @@ def _series_event(
 def _begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> str:
     """Return the first run of the unbroken stretch around a run that is nearer to a new level than to the level before."""
     middle, up = math.sqrt(before_ns * after_ns), after_ns > before_ns
-    near = [point.p50 is not None and (point.p50.estimate > middle) == up for point in trend.points]
+    p50 = trend.points.p50
+    near = (~np.isnan(p50) & ((p50 > middle) == up)).tolist()
     place = next((index for index in range(place, min(place + _NEAR + 1, len(near))) if near[index]), place)
     while place > 0 and near[place - 1]:
         place -= 1
@@ -216,9 +219,9 @@ def _begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> str:
 
 def _history(trend: Trend, metric: str | None) -> tuple[float | None, ...]:
     """Return a count of each run, or its median latency in ns where no count is named, or only the status moved."""
-    if metric is None or metric == STATUS:
-        return tuple(point.p50.estimate if point.p50 else None for point in trend.points)
-    return tuple(number(point.record, metric) for point in trend.points)
+    points = trend.points
+    values = points.p50 if metric is None or metric == STATUS else points.numbers(metric)
+    return tuple(value if math.isfinite(value) else None for value in values.tolist())
 
 
 def _fate(parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) -> dict[str, Any]:
@@ -263,7 +266,7 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
         counted = found[place]
         found[place] = replace(counted, moved=replace(moved, counts=counted.moved.counts, life=counted.moved.life))
         return
-    name, index = after, next((at for at, one in enumerate(trend.points) if one.record.run_id == after), None)
+    name, index = after, next((at for at, run_id in enumerate(trend.points.values("run_id")) if run_id == after), None)
     if index is not None and before_ns and after_ns:
         name = _begins(trend, index, before_ns, after_ns)
     found.append(

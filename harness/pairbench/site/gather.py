@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.history.points import in_order
 from pairbench.analyze.history.steps import COLUMNS as COUNTED
@@ -21,8 +23,9 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.latency import RESULT_COLUMNS, sampled_as
+from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import COLUMNS, Record, Series
+from pairbench.model.record import COLUMNS, Record, Records, Series
 from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
@@ -46,7 +49,7 @@ from pairbench.store.reader import (
     table_digest,
 )
 from pairbench.store.reading import stored_files
-from pairbench.store.schema import from_table
+from pairbench.store.schema import from_table, records_of
 from pairbench.suite.reached import about
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import NEEDED, newest_calibrations
@@ -263,8 +266,7 @@ class SiteReading:
 
         def made(one: tuple[Any, ...]) -> tuple[Contribution, Any]:
             name, inputs, site, key, table, described, elsewhere = one
-            records = in_budget(from_table(table, Record))
-            facts = self._operator(key, records, described, elsewhere, site.runs, samples)
+            facts = self._operator(key, records_of(table), described, elsewhere, site.runs, samples)
             return facts.contribution, make(Part(name, inputs, site, facts))
 
         makings = iter(each(made, wanted))
@@ -277,14 +279,14 @@ class SiteReading:
     def _operator(
         self,
         key: tuple[str, str, str],
-        records: Sequence[Record],
+        records: Records,
         described: About | None,
         elsewhere: tuple[str, ...],
         heads: Sequence[RunHead],
         samples: Mapping[str, Mapping[Series, LatencySamples]],
     ) -> OperatorFacts:
         device_name, suite, operator = key
-        trends, own = self._trends(records), list[SeriesEvent]()
+        trends, own = self._trends(key, records), list[SeriesEvent]()
         for trend in trends:
             own += site_events.series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
         worst = site_events.lasting(own)
@@ -295,7 +297,7 @@ class SiteReading:
             happened=tuple(own),
             shifts=tuple(shift for trend in trends for shift in shifts_of(trend)),
             ratios=tuple(map(gpu_ratios, trends)),
-            first_run=min(trend.points[0].record.run_id for trend in trends),
+            first_run=min(trend.points[0].record.run_id for trend in trends if len(trend.points)),
             series=tuple(trend.series for trend in trends),
             owner=described.owner if described is not None else "",
         )
@@ -392,18 +394,21 @@ class SiteReading:
             pages=pages,
         )
 
-    def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
-        cases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-        for record in records:
-            if record.case is not None and record.mode is not None:
-                cases[record.case, record.mode].append(record)
+    def _trends(self, key: tuple[str, str, str], records: Records) -> tuple[Trend, ...]:
+        cases: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        names = ("case", "mode", "implementation", "reason")
+        for place, (case, mode, name, reason) in enumerate(zip(*map(records.values, names), strict=True)):
+            if case is not None and mode is not None and reason != OUT_OF_BUDGET:
+                cases[case, mode].append(place)
+                known[case, mode].update(filter(None, (name,)))
         trends: list[Trend] = []
-        for _, beside in sorted(cases.items()):
-            known, of_case = {series for record in beside if (series := Series.of(record))}, in_order(beside)
-            trends += [
-                make_trend(of_case, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
-                for series in sorted(known, key=lambda series: (series.implementation != BASELINE, series))
-            ]
+        for (case, mode), places in sorted(cases.items()):
+            of_case = in_order(records, np.array(places))
+            for name in sorted(known[case, mode], key=lambda name: (name != BASELINE, name)):
+                series = Series(device_name=key[0], suite=key[1], case=case, implementation=name, mode=mode)
+                floor, accepted = self._floors.get(series), self._accepted.get(series)
+                trends.append(make_trend(of_case, series, floor=floor, accepted=accepted))
         return tuple(trends)
 
     def _newest_of(self, trend: Trend) -> Record:

@@ -200,8 +200,10 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     """
     page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
     runs: dict[str, Record] = {}
-    for record in (point.record for trend in operator.trends for point in trend.points):
-        runs.setdefault(record.run_id, record)
+    for points in (trend.points for trend in operator.trends):
+        for place, run_id in enumerate(points.values("run_id")):
+            if run_id not in runs:
+                runs[run_id] = points[place].record
     places = {run_id: place for place, run_id in enumerate(runs)}
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
@@ -284,7 +286,7 @@ def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
     arrays = {name: _cut(getattr(values, name)) for name in lines}
     return {
         **{name: getattr(values, name) for name in ("unit", "latency", "subtitle", "control_name", "log")},
-        "runs": [places[point.record.run_id] for point in trend.points],
+        "runs": [places[run_id] for run_id in trend.points.values("run_id")],
         # A line without any value is none.
         **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
         # First run, last run and value of each level, and of the slope of a drift the value at its end, too.

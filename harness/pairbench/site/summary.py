@@ -10,6 +10,8 @@ from operator import itemgetter
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
+import numpy as np
+
 from pairbench.analyze.history.trend import Latest, Trend
 from pairbench.model.case import TIERS
 from pairbench.model.comparison import Change, GateOutcome, Verdict
@@ -155,9 +157,11 @@ def _launches(facts: Iterable[SeriesFacts]) -> tuple[int, int] | None:
 def _spark(trends: Iterable[Trend]) -> tuple[float | None, ...]:
     """Return the geometric mean of the speedups in each of the newest runs that has any."""
     logs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for point in (point for trend in trends for point in trend.points):
-        if point.speedup:
-            logs[point.record.started_at, point.record.run_id].append(math.log(point.speedup))
+    for points in (trend.points for trend in trends):
+        runs = zip(points.values("started_at"), points.values("run_id"), strict=True)
+        for run, log in zip(runs, np.log(points.speedup).tolist(), strict=True):
+            if not math.isnan(log):
+                logs[run].append(log)
     # A run of a few of the cases only has another mean, which would look like a move.
     most = max(map(len, logs.values()), default=0)
     whole = [logs[key] for key in sorted(logs) if len(logs[key]) == most]
@@ -293,19 +297,14 @@ def gpu_ratios(trend: Trend) -> dict[str, float]:
 
     Only what the newest run can be compared with counts: the same source, definition and environment.
     """
-    measured = [
-        (
-            (point.part, point.record.implementation_hash, point.record.environment_hash),
-            point.record.device_uuid,
-            point.p50,
-        )
-        for point in trend.points
-        if point.p50
+    points, gpus = trend.points, trend.points.codes("device_uuid")
+    asked = np.stack([points.parts, *map(points.codes, ("implementation_hash", "environment_hash"))])[
+        :, points.measured
     ]
     of_gpu: defaultdict[str, list[float]] = defaultdict(list)
-    for question, gpu, p50 in measured:
-        if gpu and question == measured[-1][0]:
-            of_gpu[gpu].append(p50.estimate)
+    for place in points.measured[(asked == asked[:, -1:]).all(axis=0)].tolist():
+        if gpus[place] >= 0:
+            of_gpu[points.records.codes("device_uuid")[1][gpus[place]]].append(float(points.p50[place]))
     if len(of_gpu) < 2:
         return {}
     levels = {gpu: statistics.median(values[-_NEWEST:]) for gpu, values in of_gpu.items()}

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pairbench.model.plain import plain
-from pairbench.model.record import Record, Samples
+from pairbench.model.record import Record, Records, Samples
 from pairbench.store.location import is_run_id
 
 SCHEMA_VERSION = 10
@@ -84,6 +84,22 @@ def texts_of(schema: Iterable[pa.Field]) -> list[str]:
 
 def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
     return from_columns({name: python_values(table.column(name)) for name in table.column_names}, row_type)
+
+
+def records_of(table: pa.Table) -> Records:
+    """Return a table as records that are made when they are asked for; a missing column has its default."""
+    default = {item.name: item.default for item in fields(Record)}
+
+    def values(name: str) -> Sequence[Any]:
+        if name not in table.column_names:
+            return [default[name]] * table.num_rows
+        return list(_values(_HINTS[Record][name], python_values(table.column(name))))
+
+    def make(place: int) -> Record:
+        return Record(**{name: found.values(name)[place] for name in table.column_names})
+
+    found = Records(table.num_rows, values, make)
+    return found
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

@@ -90,7 +90,7 @@ def test_the_control_of_a_baseline_is_the_variant_most_often_measured_and_withou
     assert point.p50 and point.control_ns and point.speedup == pytest.approx(point.p50.estimate / point.control_ns)
     found = history(only(runs(2), implementation="fused"), "fused")
     assert found.control is None and [point.speedup for point in found.points] == [None, None]
-    assert history([], "fused").points == ()
+    assert not history([], "fused").points
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, 0.0, -1.0])

@@ -4,12 +4,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pairbench.analyze.history.points import SeriesPoint
+from pairbench.analyze.history.points import Points
 from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import Attribution, GateOutcome
-from pairbench.model.record import Record
+from pairbench.model.latency import CALL
+from pairbench.model.record import Record, Records
 from tests.builders import ended, make_run
 
 
@@ -19,7 +21,8 @@ def record(number: int, **changes: Any) -> Record:
 
 def steps(*records: Record, parts: tuple[int, ...] = ()) -> tuple[Step, ...]:
     told = parts or (0,) * len(records)
-    return steps_of([SeriesPoint(record=one, control=None, part=part) for one, part in zip(records, told, strict=True)])
+    own, none = np.arange(len(records)), np.full(len(records), -1)
+    return steps_of(Points(Records.of(records), own, none, parts=np.array(told), latency=CALL, gpus=none))
 
 
 def column(metric: str, *values: float | None) -> tuple[Step, ...]:

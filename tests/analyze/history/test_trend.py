@@ -195,7 +195,7 @@ def test_a_level_that_was_accepted_is_no_regression(p50_ns: float) -> None:
 
 def test_few_runs_are_undecided() -> None:
     trend = make_trend([], FUSED)
-    assert (trend.points, trend.newest, trend.levels) == ((), None, ())
+    assert (len(trend.points), trend.newest, trend.levels) == (0, None, ())
     for number in (1, 2, 3):
         assert newest(make_trend(runs(number), FUSED))[0] is GateOutcome.UNDECIDED
 

@@ -1,29 +1,28 @@
 """The runs of one series in order: which of them compare, the control of each, and where they moved to a new level, with the likely cause."""
 
-import bisect
 import datetime as dt
 import functools
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pairbench.analyze.compare.attribute import Circumstances, another_gpu, moved_along, percent
-from pairbench.analyze.compare.rounds import run_of
+from pairbench.analyze.compare.attribute import Circumstances, moved_along, percent
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange
-from pairbench.model.latency import CALL, DEVICE, Latency, p50_of, p95_of, result_of
+from pairbench.model.latency import CALL, DEVICE, ENDS, Latency
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import Record
+from pairbench.model.record import Record, Records
 from pairbench.stats import Floats, Interval
 
+Places = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 Lines = tuple[Floats, Floats]  # the log latencies of a series and of its control
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
@@ -38,34 +37,101 @@ class SeriesPoint(Value):
     latency: Latency = CALL
     gpu: str | None = None
     """The GPU's UUID, where the run has the series on one GPU alone."""
-
-    p50: Interval | None = field(init=False, compare=False, repr=False)
+    p50: Interval | None
     """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None, like the three below, for a gap."""
-    p95_ns: float | None = field(init=False, compare=False, repr=False)
-    control_ns: float | None = field(init=False, compare=False, repr=False)
-    speedup: float | None = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Derive the values of every point; a cached property takes a lock each time, and a site has 100,000 points."""
-        p50 = median(self.record, self.latency)
-        p95 = p95_of(self.record, self.latency) if p50 else None
-        beside = median(self.control, self.latency) if self.control is not None else None
-        control = beside.estimate if beside else None
-        speedup = None
-        if p50 is not None and control is not None:
-            speedup = p50.estimate / control if self.record.implementation == BASELINE else control / p50.estimate
-        derived = {"p50": p50, "p95_ns": p95.estimate if p95 else None, "control_ns": control, "speedup": speedup}
-        vars(self).update(derived)  # frozen for everybody else
+    p95_ns: float | None
+    control_ns: float | None
+    speedup: float | None
 
     def since(self, before: "SeriesPoint") -> Circumstances:
         controls, gpus = (before.control, self.control), (before.gpu, self.gpu)
         return Circumstances.between(before.record, self.record, controls, gpus=gpus)
 
 
+class Points(Sequence[SeriesPoint]):
+    """The points of a series, oldest first, as columns with a value for each point; NaN and -1 stand for None."""
+
+    def __init__(
+        self, records: Records, own: Places, controls: Places, *, parts: Places, latency: Latency, gpus: Places
+    ) -> None:
+        """Take the places of a series' records and of their controls, and for each point its part and the place of its GPU's UUID."""
+        self.records, self.own, self.controls = records, own, controls
+        self.parts, self.latency, self.gpus = parts, latency, gpus
+        self.p50 = _medians(records, latency)[own]
+        self.low, self.high = (
+            np.where(np.isnan(self.p50), np.nan, self.numbers(f"{latency.p50}{end}")) for end in ENDS[1:]
+        )
+        p95 = self.numbers(latency.p95)
+        self.p95 = np.where(np.isnan(self.p50) | ~_positive(p95), np.nan, p95)
+        self.control = np.where(controls < 0, np.nan, _medians(records, latency)[controls])
+        baseline = len(own) > 0 and records.values("implementation")[own[0]] == BASELINE
+        self.speedup = self.p50 / self.control if baseline else self.control / self.p50
+        self.measured = np.flatnonzero(~np.isnan(self.p50))
+        self._made: dict[int, SeriesPoint] = {}
+
+    def numbers(self, name: str) -> Floats:
+        return self.records.numbers(name)[self.own]
+
+    def codes(self, name: str) -> Places:
+        return self.records.codes(name)[0][self.own]
+
+    def values(self, name: str) -> list[Any]:
+        values = self.records.values(name)
+        return [values[place] for place in self.own.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    @overload
+    def __getitem__(self, place: int) -> SeriesPoint: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Points": ...
+    def __getitem__(self, place: int | slice) -> "SeriesPoint | Points":
+        if isinstance(place, slice):
+            own, controls, parts, gpus = (one[place] for one in (self.own, self.controls, self.parts, self.gpus))
+            return Points(self.records, own, controls, parts=parts, latency=self.latency, gpus=gpus)
+        if place not in self._made:
+            self._made[place] = self._point(range(len(self.own))[place])
+        return self._made[place]
+
+    def _point(self, at: int) -> SeriesPoint:
+        p50, low, high, p95, control, speedup = (
+            float(one[at]) for one in (self.p50, self.low, self.high, self.p95, self.control, self.speedup)
+        )
+        return SeriesPoint(
+            record=self.records[int(self.own[at])],
+            control=self.records[int(self.controls[at])] if self.controls[at] >= 0 else None,
+            part=int(self.parts[at]),
+            latency=self.latency,
+            gpu=self.records.codes("device_uuid")[1][self.gpus[at]] if self.gpus[at] >= 0 else None,
+            p50=None if math.isnan(p50) else Interval(p50, low, high),
+            p95_ns=_known(p95),
+            control_ns=_known(control),
+            speedup=_known(speedup),
+        )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _positive(values: Floats) -> Flags:
+    found: Flags = (values > 0) & (values < math.inf)
+    return found
+
+
+def _medians(records: Records, latency: Latency) -> Floats:
+    """Return the median latency of each record in ns; NaN unless it was measured and is a positive number."""
+    status, statuses = records.codes("status")
+    values = records.numbers(latency.p50)
+    able = _positive(values) & (status == (statuses.index(Status.MEASURED) if Status.MEASURED in statuses else -2))
+    return np.where(able, values, np.nan)
+
+
 class History(NamedTuple):
     """The points of a series, oldest first; `notes` are sentences about runs that were left out or moved."""
 
-    points: tuple[SeriesPoint, ...]
+    points: Points
     timer: str | None
     control: str | None
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
@@ -73,15 +139,11 @@ class History(NamedTuple):
     latency: Latency
 
 
-def median(record: Record, latency: Latency | None = None) -> Interval | None:
-    """Return a record's median latency with its interval, in ns; None unless it was measured and is a positive number."""
-    return p50_of(record, latency) if record.status == Status.MEASURED else None
-
-
 class InOrder(NamedTuple):
-    """Records of a case in one mode on one device model, each once, oldest first, and the number of runs that were there twice."""
+    """The places of the records of a case in one mode on one device model, each once, oldest first; and the number of runs that were there twice."""
 
-    records: Sequence[Record]
+    records: Records
+    places: Places
     again: int
 
 
@@ -89,101 +151,123 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     """Return the history of one implementation, from all records of a case in one mode on one device model."""
     # It has the values of one timer, by default that of the newest run, and all runs without a value.
     notes: list[str] = []
-    ordered, again = of_case
+    records, ordered, again = of_case
     if again:
         notes.append(f"{_runs(again)} found twice in the store and counted once")
-    own = [record for record in ordered if record.implementation == implementation]
-    timers = Counter(record.timer for record in own if record.timer)
-    timer = timer or next((record.timer for record in reversed(own) if record.timer), None)
+    own = ordered[_is(records, "implementation", implementation)[ordered]]
+    timers, names = records.codes("timer")
+    known = timers[own][timers[own] >= 0]
+    timer = timer or (names[known[-1]] if len(known) else None)
+    fits = (timers < 0) | _is(records, "timer", timer)
+    others = Counter(names[code] for code in timers[own][~fits[own]].tolist())
     notes += [
         f"{_runs(number)} timed by {name} left out: another timer is another series"
-        for name, number in sorted(timers.items())
-        if name != timer
+        for name, number in sorted(others.items())
     ]
-    own = [record for record in own if record.timer in (None, timer)]
-    clock = next((_clock(record) for record in reversed(own) if median(record)), (CALL, None))
-    others = [record for record in own if _clock(record) != clock and median(record)]
-    if others:
-        words = f"a device latency by {clock[1]}" if clock[0] is DEVICE else "the latency of a call alone"
-        notes.append(f"{_runs(len(others))} without {words} left out: another clock is another series")
-        own = [record for record in own if record not in others]
-    late = [record.run_id for record in own if (moment_of(record.started_at) or math.inf) < _committed(record)]
-    if late:
-        wrong = f"{late[0]} the first: a clock is wrong there, and runs are in the order of their clocks"
+    own = own[fits[own]]
+    on_device = _on_device(records)
+    measured = ~np.isnan(_results(records))
+    clocks = np.where(on_device, records.codes("device_timer")[0], -2)
+    last = own[measured[own]][-1:]
+    latency = DEVICE if on_device[last].any() else CALL
+    left = measured[own] & (clocks[own] != (clocks[last[0]] if len(last) else -2))
+    if number := int(left.sum()):
+        by = records.values("device_timer")[last[0]] if len(last) else None
+        words = f"a device latency by {by}" if latency is DEVICE else "the latency of a call alone"
+        notes.append(f"{_runs(number)} without {words} left out: another clock is another series")
+        own = own[~left]
+    started, committed = _moments(records, "started_at"), _moments(records, "commit_at")
+    late = own[started[own] < committed[own]]
+    if len(late):
+        wrong = f"{records.values('run_id')[late[0]]} the first: a clock is wrong there, and runs are in the order of their clocks"
         notes.append(f"{_runs(len(late))} began before its own commit was made, {wrong}")
-    control = _control(ordered, implementation)
-    controls = {
-        run_of(record): record
-        for record in ordered
-        if record.implementation == control and record.timer in (None, timer)
-    }
-    counts = Counter(record.run_id for record in own)
-    points: list[SeriesPoint] = []
-    part, definition = 0, None
-    for record in own:
-        if record.definition_hash is not None:
-            part += definition is not None and record.definition_hash != definition
-            definition = record.definition_hash
-        control_record = controls.get(run_of(record))
-        gpu = record.device_uuid if counts[record.run_id] == 1 else None
-        points.append(SeriesPoint(record=record, control=control_record, part=part, latency=clock[0], gpu=gpu))
-    devices = {record.device_uuid for record in own}
-    if len(devices) > 1:
-        notes.append(f"the runs are of {len(devices)} devices of this model")
-    return History(tuple(points), timer, control if controls else None, tuple(notes), clock[0])
+    control = _control(of_case, implementation)
+    beside = ordered[(_is(records, "implementation", control) & fits)[ordered]]
+    runs, devices = records.codes("run_id")[0], records.codes("device_uuid")[0]
+    on = runs * (devices.max(initial=0) + 2) + devices
+    controls = dict(zip(on[beside].tolist(), beside.tolist(), strict=True))
+    places = np.array([controls.get(run, -1) for run in on[own].tolist()], dtype=np.intp)
+    definitions = records.codes("definition_hash")[0][own]
+    defined = np.flatnonzero(definitions >= 0)
+    parts = np.zeros(len(own), dtype=np.intp)
+    parts[defined[1:][np.diff(definitions[defined]) != 0]] = 1
+    alone = np.bincount(runs[own], minlength=1)[runs[own]] == 1
+    points = Points(
+        records, own, places, parts=np.cumsum(parts), latency=latency, gpus=np.where(alone, devices[own], -1)
+    )
+    if (number := len(np.unique(devices[own]))) > 1:
+        notes.append(f"the runs are of {number} devices of this model")
+    return History(points, timer, control if controls else None, tuple(notes), latency)
 
 
-def _clock(record: Record) -> tuple[Latency, str | None]:
-    latency = result_of(record)
-    return latency, record.device_timer if latency is DEVICE else None
+def _is(records: Records, name: str, text: str | None) -> Flags:
+    codes, texts = records.codes(name)
+    found: Flags = codes == texts.index(text) if text in texts else np.zeros(len(codes), dtype=bool)
+    return found
 
 
-def in_order(records: Iterable[Record]) -> InOrder:
-    by_run: dict[tuple[str, str | None, str | None], Record] = {}
-    again = set()
-    for record in records:
-        key = (*run_of(record), record.implementation)
+def _on_device(records: Records) -> Flags:
+    """Return which records have a device's latency as their result, as `result_of` says of one."""
+    found: Flags = ~_is(records, "device_kind", "cpu") & _positive(records.numbers(DEVICE.p50))
+    return found
+
+
+def _results(records: Records) -> Floats:
+    """Return the median of the latency that is each record's result; NaN where it was not measured."""
+    return np.where(_on_device(records), _medians(records, DEVICE), _medians(records, CALL))
+
+
+def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder:
+    """Return the records of a case, which are all, or those at some places, in the order of time."""
+    whole = records if isinstance(records, Records) else Records.of(records)
+    here = np.arange(len(whole)) if places is None else places
+    runs, devices, names = (whole.codes(name)[0] for name in ("run_id", "device_uuid", "implementation"))
+    keys = zip(runs[here].tolist(), devices[here].tolist(), names[here].tolist(), strict=True)
+    by_run: dict[tuple[int, ...], int] = {}
+    again, results = set(), _results(whole)
+    for key, place in zip(keys, here.tolist(), strict=True):
         if key in by_run:
-            again.add(record.run_id)
+            again.add(key[0])
         # Of a run that was stored twice, the record with a value.
-        if key not in by_run or median(by_run[key]) is None:
-            by_run[key] = record
-    return InOrder(_filled_in(sorted(by_run.values(), key=_when)), len(again))
+        if key not in by_run or math.isnan(results[by_run[key]]):
+            by_run[key] = place
+    once = np.array(list(by_run.values()), dtype=np.intp)
+    order = np.lexsort((devices[once], runs[once], _began(whole)[once]))
+    return InOrder(whole, _filled_in(whole, once[order]), len(again))
 
 
-def _filled_in(ordered: list[Record]) -> list[Record]:
+def _filled_in(records: Records, ordered: Places) -> Places:
     """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
     # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks, in
     # which the machine changed.
-    kept: list[Record] = []
-    late: list[Record] = []
-    newest = -math.inf
-    for record in ordered:
-        committed, started = moment_of(record.commit_at), moment_of(record.started_at)
-        if committed is not None and started is not None and committed < newest and started - committed > _FILLED_IN_S:
-            late.append(record)
-            continue
-        kept.append(record)
-        newest = max(newest, committed if committed is not None else newest)
-    if not late:
+    committed, started = _moments(records, "commit_at")[ordered], _moments(records, "started_at")[ordered]
+    # A run that fills in never is of the latest commit so far.
+    late = (
+        (committed < np.maximum.accumulate(committed)) & (started - committed > _FILLED_IN_S) & (committed > -math.inf)
+    )
+    if not late.any():
         return ordered
     # The newest commit up to each record never falls, so it can be bisected.
-    reached = list(itertools.accumulate((_committed(record) for record in kept), max))
-    before: dict[int, list[Record]] = {}
-    for record in sorted(late, key=_committed):  # stable: runs of one commit stay in the order of their clocks
-        before.setdefault(bisect.bisect_right(reached, _committed(record)), []).append(record)
-    return [record for place, one in enumerate(kept) for record in (*before.get(place, ()), one)]
+    reached = np.maximum.accumulate(committed[~late])
+    filled = np.argsort(committed[late], kind="stable")  # runs of one commit stay in the order of their clocks
+    before = np.searchsorted(reached, committed[late][filled], side="right")
+    return np.insert(ordered[~late], before, ordered[late][filled])
 
 
-def _committed(record: Record) -> float:
-    return -math.inf if (moment := moment_of(record.commit_at)) is None else moment
+def _moments(records: Records, name: str) -> Floats:
+    """Return a column of moments in seconds since 1970; -infinity where a commit's is not known, NaN where a run's is not."""
+    codes, texts = records.codes(name)
+    unknown = -math.inf if name == "commit_at" else math.nan
+    moments = [unknown if (moment := moment_of(text)) is None else moment for text in texts]
+    return np.array([*moments, unknown])[codes]
 
 
-def _when(record: Record) -> tuple[float, str, str]:
-    started = moment_of(record.started_at)
-    if started is None:  # run ids begin with the same moment
-        started = moment_of(record.run_id.partition("-")[0] + "+00:00")
-    return math.inf if started is None else started, record.run_id, record.device_uuid or ""
+def _began(records: Records) -> Floats:
+    """Return when each run began; run ids begin with the same moment, for records that do not say it."""
+    codes, texts = records.codes("run_id")
+    named = [math.inf if (moment := moment_of(text.partition("-")[0] + "+00:00")) is None else moment for text in texts]
+    started = _moments(records, "started_at")
+    return np.where(np.isnan(started), np.array([*named, math.inf])[codes], started)
 
 
 @functools.lru_cache(maxsize=4096)  # of the same runs in every series
@@ -196,12 +280,14 @@ def moment_of(text: str | None) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
 
 
-def _control(records: Sequence[Record], implementation: str) -> str | None:
+def _control(of_case: InOrder, implementation: str) -> str | None:
     if implementation != BASELINE:
         return BASELINE
-    measured = (record.implementation for record in records if median(record) is not None)
-    variants = Counter(name for name in measured if name not in (None, BASELINE))
-    return min(variants, key=lambda name: (-variants[name], name or ""), default=None)
+    records, ordered, _ = of_case
+    codes, names = records.codes("implementation")
+    measured = codes[ordered[~np.isnan(_results(records)[ordered])]]
+    variants = Counter(names[code] for code in measured.tolist() if code >= 0 and names[code] != BASELINE)
+    return min(variants, key=lambda name: (-variants[name], name), default=None)
 
 
 def _runs(number: int) -> str:
@@ -237,26 +323,21 @@ class Move(Value):
         return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.own
 
 
-def lines_of(points: Sequence[SeriesPoint]) -> Lines:
+def lines_of(points: Points) -> Lines:
     """Return the natural logarithms of the points' latencies, and of their controls'; NaN where there is none."""
-    own = [math.log(point.p50.estimate) if point.p50 else math.nan for point in points]
-    control = [math.log(point.control_ns) if point.control_ns else math.nan for point in points]
-    return np.array(own), np.array(control)
+    return np.log(points.p50), np.log(points.control)
 
 
-def breaks_of(points: Sequence[SeriesPoint]) -> tuple[int, ...]:
+def breaks_of(points: Points) -> tuple[int, ...]:
     """Return the indices of runs whose environment, or GPU, differs from that of the run with a value before them."""
-    measured = [at for at, point in enumerate(points) if point.p50]
-    return tuple(
-        after
-        for before, after in itertools.pairwise(measured)
-        if points[before].record.environment_hash != points[after].record.environment_hash
-        or another_gpu(points[before].gpu, points[after].gpu)
-    )
+    places = points.measured
+    environments, gpus = points.codes("environment_hash")[places], points.gpus[places]
+    another = (np.diff(gpus) != 0) & (gpus[1:] >= 0) & (gpus[:-1] >= 0)
+    return tuple(places[1:][(np.diff(environments) != 0) | another].tolist())
 
 
 def moves_of(
-    points: Sequence[SeriesPoint], lines: Lines, steps: Sequence[Sequence[Changepoint]], *, first: int = 0
+    points: Points, lines: Lines, steps: Sequence[Sequence[Changepoint]], *, first: int = 0
 ) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
     # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in which the
@@ -270,7 +351,7 @@ def moves_of(
         place = stretches.index(index)
         start, stop = stretches[place - 1], stretches[place + 1]
         # A changepoint has values on both sides, of the latency and so of all that it is found in.
-        before = max(at for at in range(index) if points[at].p50)
+        before = int(points.measured[points.measured < index][-1])
         own, control, relative = (shift(line, index, (start, stop)) for line in (latency, beside, latency - beside))
         assert own is not None
         known = points[index].since(points[before])
@@ -292,7 +373,7 @@ def moves_of(
     return tuple(moves)
 
 
-def without_drift(points: Sequence[SeriesPoint], lines: Lines, drift: Drift, *, first: int) -> tuple[Move, Lines]:
+def without_drift(points: Points, lines: Lines, drift: Drift, *, first: int) -> tuple[Move, Lines]:
     """Return the move of a drift that was found in a latency, or in that over its control, and both lines without it."""
     near = slice(max(0, drift.index - MIN_RUNS), drift.last + 1 + MIN_RUNS)
     runs, total = drift.line[near], float(drift.line[drift.last])
@@ -305,7 +386,7 @@ def without_drift(points: Sequence[SeriesPoint], lines: Lines, drift: Drift, *, 
         attribution, shares = Attribution.MACHINE, (1.0, math.log(control.estimate) / total)
     else:
         attribution, shares = Attribution.CODE, (1.0, 0.0)
-    measured = [at for at, point in enumerate(points) if point.p50]
+    measured = points.measured.tolist()
     place, end = measured.index(drift.index), measured.index(drift.last)
     before, last = measured[place - 1], points[drift.last].record
     level = math.exp(median_level(lines[0][max(0, before + 1 - 2 * MIN_RUNS) : before + 1]))

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter, eq
 
+import numpy as np
+
 from pairbench.analyze.compare.attribute import Circumstances
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
-from pairbench.analyze.history.points import SeriesPoint
+from pairbench.analyze.history.points import Points
 from pairbench.model.comparison import Attribution, EraChange, GateOutcome, Judgement
 from pairbench.model.plain import Value
 from pairbench.model.record import Record
@@ -26,6 +28,7 @@ COLUMNS = (*METRICS, *MARGINS, "launch_status")
 
 _WORSE = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED)
 _METRICS = (*METRICS, *MARGINS)
+_TEXTS = (STATUS, "launch_status")
 _WATCHED = (STATUS, *COLUMNS)
 _values = attrgetter(*_WATCHED)
 
@@ -57,13 +60,15 @@ class Step(Value):
         return self.outcome in _WORSE
 
 
-def steps_of(points: Sequence[SeriesPoint]) -> tuple[Step, ...]:
+def steps_of(points: Points) -> tuple[Step, ...]:
     """Return the steps of a series; a return to an earlier value ends the step away from it, and is none itself."""
     walk = _Walk(points)
-    for index, point in enumerate(points):
-        if index and point.part != points[index - 1].part:
+    columns = [points.parts, *(points.codes(name) for name in _TEXTS), *map(points.numbers, _METRICS)]
+    same = [(one[1:] == one[:-1]) | ((one[1:] != one[1:]) & (one[:-1] != one[:-1])) for one in columns]  # NaN is NaN
+    for index in [*range(min(1, len(points))), *(np.flatnonzero(~np.all(same, axis=0)) + 1).tolist()]:
+        if index and points.parts[index] != points.parts[index - 1]:
             walk.new_definition(index)
-        walk.take(index, point.record)
+        walk.take(index, points[index].record)
     steps = [*walk.done, *itertools.chain(*walk.lasting.values())]
     return tuple(sorted(steps, key=attrgetter("index", "metric")))
 
@@ -71,7 +76,7 @@ def steps_of(points: Sequence[SeriesPoint]) -> tuple[Step, ...]:
 class _Walk:
     """Goes along a series, and keeps for each metric the first run with the present value and the last with any."""
 
-    def __init__(self, points: Sequence[SeriesPoint]) -> None:
+    def __init__(self, points: Points) -> None:
         self._points = points
         self.done: list[Step] = []
         self._begin()
@@ -80,7 +85,6 @@ class _Walk:
         self._levels: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         self._last: Sequence[object] = (object(),) * len(_WATCHED)
-        self._until = 0
         self._counted: list[str] = []
         self.lasting: defaultdict[str, list[Step]] = defaultdict(list)
 
@@ -90,14 +94,12 @@ class _Walk:
         self._begin()
 
     def take(self, index: int, record: Record) -> None:
+        """Take the next run that differs from the one before it."""
         values = _values(record)
-        if values == self._last:
-            self._until = index
-            return
         for metric in self._counted:
-            self._seen[metric] = self._until
+            self._seen[metric] = index - 1
         same = dict(zip(_WATCHED, map(eq, values, self._last), strict=True))
-        self._last, self._until = values, index
+        self._last = values
         if not same[STATUS]:
             self._status(index, record)
         exact = record.launch_status == "exact"  # else launches are not known

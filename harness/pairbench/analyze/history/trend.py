@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 from scipy import special
 
-from pairbench.analyze.compare.attribute import another_gpu, era_changes, outcome_of_move
+from pairbench.analyze.compare.attribute import era_changes, outcome_of_move
 from pairbench.analyze.compare.exact import AcceptedLevel, failing_since
 from pairbench.analyze.compare.exact import bad as is_bad
 from pairbench.analyze.compare.rounds import latency_of_runs
@@ -22,7 +22,7 @@ from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Chan
 from pairbench.analyze.history.points import (
     InOrder,
     Move,
-    SeriesPoint,
+    Points,
     breaks_of,
     cause_of,
     history,
@@ -168,7 +168,7 @@ class Latest(Value):
 
 
 def latest(
-    points: Sequence[SeriesPoint],
+    points: Points,
     first: int,
     moves: Sequence[Move],
     line: Floats,
@@ -208,7 +208,7 @@ def latest(
     newest = Latest(index=index, outcome=outcome, verdict=judged.verdict, change=judged.effect, reason=judged.reason)
     if judged.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judged.effect is None:
         return newest
-    measured = [at for at, point in enumerate(here) if point.p50]
+    measured = here.measured.tolist()
     after, before = measured[-judged.runs], measured[-judged.runs - 1]
     control = shift(lines_of(here)[1], after, (own[-1].index if own else 0, len(here)))
     moved = Interval(judged.effect, judged.effect, judged.effect)
@@ -223,7 +223,7 @@ def latest(
     return replace(newest, outcome=outcome, attribution=attribution, reason=reason)
 
 
-def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
+def unless_accepted(judged: Latest, points: Points, accepted: AcceptedLevel | None) -> Latest:
     if accepted is None or judged.verdict is not Verdict.SLOWER:
         return judged
     last = points[judged.index].record
@@ -261,7 +261,7 @@ class Trend(Value):
     """The history of a series; indices count its points from 0, oldest first."""
 
     series: Series
-    points: tuple[SeriesPoint, ...]
+    points: Points
     timer: str | None
     control: str | None
     moves: tuple[Move, ...]
@@ -291,7 +291,7 @@ def make_trend(
     past = history(of_case, series.implementation, timer=timer)
     points = past.points[-last:] if last else past.points
     limit = floor.p50 if floor is not None and floor.latency == past.latency.name else None
-    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]
+    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=points.parts.tolist().__getitem__)]
     moves: list[Move] = []
     levels: list[Level] = []
     newest = None
@@ -352,13 +352,14 @@ def _rise(ramp: Floats) -> float:
     return float(known[-1] - known[0]) if len(known) else 0.0
 
 
-def _eras(points: tuple[SeriesPoint, ...]) -> Iterator[Era]:
-    for index, (before, after) in enumerate(itertools.pairwise(points), start=1):
-        changes: tuple[EraChange, ...] = ()
-        gpu = another_gpu(before.gpu, after.gpu)
-        if gpu or before.record.environment_hash != after.record.environment_hash:
-            changes = era_changes(before.record, after.record)
-        if gpu:
+def _eras(points: Points) -> Iterator[Era]:
+    environments, devices = points.codes("environment_hash"), points.gpus
+    moved = np.diff(environments) != 0
+    another = (np.diff(devices) != 0) & (devices[1:] >= 0) & (devices[:-1] >= 0)
+    for index in (np.flatnonzero(moved | another) + 1).tolist():
+        before, after = points[index - 1], points[index]
+        changes = era_changes(before.record, after.record)
+        if another[index - 1]:
             changes += (EraChange(field="another GPU of the model", reference=before.gpu, current=after.gpu),)
         if changes:
             yield Era(index=index, changes=changes)
