@@ -97,8 +97,8 @@ def answers(place: StoreLocation) -> dict[str, Any]:
         "one by one": [read_run(place, head.run_id).value for head in heads],
         "of a run": index.records(heads[-1:], cases=[CASES[0]]).value,
         "by operator": dict(whole.by_operator(COLUMNS)),
-        "by run": dict(whole.by_run(COLUMNS)),
-        "last": dict(WholeStore(place, COLUMNS, last=7).by_run(COLUMNS)),
+        "by run": {key: tuple(records) for key, records in whole.by_run(COLUMNS)},
+        "last": {key: tuple(records) for key, records in WholeStore(place, COLUMNS, last=7).by_run(COLUMNS)},
         "newest": NewestRuns(place).of({s for row in read_run(place).value if (s := Series.of(row))}),
     }
 

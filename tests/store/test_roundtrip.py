@@ -260,7 +260,7 @@ def test_operators_and_runs_are_what_the_files_hold(tmp_path: Path) -> None:
     by_run = dict(whole.by_run(EVERYTHING))
     assert list(by_run) == [(run_id_of(number), DEVICE) for number in range(3)]
     for run in three_runs:
-        assert by_run[run[0].run_id, DEVICE] == read_records(tmp_path, [run[0].run_id]).value
+        assert tuple(by_run[run[0].run_id, DEVICE]) == read_records(tmp_path, [run[0].run_id]).value
     by_operator = dict(whole.by_operator(EVERYTHING))
     assert list(by_operator) == [(DEVICE, SUITE, "rms_norm"), (DEVICE, SUITE, "softmax")]
     assert by_operator[DEVICE, SUITE, "softmax"] == tuple(

@@ -92,7 +92,7 @@ def test_without_samples_there_are_the_medians(tmp_path: Path, samples: bool, wh
     """Of a whole store the samples are read where somebody asks for them."""
     old_store(tmp_path, samples=samples or whole)
     names = {"case", "implementation", "device_speedup", "device_speedup_low", "device_round_p50_ns", "bound"}
-    records = read_run(tmp_path).value
+    records: Sequence[Record] = read_run(tmp_path).value
     if whole:
         ((_, records),) = WholeStore(tmp_path, names, samples=samples).by_run(names)
     fused = next(record for record in records if record.implementation == "fused")

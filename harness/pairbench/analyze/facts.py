@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from pairbench.model.environment import withheld
 from pairbench.model.latency import CALL, ENDS, p50_of, p95_of, result_of, speedup_is_of, speedup_of
-from pairbench.model.record import Record, Series
+from pairbench.model.record import LazyRecords, Record, Series
 from pairbench.model.site import RunHead, SeriesFacts, SeriesStatus
 from pairbench.stats import percentiles
 
@@ -75,19 +75,20 @@ def _result(record: Record) -> dict[str, float | None]:
     return values
 
 
-def run_head(records: Sequence[Record]) -> RunHead:
+def run_head(records: LazyRecords) -> RunHead:
     first = records[0]
     versions = {name: getattr(first, name) for name in _VERSIONS}
+    uuids, timers = (tuple(sorted({one for one in records.values(name) if one})) for name in ("device_uuid", "timer"))
     return RunHead(
         **{name: getattr(first, name) for name in _HEAD},
-        device_uuids=tuple(sorted({record.device_uuid for record in records if record.device_uuid})),
-        dirty=any(record.dirty for record in records),
+        device_uuids=uuids,
+        dirty=any(records.values("dirty")),
         versions={name: value for name, value in versions.items() if value},
-        statuses=Counter(record.status for record in records),
+        statuses=Counter(records.values("status")),
         subject=first.commit_subject,
         author=first.commit_author,
         number=first.commit_number,
-        timers=tuple(sorted({record.timer for record in records if record.timer})),
+        timers=timers,
     )
 
 

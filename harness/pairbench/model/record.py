@@ -318,7 +318,7 @@ COLUMNS = tuple(item.name for item in fields(Series))
 """The columns of a record that identify its series."""
 
 
-class Records(Sequence[Record]):
+class LazyRecords(Sequence[Record]):
     """Records as columns, each made when it is asked for: a site goes through a hundred thousand, and needs few of them whole."""
 
     def __init__(self, size: int, values: Callable[[str], Sequence[Any]], make: Callable[[int], Record]) -> None:
@@ -329,7 +329,7 @@ class Records(Sequence[Record]):
         self.codes = functools.cache(self._codes)
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> "Records":
+    def of(cls, records: Iterable[Record]) -> "LazyRecords":
         """Return records that are there already."""
         rows = tuple(records)
         return cls(len(rows), lambda name: [getattr(row, name) for row in rows], rows.__getitem__)
@@ -356,3 +356,7 @@ class Records(Sequence[Record]):
         texts = sorted({value for value in values if value is not None})
         places: dict[str | None, int] = {None: -1, **{text: place for place, text in enumerate(texts)}}
         return np.array([places[value] for value in values], dtype=np.intp), texts
+
+    def series(self) -> list[Series | None]:
+        """Return the series of each record; None for those of a suite that could not be loaded."""
+        return [None if None in names else _series(*names) for names in zip(*map(self.values, COLUMNS), strict=True)]

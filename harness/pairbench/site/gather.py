@@ -25,7 +25,7 @@ from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.latency import RESULT_COLUMNS, sampled_as
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import COLUMNS, Record, Records, Series
+from pairbench.model.record import COLUMNS, LazyRecords, Record, Series
 from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
@@ -42,7 +42,6 @@ from pairbench.store.reader import (
     RUN,
     LatencySamples,
     WholeStore,
-    in_budget,
     latency_samples,
     read_records,
     read_series,
@@ -182,7 +181,8 @@ class SiteReading:
         measured: dict[RunKey, set[Series]] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
-            here = {series for record in in_budget(records) if (series := Series.of(record))}
+            told = zip(records.series(), records.values("reason"), strict=True)
+            here = {one for one, reason in told if one is not None and reason != OUT_OF_BUDGET}
             newest |= dict.fromkeys(here, key[0])
             measured[key] = here
         self._measured = measured
@@ -195,10 +195,10 @@ class SiteReading:
         self._newest: dict[Series, Record] = {}  # the newest record of each series, with all its columns
         problems: tuple[str, ...] = ()
         for run_id in sorted(set(newest.values())):
-            records, missed = read_records(self._store, [run_id])
+            whole, missed = read_records(self._store, [run_id])
             problems += missed
             self._newest |= {
-                series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
+                series: one for one in whole if (series := Series.of(one)) and newest.get(series) == run_id
             }
         comparer = Comparer.open(config, store=self._store)
         judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
@@ -279,7 +279,7 @@ class SiteReading:
     def _operator(
         self,
         key: tuple[str, str, str],
-        records: Records,
+        records: LazyRecords,
         described: About | None,
         elsewhere: tuple[str, ...],
         heads: Sequence[RunHead],
@@ -394,7 +394,7 @@ class SiteReading:
             pages=pages,
         )
 
-    def _trends(self, key: tuple[str, str, str], records: Records) -> tuple[Trend, ...]:
+    def _trends(self, key: tuple[str, str, str], records: LazyRecords) -> tuple[Trend, ...]:
         cases: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         names = ("case", "mode", "implementation", "reason")

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pairbench.model.plain import plain
-from pairbench.model.record import Record, Records, Samples
+from pairbench.model.record import LazyRecords, Record, Samples
 from pairbench.store.location import is_run_id
 
 SCHEMA_VERSION = 10
@@ -86,19 +86,19 @@ def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
     return from_columns({name: python_values(table.column(name)) for name in table.column_names}, row_type)
 
 
-def records_of(table: pa.Table) -> Records:
+def records_of(table: pa.Table) -> LazyRecords:
     """Return a table as records that are made when they are asked for; a missing column has its default."""
-    default = {item.name: item.default for item in fields(Record)}
+    lacking, names = {item.name: item.default for item in fields(Record)}, table.column_names
 
     def values(name: str) -> Sequence[Any]:
-        if name not in table.column_names:
-            return [default[name]] * table.num_rows
+        if name not in names:
+            return [lacking[name]] * table.num_rows
         return list(_values(_HINTS[Record][name], python_values(table.column(name))))
 
     def make(place: int) -> Record:
-        return Record(**{name: found.values(name)[place] for name in table.column_names})
+        return _row(Record, lacking | {name: found.values(name)[place] for name in names})
 
-    found = Records(table.num_rows, values, make)
+    found = LazyRecords(table.num_rows, values, make)
     return found
 
 
@@ -124,15 +124,14 @@ def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> t
     names = [name for name in columns if name in hints]
     values = [_values(hints[name], columns[name]) for name in names]
     lacking = {item.name: item.default for item in fields(row_type) if item.name not in names}
-    rows = []
-    for row in zip(*values, strict=True):
-        # A frozen dataclass sets field by field, which for the 10,000 records of a comparison takes half a second.
-        made = object.__new__(row_type)
-        content = lacking.copy()
-        content.update(zip(names, row, strict=True))
-        object.__setattr__(made, "__dict__", content)
-        rows.append(made)
-    return tuple(rows)
+    return tuple(_row(row_type, {**lacking, **dict(zip(names, row, strict=True))}) for row in zip(*values, strict=True))
+
+
+def _row(row_type: type[Row], content: dict[str, Any]) -> Row:
+    # A frozen dataclass sets field by field, which for the 10,000 records of a comparison takes half a second.
+    made = object.__new__(row_type)
+    object.__setattr__(made, "__dict__", content)
+    return made
 
 
 def _arrow_type(hint: Any) -> pa.DataType:

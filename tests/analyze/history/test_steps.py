@@ -11,7 +11,7 @@ from pairbench.analyze.history.points import Points
 from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.latency import CALL
-from pairbench.model.record import Record, Records
+from pairbench.model.record import LazyRecords, Record
 from tests.builders import ended, make_run
 
 
@@ -22,7 +22,7 @@ def record(number: int, **changes: Any) -> Record:
 def steps(*records: Record, parts: tuple[int, ...] = ()) -> tuple[Step, ...]:
     told = parts or (0,) * len(records)
     own, none = np.arange(len(records)), np.full(len(records), -1)
-    return steps_of(Points(Records.of(records), own, none, parts=np.array(told), latency=CALL, gpus=none))
+    return steps_of(Points(LazyRecords.of(records), own, none, parts=np.array(told), latency=CALL, gpus=none))
 
 
 def column(metric: str, *values: float | None) -> tuple[Step, ...]:

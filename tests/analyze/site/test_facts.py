@@ -12,7 +12,7 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.facts import ceilings_of, environment_of, run_head, series_facts
 from pairbench.model.comparison import Attribution
 from pairbench.model.environment import HostLoad
-from pairbench.model.record import Record, Series
+from pairbench.model.record import LazyRecords, Record, Series
 from pairbench.model.site import SeriesFacts, SeriesStatus
 from pairbench.site.summary import gate_status_of, worst
 from tests.analyze.test_records import ENVIRONMENT
@@ -75,7 +75,7 @@ def test_an_environment_that_is_no_json_is_empty() -> None:
 
 def test_the_head_of_a_run_counts_how_its_records_ended() -> None:
     run = make_run(0)
-    head = run_head([*run[:3], ended(run[3], "oom"), ended(run[3], "failed")])
+    head = run_head(LazyRecords.of([*run[:3], ended(run[3], "oom"), ended(run[3], "failed")]))
     assert head.statuses == {"measured": 3, "oom": 1, "failed": 1}
     assert head.timers == ("cuda_event",) and head.versions["driver"] == "580.1" and not head.dirty
 

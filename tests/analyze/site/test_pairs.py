@@ -2,14 +2,14 @@ from dataclasses import replace
 
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.facts import run_head
-from pairbench.model.record import Record, Series
+from pairbench.model.record import LazyRecords, Record, Series
 from pairbench.model.site import RunHead
 from pairbench.site.gather import overlapping, run_verdicts
 from tests.builders import CASES, DEVICE, ended, make_run, run_id_of
 
 
 def pairs(*runs: tuple[Record, ...]) -> dict[tuple[str, str], str]:
-    heads: list[RunHead] = [run_head(run) for run in runs]
+    heads: list[RunHead] = [run_head(LazyRecords.of(run)) for run in runs]
     series = {
         (head.run_id, head.device_name): {one for record in run if (one := Series.of(record))}
         for head, run in zip(heads, runs, strict=True)

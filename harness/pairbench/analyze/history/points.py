@@ -18,7 +18,7 @@ from pairbench.model.latency import CALL, DEVICE, ENDS, Latency
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import Record, Records
+from pairbench.model.record import LazyRecords, Record
 from pairbench.stats import Floats, Interval
 
 Places = NDArray[np.intp]
@@ -52,7 +52,7 @@ class Points(Sequence[SeriesPoint]):
     """The points of a series, oldest first, as columns with a value for each point; NaN and -1 stand for None."""
 
     def __init__(
-        self, records: Records, own: Places, controls: Places, *, parts: Places, latency: Latency, gpus: Places
+        self, records: LazyRecords, own: Places, controls: Places, *, parts: Places, latency: Latency, gpus: Places
     ) -> None:
         """Take the places of a series' records and of their controls, and for each point its part and the place of its GPU's UUID."""
         self.records, self.own, self.controls = records, own, controls
@@ -120,7 +120,7 @@ def _positive(values: Floats) -> Flags:
     return found
 
 
-def _medians(records: Records, latency: Latency) -> Floats:
+def _medians(records: LazyRecords, latency: Latency) -> Floats:
     """Return the median latency of each record in ns; NaN unless it was measured and is a positive number."""
     status, statuses = records.codes("status")
     values = records.numbers(latency.p50)
@@ -142,7 +142,7 @@ class History(NamedTuple):
 class InOrder(NamedTuple):
     """The places of the records of a case in one mode on one device model, each once, oldest first; and the number of runs that were there twice."""
 
-    records: Records
+    records: LazyRecords
     places: Places
     again: int
 
@@ -200,26 +200,26 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     return History(points, timer, control if controls else None, tuple(notes), latency)
 
 
-def _is(records: Records, name: str, text: str | None) -> Flags:
+def _is(records: LazyRecords, name: str, text: str | None) -> Flags:
     codes, texts = records.codes(name)
     found: Flags = codes == texts.index(text) if text in texts else np.zeros(len(codes), dtype=bool)
     return found
 
 
-def _on_device(records: Records) -> Flags:
+def _on_device(records: LazyRecords) -> Flags:
     """Return which records have a device's latency as their result, as `result_of` says of one."""
     found: Flags = ~_is(records, "device_kind", "cpu") & _positive(records.numbers(DEVICE.p50))
     return found
 
 
-def _results(records: Records) -> Floats:
+def _results(records: LazyRecords) -> Floats:
     """Return the median of the latency that is each record's result; NaN where it was not measured."""
     return np.where(_on_device(records), _medians(records, DEVICE), _medians(records, CALL))
 
 
 def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder:
     """Return the records of a case, which are all, or those at some places, in the order of time."""
-    whole = records if isinstance(records, Records) else Records.of(records)
+    whole = records if isinstance(records, LazyRecords) else LazyRecords.of(records)
     here = np.arange(len(whole)) if places is None else places
     runs, devices, names = (whole.codes(name)[0] for name in ("run_id", "device_uuid", "implementation"))
     keys = zip(runs[here].tolist(), devices[here].tolist(), names[here].tolist(), strict=True)
@@ -236,7 +236,7 @@ def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder
     return InOrder(whole, _filled_in(whole, once[order]), len(again))
 
 
-def _filled_in(records: Records, ordered: Places) -> Places:
+def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
     # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks, in
     # which the machine changed.
@@ -254,7 +254,7 @@ def _filled_in(records: Records, ordered: Places) -> Places:
     return np.insert(ordered[~late], before, ordered[late][filled])
 
 
-def _moments(records: Records, name: str) -> Floats:
+def _moments(records: LazyRecords, name: str) -> Floats:
     """Return a column of moments in seconds since 1970; -infinity where a commit's is not known, NaN where a run's is not."""
     codes, texts = records.codes(name)
     unknown = -math.inf if name == "commit_at" else math.nan
@@ -262,7 +262,7 @@ def _moments(records: Records, name: str) -> Floats:
     return np.array([*moments, unknown])[codes]
 
 
-def _began(records: Records) -> Floats:
+def _began(records: LazyRecords) -> Floats:
     """Return when each run began; run ids begin with the same moment, for records that do not say it."""
     codes, texts = records.codes("run_id")
     named = [math.inf if (moment := moment_of(text.partition("-")[0] + "+00:00")) is None else moment for text in texts]
