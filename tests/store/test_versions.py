@@ -9,6 +9,7 @@ Before SCHEMA_VERSION is raised, add the old release's files by running this fil
 import json
 import math
 import typing
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

@@ -197,9 +197,7 @@ class SiteReading:
         for run_id in sorted(set(newest.values())):
             whole, missed = read_records(self._store, [run_id])
             problems += missed
-            self._newest |= {
-                series: one for one in whole if (series := Series.of(one)) and newest.get(series) == run_id
-            }
+            self._newest |= {its: one for one in whole if (its := Series.of(one)) and newest.get(its) == run_id}
         comparer = Comparer.open(config, store=self._store)
         judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
         self._changes = compared(judge, self._heads.values(), newest)
