@@ -276,10 +276,11 @@ def table_digest(table: pa.Table) -> str:
     coded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
     for name in coded:  # without the texts in its dictionary that only other rows of the store have
         column = table.column(name).combine_chunks()
-        used, indices = np.unique(column.indices.fill_null(-1), return_inverse=True)
-        texts = [None if index < 0 else column.dictionary[index].as_py() for index in used.tolist()]
-        whole.update(repr((name, len(indices), texts)).encode())
-        whole.update(indices.astype(np.int32).tobytes())
+        places = column.indices.fill_null(-1).to_numpy() + 1
+        used = np.bincount(places, minlength=1) > 0
+        texts = [column.dictionary[index - 1].as_py() if index else None for index in np.flatnonzero(used).tolist()]
+        whole.update(repr((name, len(places), texts)).encode())
+        whole.update(np.cumsum(used, dtype=np.int32)[places].tobytes())
     sink, rest = pa.BufferOutputStream(), table.drop_columns(coded).combine_chunks()
     with pa.ipc.new_stream(sink, rest.schema) as stream:
         stream.write_table(rest)
