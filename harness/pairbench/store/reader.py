@@ -265,9 +265,10 @@ class WholeStore:
     def tables(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, pa.Table]]:
         """Yield the combinations of values of some columns of text, each with its rows; rows where one is null are left out."""
         frame = self._table.select(names).to_pandas()
-        taken = [name for name in self._names if name in columns or name in names]
+        table = self._table.select([name for name in self._names if name in columns or name in names])
         for key, rows in sorted(frame.groupby(list(names), observed=True, sort=False).indices.items()):
-            yield key, self._table.select(taken).take(pa.array(rows))
+            together = rows[-1] - rows[0] + 1 == len(rows)  # as those of a run are, which need no copy
+            yield key, table.slice(rows[0], len(rows)) if together else table.take(pa.array(rows))
 
 
 def table_digest(table: pa.Table) -> str:
