@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 from scipy import special
 
@@ -91,8 +90,10 @@ def judge_newest(
         verdict = Verdict.UNDECIDED if back else _towards(last.after - last.before)
         return NewestRuns(verdict=verdict, runs=runs, effect=last.effect, reason=reason)
     most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
-    tails = [tail for runs in range(1, most + 1) if (tail := _tail(values, cuts, runs, floor)) is not None]
-    if not tails:
+    # The runs before so many newest, in a row each.
+    rows = clean(np.where(np.arange(-len(values), 0) >= -np.c_[1 : most + 1], np.nan, values)) if most > 0 else ()
+    found = (_tail(values, row[:-runs], cuts, runs, floor) for runs, row in enumerate(rows, start=1))
+    if not (tails := [tail for tail in found if tail is not None]):
         return NewestRuns(verdict=Verdict.UNDECIDED, reason="too few runs before it on its level")
     return _judged(tails, math.log1p(minimum_effect))
 
@@ -116,24 +117,23 @@ def _judged(tails: Sequence[_Tail], smallest: float) -> NewestRuns:
     return NewestRuns(verdict=verdict, runs=tail.runs, effect=math.exp(tail.shift), reason=reason)
 
 
-def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
+def _tail(values: Floats, cleaned: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
     """Return how the newest runs lie; None where too few runs tell how the series spreads."""
     history = values[:-runs]
     ends = [*cuts[:-1], len(history)]
-    cleaned = clean(history)
     spans = [slice(start, end) for start, end in itertools.pairwise(ends)]
     freedom = len(history) - len(spans)
     if len(history) < _LEAST_HISTORY or freedom < _SHORTEST:
         return None
-    means = [float(cleaned[span].mean()) for span in spans]
+    means = [float(cleaned[span].sum()) / (span.stop - span.start) for span in spans]
     # Noise that remembers makes means of neighbours spread more than independent runs would: ask the means themselves.
     tame, wild = (
         _windows([series[span] - mean for span, mean in zip(spans, means, strict=True)], runs)
         for series in (cleaned, history)
     )
-    if not len(tame):
+    if not tame.size:
         return None
-    variance = float(np.mean(tame.mean(axis=1) ** 2)) * len(history) / freedom
+    variance = float(((tame.sum(axis=0) / runs) ** 2).sum()) / tame.shape[1] * len(history) / freedom
     variance = max(variance, ((floor or 0.0) * FLOOR_TO_SIGMA) ** 2 / runs, 1e-8)
     spread = math.sqrt(variance * (1 + runs / (spans[-1].stop - spans[-1].start)))
     shift = float(values[-runs:].mean()) - means[-1]
@@ -144,13 +144,13 @@ def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -
         shift=shift,
         halfwidth=float(special.stdtrit(freedom, 0.975)) * spread,
         gaussian=min(1.0, 2 * float(special.stdtr(freedom, -least / spread))),
-        seen=float(np.mean((side * wild).min(axis=1) >= min(least, _FAR * spread))),
+        seen=float(np.mean((side * wild).min(axis=0) >= min(least, _FAR * spread))),
     )
 
 
 def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
-    rows = [sliding_window_view(piece, runs) for piece in pieces if len(piece) >= runs]
-    return np.concatenate(rows or [np.empty((0, runs))])
+    columns = [[piece[at : len(piece) - runs + 1 + at] for at in range(runs)] for piece in pieces if len(piece) >= runs]
+    return np.concatenate(columns, axis=1) if columns else np.empty((runs, 0))
 
 
 _DRIFTS = 3  # the most drifts that are looked for in a part, one after the other
