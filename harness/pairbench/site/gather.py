@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
-from pairbench.analyze.history.points import in_order
+from pairbench.analyze.history.points import history, in_order
 from pairbench.analyze.history.steps import COLUMNS as COUNTED
-from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.analyze.history.trend import Asked, Trend, make_trends
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome, Verdict
@@ -373,14 +373,13 @@ class SiteReading:
         for record in records:
             if record.case is not None and record.mode is not None:
                 cases[record.case, record.mode].append(record)
-        trends: list[Trend] = []
+        asked: list[Asked] = []
         for _, beside in sorted(cases.items()):
             known, of_case = {series for record in beside if (series := Series.of(record))}, in_order(beside)
-            trends += [
-                make_trend(of_case, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
-                for series in sorted(known, key=lambda series: (series.implementation != BASELINE, series))
-            ]
-        return tuple(trends)
+            for series in sorted(known, key=lambda series: (series.implementation != BASELINE, series)):
+                past = history(of_case, series.implementation)
+                asked.append((series, past, self._floors.get(series), self._accepted.get(series)))
+        return tuple(make_trends(asked))
 
     def _newest_of(self, trend: Trend) -> Record:
         # A run may have been pruned since the store was read; then fewer of its columns are known.

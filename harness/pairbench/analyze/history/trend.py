@@ -17,9 +17,10 @@ from pairbench.analyze.compare.attribute import another_gpu, era_changes, outcom
 from pairbench.analyze.compare.exact import AcceptedLevel, failing_since
 from pairbench.analyze.compare.exact import bad as is_bad
 from pairbench.analyze.compare.rounds import latency_of_runs
-from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, clean, explain, finite
+from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, Found, clean, finite, searched
 from pairbench.analyze.history.points import (
-    InOrder,
+    History,
+    Lines,
     Move,
     SeriesPoint,
     breaks_of,
@@ -153,6 +154,7 @@ def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
     return np.concatenate(columns, axis=1) if columns else np.empty((runs, 0))
 
 
+Asked = tuple[Series, History, Floor | None, AcceptedLevel | None]
 _DRIFTS = 3  # the most drifts that are looked for in a part, one after the other
 _NEWS = 2 * MIN_RUNS  # the number of runs for which a new level is news: half of them it takes to be seen
 
@@ -277,7 +279,7 @@ class Trend(Value):
 
 
 def make_trend(
-    records: Iterable[Record] | InOrder,
+    records: Iterable[Record],
     series: Series,
     *,
     timer: str | None = None,
@@ -287,28 +289,37 @@ def make_trend(
 ) -> Trend:
     """Return the trend of a series, from all records of its case in its mode on its device model, in any order."""
     # It has the values of one timer, by default that of the newest run, of all runs or of the `last` newest.
-    of_case = records if isinstance(records, InOrder) else in_order(records)
-    past = history(of_case, series.implementation, timer=timer)
-    points = past.points[-last:] if last else past.points
+    past = history(in_order(records), series.implementation, timer=timer)
+    return make_trends([(series, past._replace(points=past.points[-(last or 0) :]), floor, accepted)])[0]
+
+
+def make_trends(asked: Sequence[Asked]) -> list[Trend]:
+    """Return the trends of several series, each from its history; one search goes over all of them."""
+    parts = [[[*part] for _, part in itertools.groupby(past.points, lambda one: one.part)] for _, past, *_ in asked]
+    lines = [list(map(lines_of, several)) for several in parts]
+    looks = [look for several in lines for own, control in several for look in (own, own - control)]
+    found = iter(searched(looks, minimum_effect=DEFAULT.minimum_effect))
+    return [_trend(*each, found) for each in zip(asked, parts, lines, strict=True)]
+
+
+def _trend(asked: Asked, parts: Sequence[list[SeriesPoint]], several: Sequence[Lines], looks: Iterator[Found]) -> Trend:
+    series, past, floor, accepted = asked
+    points = past.points
     limit = floor.p50 if floor is not None and floor.latency == past.latency.name else None
-    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]
     moves: list[Move] = []
     levels: list[Level] = []
     newest = None
-    for part in parts:
-        first = part[0]
-        here = points[first : part[-1] + 1]
-        latency, control = lines_of(here)
-        lines, breaks, drifts = (latency, control), breaks_of(here), []
+    firsts = [0, *itertools.accumulate(map(len, parts[:-1]))]
+    for first, here, (latency, control) in zip(firsts, parts, several, strict=False):
+        lines, breaks, drifts, found = (latency, control), breaks_of(here), list[Move](), looks
         for _ in range(_DRIFTS):
-            (own, sloped), (relative, beside) = (
-                explain(line, floor=limit, minimum_effect=DEFAULT.minimum_effect, breaks=breaks)
-                for line in (lines[0], lines[0] - lines[1])
-            )
+            own, sloped = next(found).explained(limit, breaks)
+            relative, beside = next(found).explained(limit, breaks)
             if (drift := sloped or beside) is None:
                 break
             move, lines = without_drift(here, lines, drift, first=first)
             drifts.append(move)
+            found = iter(searched([lines[0], lines[0] - lines[1]], minimum_effect=DEFAULT.minimum_effect))
         steps = moves_of(here, lines, (own, relative), first=first)
         moved = sorted([*drifts, *steps], key=lambda move: move.index)
         moves += moved
@@ -329,7 +340,7 @@ def make_trend(
                 speedup_rise=beside_rise**sign,
             )
             levels.append(level)
-        if part is parts[-1]:
+        if here is parts[-1]:
             newest = latest(points, first, moves, lines[0], own, floor=limit)
     return Trend(
         series=series,
@@ -340,7 +351,7 @@ def make_trend(
         steps=steps_of(points),
         levels=tuple(levels),
         eras=tuple(_eras(points)),
-        definitions=tuple(part[0] for part in parts[1:]),
+        definitions=tuple(firsts[1:]),
         newest=unless_accepted(newest, points, accepted) if newest else None,
         notes=past.notes,
         latency=past.latency,
