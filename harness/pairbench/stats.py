@@ -64,9 +64,10 @@ def quick(values: Sequence[float]) -> float:
 
 def row_medians(values: Floats) -> Floats:
     """Return the median of each row's numbers, NaN where it has none: np.nanmedian would warn of those."""
-    ordered, count, rows = np.sort(values, axis=1), np.sum(~np.isnan(values), axis=1), np.arange(len(values))
+    ordered = np.sort(values, axis=-1).reshape(-1, values.shape[-1])
+    count, rows = np.sum(~np.isnan(ordered), axis=1), np.arange(len(ordered))
     medians: Floats = (ordered[rows, np.maximum(count - 1, 0) // 2] + ordered[rows, count // 2]) / 2
-    return medians
+    return medians.reshape(values.shape[:-1])
 
 
 def lower_mean(values: ArrayLike) -> float:

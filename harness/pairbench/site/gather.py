@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
-from pairbench.analyze.history.points import in_order
+from pairbench.analyze.history.points import history, in_order
 from pairbench.analyze.history.steps import COLUMNS as COUNTED
-from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.analyze.history.trend import Asked, Trend, make_trends
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome, Verdict
@@ -400,14 +400,14 @@ class SiteReading:
             if case is not None and mode is not None and reason != OUT_OF_BUDGET:
                 cases[case, mode].append(place)
                 known[case, mode].update(filter(None, (name,)))
-        trends: list[Trend] = []
+        asked: list[Asked] = []
         for (case, mode), places in sorted(cases.items()):
             of_case = in_order(records, np.array(places))
             for name in sorted(known[case, mode], key=lambda name: (name != BASELINE, name)):
                 series = Series(device_name=key[0], suite=key[1], case=case, implementation=name, mode=mode)
-                floor, accepted = self._floors.get(series), self._accepted.get(series)
-                trends.append(make_trend(of_case, series, floor=floor, accepted=accepted))
-        return tuple(trends)
+                past = history(of_case, name)
+                asked.append((series, past, self._floors.get(series), self._accepted.get(series)))
+        return tuple(make_trends(asked))
 
     def _newest_of(self, trend: Trend) -> Record:
         # A run may have been pruned since the store was read; then fewer of its columns are known.

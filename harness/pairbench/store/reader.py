@@ -282,7 +282,8 @@ def table_digest(table: pa.Table) -> str:
         texts = [column.dictionary[index - 1].as_py() if index else None for index in np.flatnonzero(used).tolist()]
         whole.update(repr((name, len(places), texts)).encode())
         whole.update(np.cumsum(used, dtype=np.int32)[places].tobytes())
-    sink, rest = pa.BufferOutputStream(), table.drop_columns(coded).combine_chunks()
+    # Copied, for the bytes of a slice are not those of a table.
+    sink, rest = pa.BufferOutputStream(), table.drop_columns(coded).take(pa.array(np.arange(len(table))))
     with pa.ipc.new_stream(sink, rest.schema) as stream:
         stream.write_table(rest)
     whole.update(sink.getvalue())

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.analyze.history import changepoint
-from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Flags, clean, explain, place_of_step
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Flags, clean, explain, place_of_step, searched
 from pairbench.stats import Floats
 from tests.builders import detect
 from tests.lab.detectors import noises
@@ -296,3 +296,16 @@ def test_a_drift_of_many_runs_is_looked_for_in_the_newest() -> None:
     series[2900:] += 0.001 * np.arange(1, 101)
     steps, drift = explain(series)
     assert steps == () and drift is not None and drift.index == pytest.approx(2900, abs=20)
+
+
+def test_series_searched_together_have_what_each_has_alone() -> None:
+    gaps, long = in_modes(2, 201), levels((700, 1000), (1900, 1050)) + noise(2600, 0.004)
+    gaps[[0, 5, 6, 100, 200]] = np.nan
+    spikes = noise(150, 0.003) + 0.2 * (np.arange(150) % 40 == 7)
+    several = [[], gaps, sloped(1, 40), long, [math.nan] * 30, noise(7, 0.1), spikes, levels((20, 1000), (12, 900))]
+    several += [noise(size, 0.03, size) for size in range(8, 200, 7)]
+    found = [one.explained(None, ()) for one in searched(several)]
+    assert found == [explain(one) for one in several]
+    assert [len(steps) for steps, _ in found[:8]] == [0, 1, 0, 1, 0, 0, 0, 1]
+    assert [number for number, (_, drift) in enumerate(found) if drift is not None] == [2]
+    assert searched([]) == []

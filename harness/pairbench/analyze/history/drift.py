@@ -3,7 +3,7 @@
 A slope is one more explanation, and is weighed as steps are: by the likelihood of what it leaves as noise with a memory, less
 a penalty. It may replace neighbouring steps of one direction, and stands beside all others, so that a step after a slope
 stays a step. It begins at a run, and goes on to the newest or ends before, which is one more change to pay for. Places are searched
-on a grid by least squares, which is one product of matrices, and the best few are weighed.
+on a grid by least squares, which takes sums alone, and the best few are weighed.
 
 Of the two constants the length is that of two levels, and the margin was set by simulation on the development half of the series in
 tests/lab/detectors, whose README.md has the delays and the false drifts on the other half.
@@ -39,8 +39,8 @@ class Slope(Value):
     cuts: Cuts
 
     def line(self, size: int) -> Floats:
-        line: Floats = self.rate * np.clip(np.arange(size) - self.start + 1.0, 0, self.stop - self.start)
-        return line
+        line: Floats = np.minimum(np.maximum(np.arange(size) - self.start + 1.0, 0), self.stop - self.start)
+        return self.rate * line
 
 
 def likelihood_of(noise: Floats, least: float) -> float:
@@ -52,16 +52,27 @@ def likelihood_of(noise: Floats, least: float) -> float:
     return -0.5 * len(noise) * math.log(max(variance, least))
 
 
+def likelihoods_of(values: Floats, sets: Sequence[Collection[int]], least: float) -> Floats:
+    """Return that of what several sets of cuts leave of values as noise, all in the time of two or three."""
+    size = len(values)
+    cuts = [number * size + cut for number, some in enumerate(sets) for cut in (0, *sorted(some))]
+    noise = without_levels(np.tile(values, len(sets)), cuts[1:]).reshape(len(sets), size)
+    power, beside = (np.einsum("ij,ij->i", *sides) for sides in ((noise, noise), (noise[:, 1:], noise[:, :-1])))
+    memory = np.clip(beside / np.maximum(power, 1e-300), 0.0, _MEMORY)
+    variance = power * (1 + memory**2) - 2 * memory * beside - memory**2 * (noise[:, 0] ** 2 + noise[:, -1] ** 2)
+    return np.asarray(-0.5 * size * np.log(np.maximum(variance / size, least)), dtype=np.float64)
+
+
 def without_levels(values: Floats, cuts: Sequence[int]) -> Floats:
     """Return what is left of values when the mean of each level is taken off."""
-    ends = [0, *cuts, len(values)]
-    lengths = np.diff(ends)
-    left: Floats = values - np.repeat(np.add.reduceat(values, ends[:-1]) / lengths, lengths)
+    ends = np.array([0, *cuts, len(values)])
+    lengths = ends[1:] - ends[:-1]
+    left: Floats = values - (np.add.reduceat(values, ends[:-1]) / lengths).repeat(lengths)
     return left
 
 
 def slope_beside(
-    values: Floats, cuts: Sequence[int], known: Collection[int] = (), *, smallest: float, penalty: float, least: float
+    values: Floats, cuts: Sequence[int], known: Collection[int], smallest: float, penalty: float, least: float
 ) -> Slope | None:
     """Return the slope that explains a series better than its steps alone do, or than a step too small to count; None where none does."""
     # `smallest` is the least rise or fall of the whole slope. At places where something else is `known` to have changed, a series may have any
@@ -74,26 +85,26 @@ def slope_beside(
     if size < 2 * SHORTEST:
         return None
 
-    def score(cuts: Collection[int]) -> float:
-        return likelihood_of(without_levels(values, sorted(cuts)), least) - penalty * len(set(cuts) - free)
+    def score(sets: Sequence[Collection[int]]) -> float:
+        costs = [penalty * len(set(cuts) - free) for cuts in sets]
+        return float((likelihoods_of(values, sets, least) - costs).max())
 
-    best, most = None, max(score(cuts), score({*cuts, *free})) + _MARGIN
     search = functools.partial(_likeliest, values, free=free, smallest=smallest, penalty=penalty, least=least)
-    for kept in _sets(values, cuts):
-        for with_free in {kept, tuple(sorted({*kept, *free}))}:
-            for found, slope in search(_grid(size), with_free):
-                if found > most:
-                    best, most = slope, found
-    if best is None:
+    sets = [with_free for kept in _sets(values, cuts) for with_free in {kept, tuple(sorted({*kept, *free}))}]
+    found = (one for each in sets for one in search(_grid(size), each))
+    most, best = max(found, key=lambda found: found[0], default=(0.0, None))
+    if best is None or most <= score([cuts, free.union(cuts)]) + _MARGIN:
         return None
     if (step := size // _PLACES) > 1:
         near = np.arange(-step, step + 1)
         stops = best.stop + near if best.stop < size else np.array([size])
         around = _Ramps.of(size, *(one.ravel() for one in np.meshgrid(best.start + near, stops)))
-        most, best = max([(most, best), *search(around, best.cuts)], key=lambda found: found[0])
-    for place in range(max(1, best.start - SHORTEST), min(size, best.stop + SHORTEST)):
-        if score({*best.cuts, place}) + _MARGIN > most:
-            return None
+        refined = search(around, best.cuts)
+        own = [one for one in refined if (one[1].start, one[1].stop) == (best.start, best.stop)]  # its bits as theirs
+        most, best = max([*(own or [(most, best)]), *refined], key=lambda found: found[0])
+    places = range(max(1, best.start - SHORTEST), min(size, best.stop + SHORTEST))
+    if score([{*best.cuts, place} for place in places]) + _MARGIN > most:
+        return None
     kept = (*old, *(cut + first for cut in best.cuts if cut in cuts or cut not in free))
     return Slope(start=best.start + first, stop=best.stop + first, rate=best.rate, cuts=kept)
 
@@ -110,41 +121,51 @@ def _sets(values: Floats, cuts: Cuts) -> Iterator[Cuts]:
 
 
 class _Ramps(Value):
-    """Slopes of one log unit a run, a column each, with their sums up to each run and their squares."""
+    """Slopes of one log unit a run, with their lengths and squares, and a column each; None where they are places apart."""
 
     starts: NDArray[np.intp]
     stops: NDArray[np.intp]
-    lines: Floats
-    sums: Floats
+    lengths: Floats
     squares: Floats
+    lines: Floats | None
 
     @classmethod
-    def of(cls, size: int, starts: NDArray[np.intp], stops: NDArray[np.intp]) -> "_Ramps":
+    def of(cls, size: int, starts: NDArray[np.intp], stops: NDArray[np.intp], *, apart: bool = False) -> "_Ramps":
         able = (starts >= 1) & (stops <= size) & (stops - starts >= SHORTEST)
         starts, stops = starts[able], stops[able]
-        lines = np.clip(np.arange(size)[:, None] - starts + 1.0, 0, stops - starts)
-        sums = np.concatenate([np.zeros((1, len(starts))), np.cumsum(lines, axis=0)])
-        return cls(starts=starts, stops=stops, lines=lines, sums=sums, squares=(lines**2).sum(axis=0))
+        lengths = (stops - starts).astype(np.float64)
+        squares = lengths * (lengths + 1) * (2 * lengths + 1) / 6 + lengths**2 * (size - stops)
+        lines = None if apart else np.clip(np.arange(size)[:, None] - starts + 1.0, 0, lengths)
+        return cls(starts=starts, stops=stops, lengths=lengths, squares=squares, lines=lines)
 
 
 @functools.lru_cache(maxsize=4)  # the series of a store have about as many runs
 def _grid(size: int) -> _Ramps:
     places = np.unique(np.linspace(0, size, min(size, _PLACES) + 1).astype(np.intp))
-    return _Ramps.of(size, *(one.ravel() for one in np.meshgrid(places, places)))
+    return _Ramps.of(size, *(one.ravel() for one in np.meshgrid(places, places)), apart=size >= 2 * _PLACES)
 
 
 def _likeliest(
     values: Floats, ramps: _Ramps, cuts: Cuts, *, free: Collection[int], smallest: float, penalty: float, least: float
 ) -> list[tuple[float, Slope]]:
-    size, ends = len(values), [0, *cuts, len(values)]
+    size, ends = len(values), np.array([0, *cuts, len(values)])[:, None]
     rest = without_levels(values, cuts)
     # Least squares on levels and slope: what the levels explain of a slope comes off its squares.
-    inside = np.diff(ramps.sums[ends], axis=0)
-    squares = ramps.squares - (inside**2 / np.diff(ends)[:, None]).sum(axis=0)
-    products = rest @ ramps.lines
+    risen = np.minimum(np.maximum(ends - ramps.starts, 0), ramps.lengths)
+    sums = risen * (risen + 1) / 2 + ramps.lengths * np.maximum(ends - ramps.stops, 0)
+    squares = ramps.squares - ((sums[1:] - sums[:-1]) ** 2 / np.diff(ends, axis=0)).sum(axis=0)
+    if (
+        ramps.lines is not None
+    ):  # beside a cut, two neighbours may fit equally well: rounding chooses, so it stays as it is
+        products = rest @ ramps.lines
+    else:  # A slope is a sum of steps of one unit, and the product with a step the sum of all that is left from it on.
+        total = np.append(0.0, rest[::-1].cumsum()[::-1].cumsum())
+        products = total[ramps.stops] - total[ramps.starts]
     rates = np.where(squares > 1e-6, products / np.maximum(squares, 1e-6), 0.0)
+    counts = np.abs(rates) * ramps.lengths >= smallest
+    if not counts.any():
+        return []
     power = float(rest @ rest)
-    counts = np.abs(rates) * (ramps.stops - ramps.starts) >= smallest
     left = np.maximum(power - products * rates, 1e-12 * power + 1e-300)
     # What does not pay for itself without a memory does not pay with one, which explains more of a slope.
     counts &= size / 2 * np.log(max(power, 1e-300) / left) >= penalty

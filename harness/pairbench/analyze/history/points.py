@@ -2,6 +2,7 @@
 
 import datetime as dt
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -93,6 +94,12 @@ class Points(Sequence[SeriesPoint]):
         if place not in self._made:
             self._made[place] = self._point(range(len(self.own))[place])
         return self._made[place]
+
+    def by_part(self) -> list["Points"]:
+        ends = [0, *(np.flatnonzero(np.diff(self.parts)) + 1).tolist(), len(self)]
+        if len(ends) == 2:
+            return [self] if len(self) else []
+        return [self[start:end] for start, end in itertools.pairwise(ends)]
 
     def _point(self, at: int) -> SeriesPoint:
         p50, low, high, p95, control, speedup = (

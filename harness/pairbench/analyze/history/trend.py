@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 from scipy import special
 
@@ -18,9 +17,10 @@ from pairbench.analyze.compare.attribute import era_changes, outcome_of_move
 from pairbench.analyze.compare.exact import AcceptedLevel, failing_since
 from pairbench.analyze.compare.exact import bad as is_bad
 from pairbench.analyze.compare.rounds import latency_of_runs
-from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, clean, explain, finite
+from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, Found, clean, finite, searched
 from pairbench.analyze.history.points import (
-    InOrder,
+    History,
+    Lines,
     Move,
     Points,
     breaks_of,
@@ -91,8 +91,10 @@ def judge_newest(
         verdict = Verdict.UNDECIDED if back else _towards(last.after - last.before)
         return NewestRuns(verdict=verdict, runs=runs, effect=last.effect, reason=reason)
     most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
-    tails = [tail for runs in range(1, most + 1) if (tail := _tail(values, cuts, runs, floor)) is not None]
-    if not tails:
+    # The runs before so many newest, in a row each.
+    rows = clean(np.where(np.arange(-len(values), 0) >= -np.c_[1 : most + 1], np.nan, values)) if most > 0 else ()
+    found = (_tail(values, row[:-runs], cuts, runs, floor) for runs, row in enumerate(rows, start=1))
+    if not (tails := [tail for tail in found if tail is not None]):
         return NewestRuns(verdict=Verdict.UNDECIDED, reason="too few runs before it on its level")
     return _judged(tails, math.log1p(minimum_effect))
 
@@ -116,24 +118,23 @@ def _judged(tails: Sequence[_Tail], smallest: float) -> NewestRuns:
     return NewestRuns(verdict=verdict, runs=tail.runs, effect=math.exp(tail.shift), reason=reason)
 
 
-def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
+def _tail(values: Floats, cleaned: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
     """Return how the newest runs lie; None where too few runs tell how the series spreads."""
     history = values[:-runs]
     ends = [*cuts[:-1], len(history)]
-    cleaned = clean(history)
     spans = [slice(start, end) for start, end in itertools.pairwise(ends)]
     freedom = len(history) - len(spans)
     if len(history) < _LEAST_HISTORY or freedom < _SHORTEST:
         return None
-    means = [float(cleaned[span].mean()) for span in spans]
+    means = [float(cleaned[span].sum()) / (span.stop - span.start) for span in spans]
     # Noise that remembers makes means of neighbours spread more than independent runs would: ask the means themselves.
     tame, wild = (
         _windows([series[span] - mean for span, mean in zip(spans, means, strict=True)], runs)
         for series in (cleaned, history)
     )
-    if not len(tame):
+    if not tame.size:
         return None
-    variance = float(np.mean(tame.mean(axis=1) ** 2)) * len(history) / freedom
+    variance = float(((tame.sum(axis=0) / runs) ** 2).sum()) / tame.shape[1] * len(history) / freedom
     variance = max(variance, ((floor or 0.0) * FLOOR_TO_SIGMA) ** 2 / runs, 1e-8)
     spread = math.sqrt(variance * (1 + runs / (spans[-1].stop - spans[-1].start)))
     shift = float(values[-runs:].mean()) - means[-1]
@@ -144,15 +145,16 @@ def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -
         shift=shift,
         halfwidth=float(special.stdtrit(freedom, 0.975)) * spread,
         gaussian=min(1.0, 2 * float(special.stdtr(freedom, -least / spread))),
-        seen=float(np.mean((side * wild).min(axis=1) >= min(least, _FAR * spread))),
+        seen=float(np.mean((side * wild).min(axis=0) >= min(least, _FAR * spread))),
     )
 
 
 def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
-    rows = [sliding_window_view(piece, runs) for piece in pieces if len(piece) >= runs]
-    return np.concatenate(rows or [np.empty((0, runs))])
+    columns = [[piece[at : len(piece) - runs + 1 + at] for at in range(runs)] for piece in pieces if len(piece) >= runs]
+    return np.concatenate(columns, axis=1) if columns else np.empty((runs, 0))
 
 
+Asked = tuple[Series, History, Floor | None, AcceptedLevel | None]
 _DRIFTS = 3  # the most drifts that are looked for in a part, one after the other
 _NEWS = 2 * MIN_RUNS  # the number of runs for which a new level is news: half of them it takes to be seen
 
@@ -277,7 +279,7 @@ class Trend(Value):
 
 
 def make_trend(
-    records: Iterable[Record] | InOrder,
+    records: Iterable[Record],
     series: Series,
     *,
     timer: str | None = None,
@@ -287,28 +289,37 @@ def make_trend(
 ) -> Trend:
     """Return the trend of a series, from all records of its case in its mode on its device model, in any order."""
     # It has the values of one timer, by default that of the newest run, of all runs or of the `last` newest.
-    of_case = records if isinstance(records, InOrder) else in_order(records)
-    past = history(of_case, series.implementation, timer=timer)
-    points = past.points[-last:] if last else past.points
+    past = history(in_order(records), series.implementation, timer=timer)
+    return make_trends([(series, past._replace(points=past.points[-(last or 0) :]), floor, accepted)])[0]
+
+
+def make_trends(asked: Sequence[Asked]) -> list[Trend]:
+    """Return the trends of several series, each from its history; one search goes over all of them."""
+    parts = [past.points.by_part() for _, past, *_ in asked]
+    lines = [list(map(lines_of, several)) for several in parts]
+    looks = [look for several in lines for own, control in several for look in (own, own - control)]
+    found = iter(searched(looks, minimum_effect=DEFAULT.minimum_effect))
+    return [_trend(*each, found) for each in zip(asked, parts, lines, strict=True)]
+
+
+def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], looks: Iterator[Found]) -> Trend:
+    series, past, floor, accepted = asked
+    points = past.points
     limit = floor.p50 if floor is not None and floor.latency == past.latency.name else None
-    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=points.parts.tolist().__getitem__)]
     moves: list[Move] = []
     levels: list[Level] = []
     newest = None
-    for part in parts:
-        first = part[0]
-        here = points[first : part[-1] + 1]
-        latency, control = lines_of(here)
-        lines, breaks, drifts = (latency, control), breaks_of(here), []
+    firsts = [0, *itertools.accumulate(map(len, parts[:-1]))]
+    for first, here, (latency, control) in zip(firsts, parts, several, strict=False):
+        lines, breaks, drifts, found = (latency, control), breaks_of(here), list[Move](), looks
         for _ in range(_DRIFTS):
-            (own, sloped), (relative, beside) = (
-                explain(line, floor=limit, minimum_effect=DEFAULT.minimum_effect, breaks=breaks)
-                for line in (lines[0], lines[0] - lines[1])
-            )
+            own, sloped = next(found).explained(limit, breaks)
+            relative, beside = next(found).explained(limit, breaks)
             if (drift := sloped or beside) is None:
                 break
             move, lines = without_drift(here, lines, drift, first=first)
             drifts.append(move)
+            found = iter(searched([lines[0], lines[0] - lines[1]], minimum_effect=DEFAULT.minimum_effect))
         steps = moves_of(here, lines, (own, relative), first=first)
         moved = sorted([*drifts, *steps], key=lambda move: move.index)
         moves += moved
@@ -329,7 +340,7 @@ def make_trend(
                 speedup_rise=beside_rise**sign,
             )
             levels.append(level)
-        if part is parts[-1]:
+        if here is parts[-1]:
             newest = latest(points, first, moves, lines[0], own, floor=limit)
     return Trend(
         series=series,
@@ -340,7 +351,7 @@ def make_trend(
         steps=steps_of(points),
         levels=tuple(levels),
         eras=tuple(_eras(points)),
-        definitions=tuple(part[0] for part in parts[1:]),
+        definitions=tuple(firsts[1:]),
         newest=unless_accepted(newest, points, accepted) if newest else None,
         notes=past.notes,
         latency=past.latency,
