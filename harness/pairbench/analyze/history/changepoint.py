@@ -271,14 +271,14 @@ def _proposals(rows: Floats, sizes: Sequence[int]) -> Iterator[list[Cuts]]:
     # A level's cost is its sum of squares less sum**2 / length; the squares are the same for all segmentations.
     cost = np.full((*penalties.shape, len(places)), np.inf)
     cost[:, :, 0] = -penalties
-    came = np.zeros(cost.shape, dtype=np.intp)
-    space = np.empty(cost.size)  # a new array for each end takes half as long again
+    came, space = np.zeros(cost.shape, dtype=np.intp), np.empty(cost.size)  # a new array for each end takes longer
+    lasts, known = np.searchsorted(places, places - MIN_RUNS, side="right").tolist(), total[:, places]
     each = np.arange(len(rows))[:, None], np.arange(_CANDIDATES)
     for end in range(int(np.searchsorted(places, MIN_RUNS)), len(places)):
-        starts = places[places <= places[end] - MIN_RUNS]
-        rewards = (total[:, places[end], None] - total[:, starts]) ** 2 / (places[end] - starts)
-        ways = space[: penalties.size * len(starts)].reshape(*penalties.shape, len(starts))
-        np.subtract(cost[:, :, : len(starts)], rewards[:, None], out=ways)
+        last = lasts[end]  # at how many of the places a level may begin that ends here
+        rewards = (known[:, end, None] - known[:, :last]) ** 2 / (places[end] - places[:last])
+        ways = space[: penalties.size * last].reshape(*penalties.shape, last)
+        np.subtract(cost[:, :, :last], rewards[:, None], out=ways)
         came[:, :, end] = best = ways.argmin(axis=2)
         cost[:, :, end] = ways[(*each, best)] + penalties
     # From the last end back, for all rows and penalties at once; what began at 0 stays there.
