@@ -230,6 +230,6 @@ def kernel_name(whole: str, width: int = 80) -> str:
     return shorten(re.sub(r"\w+::|(?<!>)::", "", text) or clean(whole), width)
 
 
-def short_commit(record: Record, letters: int = 7) -> str:
-    """Return a record's commit like `abc1234`, or `abc1234+` where there were uncommitted changes; empty outside of git."""
-    return f"{record.commit[:letters]}{'+' if record.dirty else ''}" if record.commit else ""
+def short_commit(commit: str | None, dirty: bool | None, letters: int = 7) -> str:
+    """Return a commit like `abc1234`, or `abc1234+` where there were uncommitted changes; empty outside of git."""
+    return f"{commit[:letters]}{'+' if dirty else ''}" if commit else ""

@@ -160,7 +160,7 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
 
 def _run(point: SeriesPoint) -> dict[str, object]:
     record, started = point.record, point.record.started_at[:16].replace("T", " ")
-    return {"run": shorten(record.run_id, 40), "started": started, "commit": short_commit(record, 10)}
+    return {"run": shorten(record.run_id, 40), "started": started, "commit": short_commit(record.commit, record.dirty, 10)}
 
 
 _COUNTED = 3  # number of counts that have a line
@@ -226,10 +226,10 @@ def series_chart(trend: Trend) -> SeriesChart:
     lines["speedup"] = _scaled(points.speedup, 1.0)
     values = [value for name in ("p50", "p95") for value in lines[name] if value > 0]
     ticks = []
+    started, commits, dirty = map(points.values, ("started_at", "commit", "dirty"))
     # Evenly spaced, the newest run always among them.
     for index in reversed(range(len(points) - 1, -1, -max(1, math.ceil(len(points) / _LABELS)))):
-        record = points[index].record
-        label = " ".join(filter(None, [record.started_at[:10], short_commit(record)]))
+        label = " ".join(filter(None, [started[index][:10], short_commit(commits[index], dirty[index])]))
         ticks.append((index, shorten(label, 30)))
     number = len(points.measured)
     subtitle = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]

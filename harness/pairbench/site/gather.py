@@ -295,7 +295,7 @@ class SiteReading:
             happened=tuple(own),
             shifts=tuple(shift for trend in trends for shift in shifts_of(trend)),
             ratios=tuple(map(gpu_ratios, trends)),
-            first_run=min(trend.points[0].record.run_id for trend in trends if len(trend.points)),
+            first_run=min(trend.points.values("run_id")[0] for trend in trends if len(trend.points)),
             series=tuple(trend.series for trend in trends),
             owner=described.owner if described is not None else "",
         )
@@ -411,7 +411,7 @@ class SiteReading:
 
     def _newest_of(self, trend: Trend) -> Record:
         # A run may have been pruned since the store was read; then fewer of its columns are known.
-        return self._newest.get(trend.series, trend.points[-1].record)
+        return self._newest.get(trend.series) or trend.points[-1].record
 
     def _facts_of(
         self, trend: Trend, samples: Mapping[str, Mapping[Series, LatencySamples]], worst: SeriesEvent | None

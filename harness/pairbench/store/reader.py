@@ -277,13 +277,18 @@ def table_digest(table: pa.Table) -> str:
     coded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
     for name in coded:  # without the texts in its dictionary that only other rows of the store have
         column = table.column(name).combine_chunks()
-        places = column.indices.fill_null(-1).to_numpy() + 1
+        indices = column.indices.fill_null(-1) if column.null_count else column.indices
+        places = indices.to_numpy() + 1
         used = np.bincount(places, minlength=1) > 0
         texts = [column.dictionary[index - 1].as_py() if index else None for index in np.flatnonzero(used).tolist()]
         whole.update(repr((name, len(places), texts)).encode())
-        whole.update(np.cumsum(used, dtype=np.int32)[places].tobytes())
+        if len(texts) > 1:
+            whole.update(np.cumsum(used, dtype=np.int32)[places].tobytes())
+    empty = [name for name in table.column_names if table.column(name).null_count == len(table)]
+    whole.update(repr(empty).encode())
     # Copied, for the bytes of a slice are not those of a table.
-    sink, rest = pa.BufferOutputStream(), table.drop_columns(coded).take(pa.array(np.arange(len(table))))
+    rest = table.drop_columns({*coded, *empty}).take(pa.array(np.arange(len(table))))
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rest.schema) as stream:
         stream.write_table(rest)
     whole.update(sink.getvalue())

@@ -110,7 +110,8 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
 def _chunk_values(column: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         values = [*column.dictionary.to_pylist(), None]
-        return [values[index] for index in column.indices.fill_null(len(values) - 1).to_numpy().tolist()]
+        indices = column.indices.fill_null(len(values) - 1) if column.null_count else column.indices
+        return [values[index] for index in indices.to_numpy().tolist()]
     if column.null_count == len(column):
         return [None] * len(column)
     if column.null_count or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):

@@ -123,7 +123,8 @@ class _Walk:
         self._levels[STATUS] = index
 
     def _metric(self, metric: str, index: int) -> None:
-        level = self._levels.setdefault(metric, index)
+        if (level := self._levels.setdefault(metric, index)) == index:
+            return
         judgement = self._judged(metric, level, index)
         moved = judgement.outcome is not GateOutcome.UNCHANGED
         if judgement.outcome in _WORSE:

@@ -181,8 +181,8 @@ def latest(
     # `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices of `own`, its
     # changepoints, count.
     index = len(points) - 1
-    record = points[index].record
-    if points[index].p50 is None:
+    if math.isnan(points.p50[index]):
+        record = points[index].record
         failed = list(itertools.takewhile(lambda point: is_bad(point.record), reversed(points)))
         since = f"; {failing_since(failed[-1].record)}" if len(failed) > 1 else ""
         return Latest(
