@@ -210,7 +210,10 @@ class ParentLine(Protocol):
 
     def ask(self, message: Any) -> Any: ...
     def send(self, message: Any) -> None:
-        """Send a message that has no answer."""
+        """Send a message that has no answer, or whose answer is waited for later."""
+
+    def answered(self) -> Any:
+        """Wait for an answer."""
 
 
 HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
