@@ -239,8 +239,7 @@ def _copied_on_gpu(tensor: torch.Tensor, extent: int) -> torch.Tensor:
     return copied
 
 
-_Opened = dict[tuple[str, int], int]
-"""Addresses of another process's allocations that are open here, by handle and the number of the device."""
+_Opened = dict[tuple[str, int], int]  # addresses of another process's allocations, by handle and number of the device
 
 
 class _ByValue(ctypes.Structure):
@@ -386,7 +385,7 @@ def _leaf(file: int, place: int, kind: str, rest: list[Any], opened: _Opened) ->
         case "tensor", [str(), list(), list(), int() as length, str() as device, bool() as conj, bool() as neg]:
             return _lazy(_tensor(file, place, *rest[:4]).to(device), conj=conj, neg=neg), length
         case "shared", [str(), list(), list(), str(), int(), int(), str(), bool() as conj, bool() as neg]:
-            return _lazy(_shared_tensor(*rest[:7], opened), conj=conj, neg=neg), 0
+            return _lazy(_shared_tensor(opened, *rest[:7]), conj=conj, neg=neg), 0
     raise ValueError("a part of no known kind")
 
 
@@ -415,7 +414,7 @@ def _tensor(file: int, place: int, name: str, shape: list[int], distinct: list[i
 
 
 def _shared_tensor(
-    name: str, shape: list[int], strides: list[int], handle: str, offset: int, extent: int, device: str, opened: _Opened
+    opened: _Opened, name: str, shape: list[int], strides: list[int], handle: str, offset: int, extent: int, device: str
 ) -> torch.Tensor:
     dtype = _dtype_named(name, [*shape, *strides, offset])
     if len(shape) != len(strides) or not all(shape):
