@@ -209,8 +209,9 @@ class ParentLine(Protocol):
     """Open file of the memory through which outputs go to a judge outside."""
 
     def ask(self, message: Any) -> Any: ...
+    def answered(self) -> Any: ...
     def send(self, message: Any) -> None:
-        """Send a message that has no answer."""
+        """Send a message that has no answer, or one that `answered` waits for."""
 
 
 HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"

@@ -164,7 +164,10 @@ class Judge:
             raise RuntimeError("no case is held")
         self._timed.take(job)
         with no_collection(collect=False):
-            yield from judge_case(self._timed, job.timed.measuring_s, self._heartbeat)
+            try:
+                yield from judge_case(self._timed, job.timed.measuring_s, self._heartbeat)
+            finally:
+                self._timed.take_ahead()  # else it would be taken for the next job
         release_memory()
 
     def _case(self) -> tuple[ExpectedOutputs, ...]:
