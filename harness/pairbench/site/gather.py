@@ -187,8 +187,9 @@ class SiteReading:
         self._heads: dict[RunKey, RunHead] = {}
         newest: dict[Series, str] = {}
         measured: dict[RunKey, set[Series]] = {}
-        for key, records in self._whole.by_run(_HEAD):
-            self._heads[key] = run_head(records)
+        for key, table in self._whole.tables(RUN, _HEAD):
+            (first,), records = from_table(table.slice(0, 1), Record), records_of(table)
+            self._heads[key] = run_head(first, records)
             told = zip(records.series(), records.values("reason"), strict=True)
             here = {one for one, reason in told if one is not None and reason != OUT_OF_BUDGET}
             newest |= dict.fromkeys(here, key[0])
