@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -250,10 +251,15 @@ def _in_processes(function: Callable[[Any], Any], values: Sequence[Any]) -> Iter
     inherited = {"function": function, "values": values}
     fork = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(number, fork, initializer=_inherited.update, initargs=(inherited,))
+    done = 0
     try:
         with _without_warning():
             made = pool.map(_call, range(len(values)))
-        yield from made
+        for one in made:
+            yield one
+            done += 1
+    except BrokenProcessPool:  # a process was killed
+        yield from map(function, values[done:])
     finally:
         pool.shutdown(cancel_futures=True)
 
