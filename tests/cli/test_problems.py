@@ -218,8 +218,11 @@ SLOWED = """
 @pytest.mark.parametrize(
     ("when_loaded", "when_called", "words"),
     [
-        ("problem.Model.forward = slow", "pass", "candidate slowed.py replaces"),
-        ("problem.Model.forward.__code__ = slow.__code__", "pass", "candidate slowed.py replaces the code of"),
+        ("problem.Model.forward = slow", "pass", "which every implementation in the process shares"),
+        ("problem.Model.forward.__code__ = slow.__code__", "pass", "replaces the code of"),
+        ("torch.relu = slow", "pass", "replaces torch.relu, which every implementation in the process shares"),
+        ("del ModelNew", "pass", "slowed.py defines no class ModelNew"),
+        ("import os; os._exit(3)", "pass", "ended its process with exit status 3"),
         ("pass", "problem.Model.forward = slow", "which every implementation in the process shares"),
         (
             "pass",

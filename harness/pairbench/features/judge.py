@@ -17,7 +17,10 @@ _VERDICTS = {  # each with its sentence and the exit code of the command
     "mixed": ("right, and neither faster nor slower in every case", 0),
     "right": ("right; how fast is not known, for the host was busy", 0),
     "wrong": ("another result than the baseline's, or a call that depends on other calls or changes its inputs", 1),
-    "failed": ("it does not load or run, or changes what other implementations share", 1),
+    "failed": (
+        "it does not load or run, has figures that cannot be right, or changes what other implementations share",
+        1,
+    ),
     "refused": ("the problem cannot tell right from wrong, or does not run", 3),
     "skipped": ("it was not tried", 3),
 }

@@ -10,6 +10,7 @@ dropout is off, and batch norm normalises by the batch while its running statist
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import re
@@ -20,12 +21,9 @@ from typing import Any
 
 import torch
 
-from pairbench.errors import SuiteError
-from pairbench.execute.worker.frozen import Frozen
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import REASSOCIATED
 from pairbench.suite.load import PROBLEM, candidate_files
-from pairbench.suite.modules import load_module
 
 _SEED = 42  # that of KernelBench's own evaluation
 _SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_(sample_\d+)_kernel")  # as KernelBench names what models have written
@@ -39,23 +37,20 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
     name = _name(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
     baseline = _bound(_call, space)
     baseline.__doc__ = space["Model"].__doc__
-    declared = functools.partial(
-        Operator,
+    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled)}
+    own = [("ModelNew", path)] if "ModelNew" in space else []
+    for candidate, file in (*own, *_candidates(path, against)):
+        variants[candidate] = _variant(file, module)
+    return Operator(
         name,
         baseline=baseline,
+        variants=variants,
         inputs=_bound(_inputs, space),
         cases={"smoke": [{"dtype": "float32"}], "real": [{"dtype": "bfloat16"}, {"dtype": "float16"}]},
         constants=["model"],
         tolerance=REASSOCIATED,
         source=f"{PROBLEM}: {path.name}",
     )
-    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled)}
-    frozen = Frozen()
-    frozen.hold_operator(declared(variants=variants))
-    own = [("ModelNew", path)] if "ModelNew" in space else []
-    for candidate, file in (*own, *_candidates(path, against)):
-        variants[candidate] = _variant(file, module, frozen)
-    return declared(variants=variants)
 
 
 def _candidates(problem: Path, against: str) -> Iterator[tuple[str, Path]]:
@@ -76,25 +71,19 @@ def _name(text: str, kind: str) -> str:
     return name if re.match("[A-Za-z]", name) and name not in ("baseline", "compiled") else f"{kind}_{name}"
 
 
-def _variant(file: Path, problem: ModuleType, frozen: Frozen) -> Variant:
-    """Return a candidate; one that cannot be loaded, or changes the problem, fails by itself when it is prepared."""
-    space: dict[str, Any] = {"__name__": problem.__name__}
-    try:
-        space = vars(load_module(file.resolve()))
-        space["problem_digest"] = _digest(file)
-        build = functools.partial(_bound(_candidate, space), get_init_inputs=problem.get_init_inputs)
-    except BaseException as error:
-        build = functools.partial(_unloaded, error)
-    if changed := frozen.changed():
-        frozen.restore()
-        why = SuiteError(f"candidate {file.name} replaces {', '.join(changed)} of its problem")
-        build = functools.partial(_unloaded, why)
-    return Variant(_bound(_call, space), prepare=build)
+def _variant(file: Path, problem: ModuleType) -> Variant:
+    """Return a candidate. Its file is loaded as it is prepared, in the process that calls it: the judge never loads it, and what loading changes is the candidate's doing."""
+    space = {"__name__": problem.__name__, "problem_digest": _digest(file)}
+    prepare = functools.partial(_bound(_candidate, space), file=file.resolve(), get_init_inputs=problem.get_init_inputs)
+    return Variant(_bound(_call, space), prepare=prepare)
 
 
 def _digest(path: Path) -> str:
     """Return a digest of a file's code without formatting: hashes follow no methods of classes, and a problem is made of them."""
-    return hashlib.sha256(ast.dump(ast.parse(path.read_bytes())).encode()).hexdigest()[:16]
+    content = path.read_bytes()
+    with contextlib.suppress(SyntaxError, ValueError):  # which is said where the file is loaded
+        content = ast.dump(ast.parse(content)).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _bound(function: Any, space: dict[str, Any]) -> FunctionType:
@@ -102,10 +91,6 @@ def _bound(function: Any, space: dict[str, Any]) -> FunctionType:
     bound = FunctionType(function.__code__, space)
     bound.__module__ = space["__name__"]
     return bound
-
-
-def _unloaded(error: BaseException, model: Any) -> dict[str, Any]:  # noqa: ARG001
-    raise error
 
 
 def _compiled(model: Any) -> dict[str, Any]:
@@ -132,11 +117,15 @@ def _inputs(make, dtype):  # type: ignore[no-untyped-def]
     return {"model": model, "args": cast(list(args), make.device, getattr(torch, dtype))}
 
 
-def _candidate(model, *, get_init_inputs):  # type: ignore[no-untyped-def]
+def _candidate(model, *, file, get_init_inputs):  # type: ignore[no-untyped-def]
+    from pairbench.errors import SuiteError
     from pairbench.execute.worker.problems import built, shapes
+    from pairbench.suite.modules import load_module
 
     assert problem_digest  # type: ignore[name-defined]  # noqa: F821 (as in `_inputs`, of the candidate's file)
-    candidate = built(ModelNew, get_init_inputs, *model.pairbench_place)  # type: ignore[name-defined]  # noqa: F821
+    if (made := getattr(load_module(file), "ModelNew", None)) is None:
+        raise SuiteError(f"{file.name} defines no class ModelNew")
+    candidate = built(made, get_init_inputs, *model.pairbench_place)
     if shapes(candidate) == shapes(model):
         candidate.load_state_dict(model.state_dict())
     return {"model": candidate}
