@@ -50,9 +50,8 @@ def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler]
         return _Server((_ADDRESS, port), partial(handler or SiteHandler, directory=str(folder.resolve())))
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"--port {port} cannot be had on {_ADDRESS}: {why}; name another, or 0 for one that is free"
-        ) from error
+        advice = "name another, or 0 for one that is free"
+        raise UsageError(f"--port {port} cannot be had on {_ADDRESS}: {why}; {advice}") from error
 
 
 class _Server(ThreadingHTTPServer):

@@ -221,9 +221,8 @@ class Interleaving:
             except LostError:
                 _leave_out(twin.states, twin.both())
                 if twin.comparable() == entries:
-                    raise PairbenchError(
-                        f"{twin.key}: a worker gave no result and named no reason; please report this"
-                    ) from None
+                    why = "a worker gave no result and named no reason; please report this"
+                    raise PairbenchError(f"{twin.key}: {why}") from None
             else:
                 return
 

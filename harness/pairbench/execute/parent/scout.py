@@ -110,8 +110,7 @@ def probe_in(workers: Workers, device: Device, *, ceilings: bool = True) -> Envi
     try:
         environment = _answer(workers, Probe(ceilings=ceilings), f"reads the environment of {device.selector}")
     except WorkerEndedError as error:
-        raise PairbenchError(
-            f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"
-        ) from error
+        why = f"a worker on it {error.reason}"
+        raise PairbenchError(f"{device.selector} ({device.name}) cannot be used: {why}") from error
     assert isinstance(environment, Environment)
     return environment

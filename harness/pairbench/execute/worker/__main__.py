@@ -215,9 +215,8 @@ class _Server:
             if why := left_running():
                 raise SuiteError(f"suite {path.name}: as it is imported it {why}")
             if more := _own_modules() - before:
-                raise SuiteError(
-                    f"suite {path.name}: imports {min(more)}, which is the worker's own; a suite needs the names of `pairbench` alone"
-                )
+                why = "which is the worker's own; a suite needs the names of `pairbench` alone"
+                raise SuiteError(f"suite {path.name}: imports {min(more)}, {why}")
             if self._hello.stand_in:
                 refuse_strays(self._hello.stand_in, path)
             freeze_suite(path, loaded.values())
@@ -235,9 +234,8 @@ class _Server:
         comparable = job.hashes and os.environ.get("TRITON_INTERPRET") != "1"
         found = self._suites[job.path].get(job.operator)
         if found is None or (comparable and self._hashes[job.path][job.operator] != job.hashes):
-            raise SuiteError(
-                f"suite {job.path.name}: {job.operator!r} was changed since the command began; run it again"
-            )
+            why = "was changed since the command began; run it again"
+            raise SuiteError(f"suite {job.path.name}: {job.operator!r} {why}")
         # On a CPU products of float32 are IEEE float32, whatever the switches say.
         return found.at(job.case, tf32=self._hello.device.kind == "cuda" and job.case.tf32(self._hello.settings.tf32))
 

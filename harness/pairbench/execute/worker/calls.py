@@ -150,9 +150,8 @@ def _reset(
     elif operator.reset:
         trees.restore(state, initial)
     if consumed and not trees.refill(consumed, {name: inputs[name] for name in consumed}):
-        raise DeclarationError(
-            f"changes the shape or the structure of an input that it consumes ({', '.join(consumed)}); consumes= lets it overwrite values alone"
-        )
+        what = f"the shape or the structure of an input that it consumes ({', '.join(consumed)})"
+        raise DeclarationError(f"changes {what}; consumes= lets it overwrite values alone")
 
 
 def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
@@ -163,10 +162,9 @@ def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     try:
         bound(signature.bind, kwargs)()
     except TypeError as error:
-        raise DeclarationError(
-            f"takes {signature}, expected the names that inputs() and prepare() return, {', '.join(kwargs)}: {error}; "
-            "wrap it in a function of these names"
-        ) from None
+        expected = f"the names that inputs() and prepare() return, {', '.join(kwargs)}"
+        advice = "wrap it in a function of these names"
+        raise DeclarationError(f"takes {signature}, expected {expected}: {error}; {advice}") from None
 
 
 def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:

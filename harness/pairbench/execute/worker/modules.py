@@ -83,9 +83,8 @@ class ModuleForms:
             for kind, was in were.items():
                 held = vars(module)[kind]
                 if held.keys() != was.keys() or (kind == "_modules" and any(held[key] is not was[key] for key in was)):
-                    found.append(
-                        f"adds, removes or replaces a {_REGISTERED[kind]} of {path!r}, a module among its inputs"
-                    )
+                    what = f"a {_REGISTERED[kind]} of {path!r}, a module among its inputs"
+                    found.append(f"adds, removes or replaces {what}")
                     held.clear()
                     held.update(was)
         if not found:

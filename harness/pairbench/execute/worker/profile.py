@@ -134,9 +134,7 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
     one = counted[0]
     for calls, several in zip(CALLS, counted, strict=True):
         pairs = zip(_COUNTED, one.exact(calls), several.exact(), strict=True)
-        if wrong := [
-            f"{name} {actual} instead of {expected}" for name, expected, actual in pairs if expected != actual
-        ]:
+        if wrong := [f"{name} {found} instead of {right}" for name, right, found in pairs if right != found]:
             why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(wrong)[:300]}"
             return Launches(status="unreliable", reason=why)
     last = counted[-1]
@@ -227,9 +225,8 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
         else:
             counts.memsets += 1
     if counts.syncs < calls + 1:
-        raise TraceError(
-            f"{counts.syncs} of the harness's own {calls + 1} synchronisations are in the profiler's trace"
-        )
+        known = f"{counts.syncs} of the harness's own {calls + 1} synchronisations"
+        raise TraceError(f"{known} are in the profiler's trace")
     counts.syncs -= calls + 1
     counts.graph_launches = len(graphs)
     # By the kernels' correlation ids and not by the host calls' names: the profiler does not know all of those.

@@ -60,9 +60,8 @@ def _refuse_changes_of_gpus() -> None:
 
 
 def _refuse(name: str, *_: object, **__: object) -> NoReturn:
-    raise PermissionError(
-        f"{name} would change the GPU for everything that is timed on it; pairbench measures a GPU as it finds it, so set it up before the run"
-    )
+    advice = "pairbench measures a GPU as it finds it, so set it up before the run"
+    raise PermissionError(f"{name} would change the GPU for everything that is timed on it; {advice}")
 
 
 _STARTERS = tuple(
@@ -265,9 +264,8 @@ def left_running(*, thorough: bool = True) -> str | None:
 def _left_behind() -> str | None:
     """Describe a thread of a suite that is alive and not waiting for a subprocess; None where there is none."""
     tops = sys._current_frames()
-    tops.pop(
-        threading.get_ident(), None
-    )  # a frame that holds itself would hold all that its callers have until garbage is collected
+    # A frame that holds itself would hold all that its callers have until garbage is collected.
+    tops.pop(threading.get_ident(), None)
     for thread in [*_threads]:
         top = tops.get(thread.ident or 0)
         if top is None or top.f_code not in _WAIT_FOR_A_PROCESS:

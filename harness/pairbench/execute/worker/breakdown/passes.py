@@ -262,9 +262,8 @@ class _Subject:
             work_items = list(trace.labelled(quickest[0], marked, spot_of))
             whole_ns = busy_ns(quickest[0].activities)
             if (clean := len(quickest[0].activities)) != (seen := len(marked.activities)):
-                notes.append(
-                    f"The call makes {clean} kernels and copies, the one that shows their modules made {seen}."
-                )
+                marked_made = f"the one that shows their modules made {seen}"
+                notes.append(f"The call makes {clean} kernels and copies, {marked_made}.")
         if len({len(window.activities) for window, _ in recorded}) > 1:
             notes.append("The recorded calls launched different numbers of kernels.")
         return Breakdown(

@@ -133,9 +133,8 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
     except SuiteError:
         raise
     except BaseException as error:  # of the suite's own classes where their attributes are read, say
-        raise SuiteError(
-            f"{place_in_suite(path, error)}: operator {operator.name!r} cannot be described: {type(error).__name__}: {message_of(error)}"
-        ) from error
+        what = f"operator {operator.name!r} cannot be described: {type(error).__name__}"
+        raise SuiteError(f"{place_in_suite(path, error)}: {what}: {message_of(error)}") from error
 
 
 def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
@@ -188,9 +187,8 @@ def _cost(path: Path, operator: Operator, case: Case) -> tuple[float, float] | N
         )
         costs = (float(found[0]), float(found[1])) if good else None
     except BaseException as error:
-        raise SuiteError(
-            f"{place_in_suite(path, error)}: {what} failed on {case.key}: {type(error).__name__}: {message_of(error)}; expected {expected}"
-        ) from error
+        why = f"{what} failed on {case.key}: {type(error).__name__}: {message_of(error)}"
+        raise SuiteError(f"{place_in_suite(path, error)}: {why}; expected {expected}") from error
     if costs is None:
         raise SuiteError(f"suite {path.name}: {what} returned {found!r:.120} for {case.key}, expected {expected}")
     return costs

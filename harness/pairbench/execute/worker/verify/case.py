@@ -158,9 +158,8 @@ def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str
     mine = [leaf for _, leaf in outputs]
     theirs = [leaf for _, leaf in in_order_of(outputs, reference.oracle) if isinstance(leaf, torch.Tensor)]
     if [value.shape for value in mine] != [value.shape for value in theirs]:
-        return (
-            f"the oracle returns shapes {[list(t.shape) for t in theirs]}, the baseline {[list(t.shape) for t in mine]}"
-        )
+        right, found = ([list(one.shape) for one in several] for several in (theirs, mine))
+        return f"the oracle returns shapes {right}, the baseline {found}"
     for (path, value), truth in zip(outputs, theirs, strict=True):
         if not value.is_floating_point() or not value.numel():
             continue

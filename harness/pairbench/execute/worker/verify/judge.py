@@ -90,15 +90,13 @@ class Known:
         name, *along = (tolerance.ties,) if isinstance(tolerance.ties, str) else tolerance.ties
         pointed = self.inputs.get(name)
         if not isinstance(pointed, torch.Tensor):
-            raise DeclarationError(
-                f"ties names {name!r}, expected a tensor among the inputs ({', '.join(self.inputs)})"
-            )
+            known = ", ".join(self.inputs)
+            raise DeclarationError(f"ties names {name!r}, expected a tensor among the inputs ({known})")
         axis = _axis_of(expected, pointed, *along)
         if axis is None:
-            raise DeclarationError(
-                f"ties names {name!r} of the shape {list(pointed.shape)}, into which indices of the shape {list(expected.shape)} do not point along one axis; "
-                f"ties=({name!r}, axis) says along which"
-            )
+            indices = f"indices of the shape {list(expected.shape)} do not point along one axis"
+            what = f"{name!r} of the shape {list(pointed.shape)}, into which {indices}"
+            raise DeclarationError(f"ties names {what}; ties=({name!r}, axis) says along which")
         pointed = pointed.detach() if expected.dim() else pointed.detach().reshape(-1)
         mine, theirs = (
             one.long() if one.dim() == pointed.dim() else one.long().unsqueeze(axis) for one in (value, expected)

@@ -198,8 +198,7 @@ def _dimensions(one: dict[str, Any], two: dict[str, Any]) -> dict[str, int]:
         shapes = (tuple(tensor.shape), tuple(two[path].shape)) if isinstance(tensor, torch.Tensor) else ((), ())
         axes = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if sizes[0] != sizes[1]]
         if len(axes) > 1 or any((shapes[0][axis], shapes[1][axis]) != (1, 2) for axis in axes):
-            raise DeclarationError(
-                f"{path!r} has the shapes {list(shapes[0])} and {list(shapes[1])} for one and two along it"
-            )
+            both = f"{list(shapes[0])} and {list(shapes[1])}"
+            raise DeclarationError(f"{path!r} has the shapes {both} for one and two along it")
         found |= dict.fromkeys([path] if axes else [], *axes)
     return found
