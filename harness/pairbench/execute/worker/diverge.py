@@ -284,25 +284,13 @@ def _dtypes(tensors: Tensors) -> str:
 
 def mark_contained(layers: list[Layer]) -> list[Layer]:
     """Mark the calls that are off inside of a module which is not."""
-    return [
-        replace(layer, contained=not around.off)
-        if layer.off and (around := _around(layers, index)) is not None
-        else layer
-        for index, layer in enumerate(layers)
-    ]
-
-
-def _around(layers: list[Layer], index: int) -> Layer | None:
-    """Return the innermost compared call around a call, or None."""
-    inner = layers[index].module.split(".")
-    return next(
-        (
-            layer
-            for layer in layers[index + 1 :]
-            if layer.gap and len(outer := layer.module.split(".")) < len(inner) and inner[: len(outer)] == outer
-        ),
-        None,
-    )
+    marked = []
+    for index, layer in enumerate(layers):
+        # Compared calls of modules around this one come later, the innermost first.
+        around = (one for one in layers[index + 1 :] if one.gap and layer.module.startswith(f"{one.module}."))
+        inside = layer.off and (innermost := next(around, None)) is not None and not innermost.off
+        marked.append(replace(layer, contained=inside))
+    return marked
 
 
 def stretches(sizes: dict[Key, tuple[int, int]], room: int, *, with_oracle: bool) -> Iterator[set[Key]]:

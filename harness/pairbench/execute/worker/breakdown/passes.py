@@ -234,18 +234,25 @@ class _Subject:
         self._job, self._call, self._device = job, call, device
         self._eager: Callable[[], Any] = call.run.call if isinstance(call.run, Replay) else call.run
         self._names = names_of(roots(call.given))
-        self._marks = _Marks()
 
     def breakdown(self, entry: Entry) -> Breakdown:
         self._warm()
         seconds = self._warm()  # how often to record, and nothing else
         calls = _CALLS if seconds < _SHORT_S else 1
         on_gpu, replayed = self._device.type == "cuda", isinstance(self._call.run, Replay)
-        with watching(self._names, self._marks):
+        counts, classes = Counter[str](), dict[str, str]()
+
+        def mark(name: str, module: torch.nn.Module, _: Any, call: Callable[[], Any]) -> Any:
+            counts[name] += 1
+            classes[name] = type(module).__name__
+            with record_function(f"{trace.MODULE}{name}"):
+                return call()
+
+        with watching(self._names, mark):
             recorded = self._record(self._eager, 1 if on_gpu else calls, None if replayed else self._job.trace)
         modules = tuple(
-            ModuleCalls(name=name, class_name=self._marks.classes[name], calls=count // len(recorded))
-            for name, count in self._marks.calls.items()
+            ModuleCalls(name=name, class_name=classes[name], calls=count // len(recorded))
+            for name, count in counts.items()
         )
         self._restore()
         folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
@@ -320,18 +327,6 @@ class _Subject:
         return list(zip(windows, clocks_ns, strict=True))
 
 
-class _Marks:
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-        self.classes: dict[str, str] = {}
-
-    def __call__(self, name: str, module: torch.nn.Module, _: Any, call: Callable[[], Any]) -> Any:
-        self.calls[name] += 1
-        self.classes[name] = type(module).__name__
-        with record_function(f"{trace.MODULE}{name}"):
-            return call()
-
-
 def _length(recorded: _Recorded) -> float:
     """Return how long a call took on the device in ns, or on the host where there is no device."""
     window, clock_ns = recorded
@@ -359,7 +354,7 @@ def idle_of(window: trace.Window) -> Idle | None:
         return None
     waits = [wait.end for wait in window.waits()]
     starved = after_sync = 0.0
-    end = activities[0].end
+    began, end = activities[0].start, activities[0].end
     for activity in activities[1:]:
         gap = activity.start - end
         # Launched before the device ran dry: the gap is the device's own, some hundred nanoseconds a kernel.
@@ -368,6 +363,4 @@ def idle_of(window: trace.Window) -> Idle | None:
             if any(end - _CLOCKS_NS <= wait <= activity.start for wait in waits):
                 after_sync += gap
         end = max(end, activity.end)
-    return Idle(
-        span_ns=end - activities[0].start, busy_ns=busy_ns(activities), starved_ns=starved, after_sync_ns=after_sync
-    )
+    return Idle(span_ns=end - began, busy_ns=busy_ns(activities), starved_ns=starved, after_sync_ns=after_sync)

@@ -215,9 +215,8 @@ def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
     for path, value, expected in _paired(outputs, baseline) or ():
         if _alike(value, expected) and value.is_floating_point():
             tolerance = tolerance_for(dtype_name(expected), path)
-            if not tolerance.random and (
-                found := wrong_at_the_end(value, expected, known.resolve(expected, tolerance))
-            ):
+            allowed = known.resolve(expected, tolerance)
+            if not tolerance.random and (found := wrong_at_the_end(value, expected, allowed)):
                 return f"{output_name(path)} differs from the baseline's in {found[0]} of its last {found[1]} elements"
     return None
 
@@ -225,24 +224,17 @@ def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
 def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
     """Return whether each element is within the tolerance to the baseline, or a stray that the oracle shows to be right; False says nothing. The oracle rule is left out."""
     pairs, truths = _paired(outputs, baseline), _paired(oracle, baseline)
-    return (
-        pairs is not None
-        and truths is not None
-        and all(
-            _alike(value, expected)
-            and isinstance(truth, torch.Tensor)
-            and _within_but_strays(value, expected, truth, tolerance_for(dtype_name(expected), path), known)
-            for (path, value, expected), (_, truth, _) in zip(pairs, truths, strict=True)
-        )
-    )
-
-
-def _within_but_strays(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, known: Known
-) -> bool:
-    allowed = known.resolve(expected, tolerance)
-    own = functools.partial(known.own, expected, truth, allowed)
-    return tolerance.rel_l2 is None and within_but_strays(value, expected, truth, allowed, own)
+    if pairs is None or truths is None:
+        return False
+    for (path, value, expected), (_, truth, _) in zip(pairs, truths, strict=True):
+        if not _alike(value, expected) or not isinstance(truth, torch.Tensor):
+            return False
+        tolerance = tolerance_for(dtype_name(expected), path)
+        allowed = known.resolve(expected, tolerance)
+        own = functools.partial(known.own, expected, truth, allowed)
+        if tolerance.rel_l2 is not None or not within_but_strays(value, expected, truth, allowed, own):
+            return False
+    return True
 
 
 def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
@@ -476,18 +468,8 @@ def worst(verdicts: Iterable[OutputVerdict]) -> Correctness | None:
     several = [verdict.correctness for verdict in verdicts if verdict.correctness]
     if not several:
         return None
-    tightest = min(several, key=lambda item: item.margin)
-
-    def largest(name: str) -> float | None:
-        return max((value for item in several if (value := getattr(item, name)) is not None), default=None)
-
-    return Correctness(
-        max_abs_error=largest("max_abs_error"),
-        mean_abs_error=largest("mean_abs_error"),
-        rel_l2_error=largest("rel_l2_error"),
-        oracle_ratio=largest("oracle_ratio"),
-        mismatched_fraction=max(item.mismatched_fraction for item in several),
-        rtol=tightest.rtol,
-        atol=tightest.atol,
-        margin=tightest.margin,
-    )
+    largest: dict[str, Any] = {}
+    for name in ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction"):
+        known = [value for item in several if (value := getattr(item, name)) is not None]
+        largest[name] = max(known, default=None)
+    return replace(min(several, key=lambda item: item.margin), **largest)
