@@ -203,9 +203,7 @@ def _tuple_of(arguments: tuple[Any, ...]) -> _Reader:
 
 
 def _unpack(value: dict[str, Any], code: str, numbers: bytes | bytearray) -> tuple[Any, ...]:
-    written, begin, count = (
-        _checked(item, (kind,)) for item, kind in zip(value[_PACKED], (str, int, int), strict=True)
-    )
+    written, begin, count = (_checked(one, (kind,)) for one, kind in zip(value[_PACKED], (str, int, int), strict=True))
     found = array(written)
     content = memoryview(numbers)[begin : begin + count * found.itemsize]
     if written not in (code, "q") or min(begin, count) < 0 or len(content) != count * found.itemsize:

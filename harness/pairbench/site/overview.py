@@ -241,9 +241,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         ends=dict.fromkeys([*references[:1], *references[-1:]]),
         added=added,
         most=_CASES,
-        changed=[
-            (change, series_anchor(change.series)) for change in (verdicts.changes if verdicts else ())[:_REASONS]
-        ],
+        changed=[(move, series_anchor(move.series)) for move in (verdicts.changes if verdicts else ())[:_REASONS]],
         began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
@@ -323,9 +321,8 @@ def _bars(title: str, parts: Sequence[Breakdown], tables: Sequence[Mapping[str, 
     longest = max((sum(table.values()) for table in tables), default=0.0)
     if not longest:
         return None
-    names = sorted(
-        dict.fromkeys(itertools.chain(*tables)), key=lambda name: -max(table.get(name, 0.0) for table in tables)
-    )
+    together = dict.fromkeys(itertools.chain(*tables))
+    names = sorted(together, key=lambda name: -max(table.get(name, 0.0) for table in tables))
     colours = {name: place for place, name in enumerate(names[: _COLOURS - 1])}
     key = [*colours.items(), *([(_REST, _COLOURS - 1)] if len(names) > len(colours) else [])]
     bars = []

@@ -265,7 +265,7 @@ def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     }
 
 
-def _results(workers: Workers, job: protocol.CaseJob) -> Iterator[Any]:
+def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
@@ -274,9 +274,7 @@ def _results(workers: Workers, job: protocol.CaseJob) -> Iterator[Any]:
         yield result
 
 
-def _serve(
-    state: CaseState, workers: Workers, job: protocol.CaseJob, enough: Enough | None = None
-) -> tuple[Entry, ...]:
+def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
     """Run a job and take its results, or those until `enough` returns True; return the entries that ended because the worker ended."""
     worker = workers.get()
     before = state.known()

@@ -175,9 +175,7 @@ class Interleaving:
             session.verify()
         interpret = self._device.kind == "cpu"
         with contextlib.ExitStack() as stack:
-            sides = [
-                stack.enter_context(Workers(context, self._device, interpret=interpret)) for context in self._sites
-            ]
+            sides = [stack.enter_context(Workers(site, self._device, interpret=interpret)) for site in self._sites]
             for twin in self.twins:
                 self._observer.step(self._device, "outputs", twin.key)
                 cases = [state.planned for state in twin.states]
@@ -196,9 +194,7 @@ class Interleaving:
 
     def ahead(self, rounds: int) -> RoundWorkers:
         """Return two workers for each round of timing, which now begin to load torch."""
-        return RoundWorkers(
-            lambda: tuple(Workers(context, self._device, timed=True) for context in self._sites), rounds
-        )
+        return RoundWorkers(lambda: tuple(Workers(site, self._device, timed=True) for site in self._sites), rounds)
 
     def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
         """Time cases in rounds, from number `first` on, each in two fresh workers."""

@@ -156,9 +156,8 @@ class ForkServers(AbstractContextManager["ForkServers"]):
             self._server(environment, preload)
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
-        request = ForkRequest(
-            environment=dict(environment), folder=str(Path.cwd()), files=(log, log, connection, heartbeat)
-        )
+        files = (log, log, connection, heartbeat)
+        request = ForkRequest(environment=dict(environment), folder=str(Path.cwd()), files=files)
         with self._turn:
             if process := self._server(environment).fork(request):
                 return process

@@ -35,10 +35,11 @@ def find_devices(workers: Workers) -> tuple[Device, ...]:
     return found.devices
 
 
-def describe_suites(
-    workers: Workers, suites: Iterable[tuple[str, Path]]
-) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
-    """Load suites: return their operators, and why some could not be loaded."""
+Described = tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]
+"""The operators of suites, and why some could not be loaded."""
+
+
+def describe_suites(workers: Workers, suites: Iterable[tuple[str, Path]]) -> Described:
     operators: list[OperatorDescription] = []
     broken: list[BrokenSuite] = []
     for suite, path in suites:

@@ -211,15 +211,14 @@ class DeviceSession:
 
     def verify(
         self,
-        take: Callable[[], CaseState | None] | None = None,
-        verified: Callable[[CaseState, float], None] = lambda *_: None,
+        take: Take | None = None,
+        verified: Done = lambda *_: None,
         *,
         impostors: bool = False,
     ) -> None:
         """Verify all cases, or those that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
         cpu = self._device.kind == "cpu"  # there Triton's kernels are interpreted
         count = count_workers(self._device, len(self.states))
-        judges = [judge_of(self._context, self._device, interpret=cpu) for _ in range(count)]
 
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
@@ -227,9 +226,9 @@ class DeviceSession:
             state.spent_s += took_s
             verified(state, took_s)
 
-        verifiers = [
-            Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges
-        ]
+        judges = (judge_of(self._context, self._device, interpret=cpu) for _ in range(count))
+        start = functools.partial(Workers, self._context, self._device, interpret=cpu, owns_judge=True)
+        verifiers = [start(judge=judge) for judge in judges]
         take = take or functools.partial(next, iter(self.states), None)
         verify_cases(verifiers, take, functools.partial(self._begin, "verify"), done, impostors=impostors)
 

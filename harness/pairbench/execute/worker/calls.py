@@ -104,9 +104,8 @@ def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
 
 def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
     """Prepare an implementation; compiling happens at the first call, capturing here."""
-    own = trees.copy_inputs(
-        {name: inputs[name] for name in trees.together_with(inputs, (*operator.state, *variant.consumes))}
-    )
+    names = trees.together_with(inputs, (*operator.state, *variant.consumes))
+    own = trees.copy_inputs({name: inputs[name] for name in names})
     state = {name: own[name] for name in operator.state}
     initial = trees.copy_inputs(state) if operator.reset is True else {}
     consumed = {name: value for name, value in own.items() if name not in state}

@@ -93,9 +93,8 @@ class ModuleForms:
 
 
 def _form(module: torch.nn.Module) -> tuple[bool, dict[str, dict[Any, Any]]]:
-    return module.training, {
-        kind: dict(vars(module)[kind]) for kind in _REGISTERED if isinstance(vars(module).get(kind), dict)
-    }
+    held = {kind: vars(module).get(kind) for kind in _REGISTERED}
+    return module.training, {kind: dict(value) for kind, value in held.items() if isinstance(value, dict)}
 
 
 class TransparentMode(TorchDispatchMode):

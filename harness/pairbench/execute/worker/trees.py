@@ -353,9 +353,7 @@ def _together(
 def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
     """Return these names, and all others of a tree that share memory with them: they have to be copied together."""
     held = {
-        name: {
-            storage_of(tensor) or id(node) for _, node, _ in nodes(value) if (tensor := _as_tensor(node)) is not None
-        }
+        name: {storage_of(own) or id(node) for _, node, _ in nodes(value) if (own := _as_tensor(node)) is not None}
         for name, value in tree.items()
     }
     found = dict.fromkeys(name for name in names if name in tree)
@@ -388,9 +386,7 @@ def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def same_form(tree: Any, fresh: Any) -> bool:
     """Return whether the tensors of two trees agree in shape, dtype and strides; attributes may have been added to objects."""
-    added = {
-        path for path, value, in_object in nodes(tree) if in_object and isinstance(value, torch.Tensor | np.ndarray)
-    }
+    added = {one.path for one in nodes(tree) if one.in_object and isinstance(one.value, torch.Tensor | np.ndarray)}
     here, there = named_tensors(tree), named_tensors(fresh)
     return here.keys() - there.keys() <= added and all(
         path in here and _form(here[path]) == _form(source) for path, source in there.items()

@@ -93,6 +93,10 @@ class Window:
         ]
 
 
+Launched = dict[Any, tuple[Span, Window | None]]
+"""Host calls that may have launched something, each with its window, by correlation or by number of the operator."""
+
+
 def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int = 0) -> list[Window]:
     """Return the calls in a trace; raise a TraceError where the mark of a call, or a sentinel kernel, is missing."""
     complete = [event for event in events if event.get("ph") == "X"]
@@ -103,7 +107,7 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
     # CUDA records its calls of the calling thread under another thread number than torch: they belong to that thread.
     calling = next((thread for thread in threads.values() if any(event["name"] == WINDOW for event in thread)), None)
     windows: list[Window] = []
-    launched_by: dict[Any, tuple[Span, Window | None]] = {}
+    launched_by: Launched = {}
     whole = []
     for thread in threads.values():
         if calling is not None and all(event["cat"] in profile.HOST_CALLS for event in thread):
@@ -123,10 +127,8 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
     return windows
 
 
-def _nest(
-    events: list[dict[str, Any]], windows: list[Window], launched_by: dict[Any, tuple[Span, Window | None]]
-) -> None:
-    """Append the calls of a thread, and note the spans that may have launched something with their window, by correlation or by number of the operator."""
+def _nest(events: list[dict[str, Any]], windows: list[Window], launched_by: Launched) -> None:
+    """Append the calls of a thread, and note the spans that may have launched something."""
     stack: list[Span] = []
     window: Window | None = None
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
@@ -159,9 +161,7 @@ def _nest(
             launched_by["External id", arguments["External id"]] = span, window
 
 
-def _assign(
-    device: list[dict[str, Any]], windows: list[Window], launched_by: dict[Any, tuple[Span, Window | None]]
-) -> None:
+def _assign(device: list[dict[str, Any]], windows: list[Window], launched_by: Launched) -> None:
     starts = [window.span.start for window in windows]
     for event in device:
         if profile.SENTINEL_KERNEL in event["name"]:

@@ -23,7 +23,7 @@ from pairbench.model.outcome import ImpostorResult
 def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
     """Judge the baseline's own outputs, each spoilt in every way of a broken kernel, by the tolerance alone: the oracle rule would reject them too, and hide a loose tolerance."""
     right = {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
-    by, rounding = operator.tolerance_for, _left_by_rounding(operator, reference)
+    by, known, rounding = operator.tolerance_for, reference.known, _left_by_rounding(operator, reference)
     groups = by_output([(path, path) for path in right])
     spoilt = (
         (spoilt[0][0], path, dict(zip(places, (wrong for _, wrong in spoilt), strict=True)))
@@ -37,9 +37,7 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
     results = []
     for name, path, wrong in itertools.chain(spoilt, wrongs):
         alone = {place: right[place] for place in wrong}  # the other outputs would be right
-        why = (
-            clearly_wrong(wrong, alone, by, reference.known) or judge(wrong, alone, None, by, reference.known).mismatch
-        )
+        why = clearly_wrong(wrong, alone, by, known) or judge(wrong, alone, None, by, known).mismatch
         if why or not same_outputs(wrong, alone):  # zeros for an output that is zero is no impostor
             results.append(_result(f"{name}{_where(list(groups), path)}", False, why))
     return results

@@ -226,10 +226,8 @@ def _verify(
         forms.append(ModuleForms(call.given))
         outputs = call.observe()
     except CaptureError as error:
-        reason = f"cannot be captured as a CUDA graph: {error}"
-        return Verification(
-            entry=entry, status=Status.SKIPPED, reason=reason, capturable=False, uncapturable=str(error)
-        )
+        told = f"cannot be captured as a CUDA graph: {error}"
+        return Verification(entry=entry, status=Status.SKIPPED, reason=told, capturable=False, uncapturable=str(error))
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
     both = (  # not kept: where memory is short, the first were made for this alone
