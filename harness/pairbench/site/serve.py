@@ -128,14 +128,10 @@ class Board:
     _builds: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
     def tell_runs(self, runs: tuple[LiveRun, ...]) -> None:
-        shown = [
-            {
-                "run": run.run_id,
-                "left": None if run.left_s is None else round(run.left_s),
-                "devices": [vars(one) for one in run.devices],
-            }
-            for run in runs
-        ]
+        shown = []
+        for run in runs:
+            left = None if run.left_s is None else round(run.left_s)
+            shown.append({"run": run.run_id, "left": left, "devices": [vars(one) for one in run.devices]})
         with self._changed:
             if (text := json.dumps(shown)) != self._runs:
                 self._runs = text

@@ -65,12 +65,8 @@ def gap_of(operator: Operator, mine: Tensors, theirs: Tensors, truth: Tensors | 
         count, outside = count + value.numel(), outside + beyond.count
         largest = max(largest, apart.max_abs)
         square, reference = square + apart.sum_square, reference + apart.sum_square_reference
-    return Gap(
-        max_abs=largest,
-        rel_l2=math.sqrt(square / reference) if reference else None,
-        beyond=outside / max(1, count),
-        within=within,
-    )
+    relative = math.sqrt(square / reference) if reference else None
+    return Gap(max_abs=largest, rel_l2=relative, beyond=outside / max(1, count), within=within)
 
 
 def error_of(mine: Tensors, truth: Tensors) -> float | None:
@@ -184,17 +180,14 @@ class _Lockstep:
         layers = mark_contained(layers)
         first = next((layer for layer in layers if layer.off and not layer.contained), None)
         in_baseline, in_variant = set(self._baseline.names.values()), set(self._variant.names.values())
+        in_both = [name for name in self._baseline.names.values() if name in in_variant]
         return Divergence(
             entry=entry,
             layers=tuple(layers),
             inputs=self._compare_inputs((first.module, first.call)) if first else None,
             only_baseline=tuple(name for name in self._baseline.names.values() if name not in in_variant),
             only_variant=tuple(name for name in self._variant.names.values() if name not in in_baseline),
-            uncalled=tuple(
-                (name, theirs[name], mine[name])
-                for name in self._baseline.names.values()
-                if name in in_variant and theirs[name] != mine[name]
-            ),
+            uncalled=tuple((name, theirs[name], mine[name]) for name in in_both if theirs[name] != mine[name]),
             oracle_missing=oracle_missing,
             output_mismatch=verdict.mismatch,
         )

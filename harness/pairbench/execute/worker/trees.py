@@ -10,6 +10,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -208,11 +209,8 @@ def why_unsupported(value: Any) -> str | None:
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray or value.dtype.kind not in "biufc" or not hasattr(torch, value.dtype.name):
             return f"a NumPy {type(value).__name__} of {value.dtype}, expected an array of numbers that torch has; pass a tensor, or a list"
-        if (
-            not value.flags.writeable
-            or min(value.strides, default=0) < 0
-            or any(s % value.itemsize for s in value.strides)
-        ):
+        strides = value.strides
+        if not value.flags.writeable or min(strides, default=0) < 0 or any(one % value.itemsize for one in strides):
             return "a NumPy array that is read-only, or a view which torch cannot have; pass numpy.array() of it"
     return None
 
@@ -400,11 +398,8 @@ def _form(tensor: torch.Tensor) -> tuple[object, ...]:
 def changed_inputs(before: Any, after: Any) -> list[str]:
     """Return the paths of the tensors, and of plain values outside of modules, that differ or are missing."""
     now = {path: value for path, value, _ in nodes(after)}
-    changed = [
-        path
-        for path, old in named_tensors(before).items()
-        if (new := _as_tensor(now.get(path))) is None or not same_bits(old, new)
-    ]
+    pairs = ((path, old, _as_tensor(now.get(path))) for path, old in named_tensors(before).items())
+    changed = [path for path, old, new in pairs if new is None or not same_bits(old, new)]
     modules = tuple(path for path, value, _ in nodes(before) if isinstance(value, torch.nn.Module))
     for path, old, in_object in nodes(before):
         if not isinstance(old, _PLAIN) or (in_object and any(path.startswith(f"{module}.") for module in modules)):
@@ -436,7 +431,7 @@ def _restored(now: Any, was: Any) -> Any:
     if isinstance(was, torch.nn.Module):
         return now if refill(now, was) else copy_inputs(was)
     if isinstance(was, dict):
-        _restore_names(now, was, dict.pop, now.__setitem__)
+        _restore_names(now, was, partial(dict.pop, now), now.__setitem__)
     elif isinstance(was, list | deque):
         held = [_restored(*pair) for pair in zip(now, was, strict=False)]
         held += [copy_inputs(value) for value in list(was)[len(held) :]]
@@ -445,20 +440,16 @@ def _restored(now: Any, was: Any) -> Any:
     elif isinstance(was, tuple):
         held = [_restored(*pair) for pair in zip(now, was, strict=True)]
         return now if all(new is old for new, old in zip(held, now, strict=True)) else copy_inputs(was)
-    _restore_names(
-        _attributes(now),
-        _attributes(was),
-        lambda _, name: object.__delattr__(now, name),
-        lambda name, value: object.__setattr__(now, name, value),
-    )
+    put, drop = partial(object.__setattr__, now), partial(object.__delattr__, now)
+    _restore_names(_attributes(now), _attributes(was), drop, put)
     return now
 
 
 def _restore_names(
-    now: dict[Any, Any], was: dict[Any, Any], drop: Callable[[dict[Any, Any], Any], Any], put: Callable[[Any, Any], Any]
+    now: dict[Any, Any], was: dict[Any, Any], drop: Callable[[Any], Any], put: Callable[[Any, Any], Any]
 ) -> None:
     for name in [name for name in now if name not in was]:
-        drop(now, name)
+        drop(name)
     for name, value in was.items():
         held = now.get(name)
         if (new := _restored(held, value)) is not held or name not in now:

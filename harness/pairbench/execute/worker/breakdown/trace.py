@@ -2,6 +2,7 @@
 
 import bisect
 import functools
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -86,11 +87,8 @@ class Window:
     """The activities that the call launched, in the order of their launches."""
 
     def waits(self) -> list[Span]:
-        return [
-            span
-            for span in self.spans
-            if span.category in profile.HOST_CALLS and span.name.endswith(profile.SYNCHRONISATION)
-        ]
+        calls = (span for span in self.spans if span.category in profile.HOST_CALLS)
+        return [span for span in calls if span.name.endswith(profile.SYNCHRONISATION)]
 
 
 Launched = dict[Any, tuple[Span, Window | None]]
@@ -207,12 +205,8 @@ def spots_by_span(window: Window, seen: list[str], indices: list[int]) -> dict[i
     spots: dict[str, list[int]] = defaultdict(list)
     for op, index in zip(seen, indices, strict=True):
         spots[op].append(index)
-    return {
-        id(span): index
-        for op, spans in dispatched.items()
-        if len(spans) == len(spots[op])
-        for span, index in zip(spans, spots[op], strict=True)
-    }
+    pairs = (zip(spans, spots[op], strict=True) for op, spans in dispatched.items() if len(spans) == len(spots[op]))
+    return {id(span): index for span, index in itertools.chain.from_iterable(pairs)}
 
 
 def _is_dispatched(span: Span) -> bool:

@@ -17,7 +17,6 @@ from pairbench.execute.worker.verify.distance import (
     AS_EXACT_AS_THE_ORACLE,
     FLOAT32_LIMITS,
     Distance,
-    ResolvedTolerance,
     clearly_within,
     distance,
     find_beyond,
@@ -205,7 +204,7 @@ def clearly_right(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
     """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
     pairs = _paired(outputs, baseline)
     return pairs is not None and all(
-        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known.resolve)
+        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known)
         for path, value, expected in pairs
     )
 
@@ -299,16 +298,11 @@ def _same_plain(value: Any, like: Any) -> bool:
     return type(value) is type(like) and (value is None or isinstance(value, _PLAIN_VALUES)) and value == like
 
 
-def _is_clear(
-    value: torch.Tensor,
-    expected: torch.Tensor,
-    tolerance: Tolerance,
-    resolve: Callable[[torch.Tensor, Tolerance], ResolvedTolerance],
-) -> bool:
+def _is_clear(value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, known: Known) -> bool:
     # The part of the limit that depends on all of the output takes a pass over it in float64, and most are clear without.
     alone = replace(tolerance, atol_rms=0.0, rms_by_row=False)
-    near = clearly_within(value, expected, resolve(expected, alone)) or (
-        tolerance.atol_rms > 0 and clearly_within(value, expected, resolve(expected, tolerance))
+    near = clearly_within(value, expected, known.resolve(expected, alone)) or (
+        tolerance.atol_rms > 0 and clearly_within(value, expected, known.resolve(expected, tolerance))
     )
     return near and (tolerance.rel_l2 is None or _off_as_a_whole(value, expected, tolerance.rel_l2) is None)
 
