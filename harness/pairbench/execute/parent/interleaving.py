@@ -131,11 +131,8 @@ class SharedCase:
 
     def comparable(self) -> tuple[Entry, ...]:
         """Return those of them whose outputs do not contradict each other: the others' times mean nothing."""
-        return tuple(
-            entry
-            for entry in self.both()
-            if entry not in self.outputs or self.outputs[entry].agreement is not Agreement.DIFFERENT
-        )
+        differing = {entry for entry, found in self.outputs.items() if found.agreement is Agreement.DIFFERENT}
+        return tuple(entry for entry in self.both() if entry not in differing)
 
 
 class Interleaving:
@@ -163,11 +160,8 @@ class Interleaving:
         )
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
         before = {_identity(state.planned): state for state in self.sessions[0].states}
-        self.twins = [
-            SharedCase(states=(before[identity], state))
-            for state in self.sessions[1].states
-            if (identity := _identity(state.planned)) in before
-        ]
+        pairs = ((before.get(_identity(state.planned)), state) for state in self.sessions[1].states)
+        self.twins = [SharedCase(states=(theirs, state)) for theirs, state in pairs if theirs is not None]
 
     def prepare(self) -> None:
         """Verify both sides, and compare their outputs with each other."""

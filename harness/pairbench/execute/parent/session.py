@@ -209,13 +209,7 @@ class DeviceSession:
         self.round_s: dict[CaseState, float] = {}  # of the latest round
         self._began = time.monotonic()
 
-    def verify(
-        self,
-        take: Take | None = None,
-        verified: Done = lambda *_: None,
-        *,
-        impostors: bool = False,
-    ) -> None:
+    def verify(self, take: Take | None = None, verified: Done = lambda *_: None, *, impostors: bool = False) -> None:
         """Verify all cases, or those that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
         cpu = self._device.kind == "cpu"  # there Triton's kernels are interpreted
         count = count_workers(self._device, len(self.states))
