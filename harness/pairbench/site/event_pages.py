@@ -196,10 +196,8 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
         "owner": ", ".join(owners[:5]),
     }
     lines += [f"- {name}: {text}" for name, text in facts.items() if text]
-    return "\n".join(
-        shorten(line, 300) if not line.startswith("  ") else f"  {shorten(line, 300)}"
-        for line in [*lines, "", *(f"    {command}" for command in commands if command)]
-    )
+    lines += ["", *(f"    {command}" for command in commands if command)]
+    return "\n".join(f"{'  ' if line.startswith('  ') else ''}{shorten(line, 300)}" for line in lines)
 
 
 def _commit_words(head: RunHead) -> str:

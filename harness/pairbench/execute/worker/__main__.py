@@ -283,10 +283,9 @@ def refuse_strays(stand_in: protocol.StandIn, suite: Path) -> None:
     for name in strays:
         del sys.modules[name]  # so that the next suite which imports it is found out too
     for name, file in strays.items():
-        raise SuiteError(
-            f"suite {suite.name}: imports {name!r} from {file}, which is the checkout's and not the other commit's, so both "
-            "sides would run the same code; have it found by its folder (in PYTHONPATH, or a `.pth` editable install)"
-        )
+        why = "which is the checkout's and not the other commit's, so both sides would run the same code"
+        advice = "have it found by its folder (in PYTHONPATH, or a `.pth` editable install)"
+        raise SuiteError(f"suite {suite.name}: imports {name!r} from {file}, {why}; {advice}")
 
 
 def _belongs(path: Path, stand_in: protocol.StandIn) -> bool:

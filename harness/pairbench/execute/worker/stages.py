@@ -37,7 +37,7 @@ from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import (
-    ExpectedOutputs,
+    References,
     check_baseline,
     make_expected,
     why_anything_passes,
@@ -111,7 +111,7 @@ def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: O
 
 def expected_of(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[Any, None, tuple[ExpectedOutputs, ...]]:
+) -> Generator[Any, None, References]:
     """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
     references, ended = _references(job, operator, heartbeat, device)
     yield from ended
@@ -140,7 +140,7 @@ def _verify(
     device: torch.device,
     line: protocol.ParentLine | None,
 ) -> Iterator[Any]:
-    references: tuple[ExpectedOutputs, ...]
+    references: References
     if job.outside and line is not None:
         inputs = [_made(operator, device, job.case, seed) for seed in SEEDS]
         references = outside_references(inputs, heartbeat, line)
@@ -189,7 +189,7 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
 
 def _references(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> tuple[tuple[ExpectedOutputs, ...], list[protocol.Ended]]:
+) -> tuple[References, list[protocol.Ended]]:
     """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
@@ -214,7 +214,7 @@ def _references(
 
 def _held_or_sparing(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, device: torch.device
-) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
+) -> tuple[References, str | None]:
     """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a TooLargeError where a judge outside lacks memory."""
     case = job.case
     make = functools.partial(_made, operator, device)

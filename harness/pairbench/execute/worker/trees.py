@@ -96,10 +96,9 @@ def has_room(tree: Any, *, copies: int = 1) -> bool:
 def about_changed_inputs(names: Sequence[str], when: str = "") -> str:
     """Return a sentence on an implementation that writes to inputs; `when` is put into it, with a space before."""
     roots = tuple(dict.fromkeys(re.split(r"[.\[]", name, maxsplit=1)[0] for name in names))
-    return (
-        f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: declare consumes={roots!r} if its caller may lose "
-        f"{'them' if len(roots) > 1 else 'it'}, or state= if what a call leaves there is a result"
-    )
+    consumes = f"consumes={roots!r} if its caller may lose {'them' if len(roots) > 1 else 'it'}"
+    advice = f"declare {consumes}, or state= if what a call leaves there is a result"
+    return f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: {advice}"
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -198,10 +197,8 @@ def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
 def why_unsupported(value: Any) -> str | None:
     """Return what cannot be copied, refilled and compared, and the remedy, in words that follow `as`; None for all else."""
     if isinstance(value, torch.Generator):
-        return (
-            "a torch.Generator, which moves with every call, so that no two calls compute the same; "
-            "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
-        )
+        advice = "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
+        return f"a torch.Generator, which moves with every call, so that no two calls compute the same; {advice}"
     if isinstance(value, Iterator):
         return f"a {type(value).__name__}, which every call moves on; pass a list of what it yields"
     if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_nested):
@@ -280,10 +277,9 @@ def _about_copying(tree: Any, replaced: Mapping[int, Any], error: Exception) -> 
         except Exception as again:
             path, error = repr(name), again
             break
-    return (
-        f"inputs() returned {path} as something that cannot be copied ({type(error).__name__}: {str(error).partition(chr(10))[0]}), and each "
-        "implementation needs a copy; pass its tensors, or give its class a __deepcopy__"
-    )
+    why = f"cannot be copied ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+    advice = "and each implementation needs a copy; pass its tensors, or give its class a __deepcopy__"
+    return f"inputs() returned {path} as something that {why}, {advice}"
 
 
 def _copied(

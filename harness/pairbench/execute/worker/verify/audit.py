@@ -12,7 +12,7 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, refill
-from pairbench.execute.worker.verify.case import ExpectedOutputs, is_small
+from pairbench.execute.worker.verify.case import ExpectedOutputs, References, is_small
 from pairbench.execute.worker.verify.draws import by_output
 from pairbench.execute.worker.verify.judge import clearly_wrong, dtype_name, in_order_of, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
@@ -44,7 +44,7 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
 
 
 def audit_other_inputs(
-    operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
+    operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]
 ) -> ImpostorResult | None:
     """Judge the baseline's outputs for other inputs as those of the first reference: an implementation gives them that always returns the same.
 
@@ -128,9 +128,7 @@ _LEAST_TAIL = 8
 """Elements: a single one may be next to zero by chance, so that zero is right."""
 
 
-def audit_declared(
-    operator: Operator, name: str, references: tuple[ExpectedOutputs, ...], device: torch.device
-) -> ImpostorResult:
+def audit_declared(operator: Operator, name: str, references: References, device: torch.device) -> ImpostorResult:
     """Run a declared impostor on every seed, unless its `valid` calls it right in this case; one rejection is enough, for one that caches is right the first time."""
     if operator.direction in ("fwd", "bwd"):  # one that is wrong only the other way is right here
         elsewhere = "tried in the direction fwd_bwd, which judges outputs and gradients"

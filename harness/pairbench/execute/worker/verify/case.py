@@ -80,6 +80,10 @@ class ExpectedOutputs(Value):
         return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
 
 
+References = tuple[ExpectedOutputs, ...]
+"""The expected outputs of a case, for each seed."""
+
+
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", trees.copy_inputs(inputs)).observe())
     if why := refused(outputs):
@@ -117,15 +121,13 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 
 
 def why_anything_passes(
-    operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
+    operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]
 ) -> str | None:
     """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are (`more` of them where outputs are small)."""
     first, second = references
     if not [leaf for _, leaf in leaves(first.outputs) if leaf is not None]:
-        return (
-            "returns nothing to compare, and no state is declared, so anything passes: return the outputs, or name the inputs that a call "
-            "writes its results into: state=['out']"
-        )
+        advice = "return the outputs, or name the inputs that a call writes its results into: state=['out']"
+        return f"returns nothing to compare, and no state is declared, so anything passes: {advice}"
     if operator.accepts_constant or case.tier == "edge" or not _size(first.outputs):
         return None
     if same_outputs(first.inputs, second.inputs) or not same_outputs(first.outputs, second.outputs):
@@ -134,10 +136,9 @@ def why_anything_passes(
         for inputs in more:
             if not same_outputs(first.outputs, make_call(operator, operator.baseline, "eager", inputs).observe()):
                 return None
-    return (
-        "the output is the same for all inputs, so anything passes that returns it: have inputs() make inputs on which it depends, return it in "
-        "a wider dtype if it only rounds to the same value, or declare accepts_constant=True if that is meant"
-    )
+    made, wider = "have inputs() make inputs on which it depends", "a wider dtype if it only rounds to the same value"
+    advice = f"{made}, return it in {wider}, or declare accepts_constant=True if that is meant"
+    return f"the output is the same for all inputs, so anything passes that returns it: {advice}"
 
 
 def is_small(outputs: Any) -> bool:
@@ -201,7 +202,7 @@ def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle
 
 
 def verify_entry(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
 ) -> Verification:
     flags = watched_flags()
     try:
@@ -214,7 +215,7 @@ def verify_entry(
 
 
 def _verify(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
 ) -> Verification:
     inputs = trees.copy_inputs(references[0].inputs)
     if entry.mode == "compile":
@@ -291,11 +292,8 @@ class _Reused:
     def _extents(self, observed: Any) -> list[tuple[int, int]]:
         """Return the addresses of the first byte of each returned tensor and behind its last."""
         returned = tensors(observed["output"] if self._of_state and observed is not None else observed)
-        return [
-            (tensor.data_ptr(), tensor.data_ptr() + extent(tensor) * tensor.element_size())
-            for tensor in returned
-            if _has_address(tensor) and tensor.numel()
-        ]
+        lying = (tensor for tensor in returned if _has_address(tensor) and tensor.numel())
+        return [(one.data_ptr(), one.data_ptr() + extent(one) * one.element_size()) for one in lying]
 
 
 def _has_address(tensor: torch.Tensor) -> bool:
@@ -311,7 +309,7 @@ def _verdicts(
     operator: Operator,
     call: Call,
     first_calls: list[Any],
-    references: tuple[ExpectedOutputs, ...],
+    references: References,
     device: torch.device,
     reused: "_Reused",
     apart: list[float | None],

@@ -13,19 +13,8 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.judge.plain import output_name, refused
 from pairbench.execute.worker.trees import leaves, same_bits, tensors
-from pairbench.execute.worker.verify.distance import (
-    AS_EXACT_AS_THE_ORACLE,
-    FLOAT32_LIMITS,
-    Distance,
-    clearly_within,
-    distance,
-    find_beyond,
-    output_spacing,
-    resolve_tolerance,
-    tally,
-    within_but_strays,
-    wrong_at_the_end,
-)
+from pairbench.execute.worker.verify import distance as distances
+from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
 from pairbench.model.outcome import Correctness
 from pairbench.model.plain import Value
@@ -52,10 +41,10 @@ class Known:
     """Results on a baseline's outputs, computed once for all that are judged by them. The outputs must not change meanwhile."""
 
     def __init__(self, inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
-        self.resolve = functools.cache(resolve_tolerance)
+        self.resolve = functools.cache(distances.resolve_tolerance)
         self.distance = functools.cache(distance)
         # The baseline's elements that are beyond the limit to the oracle.
-        self.own = functools.cache(lambda expected, truth, allowed: tally(expected, truth, None, allowed))
+        self.own = functools.cache(lambda expected, truth, allowed: distances.tally(expected, truth, None, allowed))
         self._made = inputs
 
     @functools.cached_property
@@ -215,7 +204,7 @@ def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
         if _alike(value, expected) and value.is_floating_point():
             tolerance = tolerance_for(dtype_name(expected), path)
             allowed = known.resolve(expected, tolerance)
-            if not tolerance.random and (found := wrong_at_the_end(value, expected, allowed)):
+            if not tolerance.random and (found := distances.wrong_at_the_end(value, expected, allowed)):
                 return f"{output_name(path)} differs from the baseline's in {found[0]} of its last {found[1]} elements"
     return None
 
@@ -231,7 +220,7 @@ def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: To
         tolerance = tolerance_for(dtype_name(expected), path)
         allowed = known.resolve(expected, tolerance)
         own = functools.partial(known.own, expected, truth, allowed)
-        if tolerance.rel_l2 is not None or not within_but_strays(value, expected, truth, allowed, own):
+        if tolerance.rel_l2 is not None or not distances.within_but_strays(value, expected, truth, allowed, own):
             return False
     return True
 
@@ -261,7 +250,7 @@ def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bo
         generator = torch.Generator(value.device).manual_seed(secrets.randbits(63))
         index = torch.randint(value.numel(), (_DRAWN,), generator=generator, device=value.device)
         value, expected = (tensor.detach().reshape(-1)[index] for tensor in (value, expected))
-    rtol, atol = resolve_tolerance(expected, replace(tolerance, atol_rms=0.0, rms_by_row=False))
+    rtol, atol = distances.resolve_tolerance(expected, replace(tolerance, atol_rms=0.0, rms_by_row=False))
     limit = expected.abs() * rtol + atol
     if tolerance.atol_rms and not tolerance.rms_by_row:
         limit += tolerance.atol_rms * expected.float().nan_to_num(0, 0, 0).square().mean().sqrt()
@@ -301,8 +290,8 @@ def _same_plain(value: Any, like: Any) -> bool:
 def _is_clear(value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, known: Known) -> bool:
     # The part of the limit that depends on all of the output takes a pass over it in float64, and most are clear without.
     alone = replace(tolerance, atol_rms=0.0, rms_by_row=False)
-    near = clearly_within(value, expected, known.resolve(expected, alone)) or (
-        tolerance.atol_rms > 0 and clearly_within(value, expected, known.resolve(expected, tolerance))
+    near = distances.clearly_within(value, expected, known.resolve(expected, alone)) or (
+        tolerance.atol_rms > 0 and distances.clearly_within(value, expected, known.resolve(expected, tolerance))
     )
     return near and (tolerance.rel_l2 is None or _off_as_a_whole(value, expected, tolerance.rel_l2) is None)
 
@@ -356,7 +345,8 @@ def _judge_tensor(
     allowed, left = known.resolve(expected, tolerance), known.left_by_rounding(expected, truth, tolerance)
     if left:
         allowed = allowed.at_least(left)
-    beyond = find_beyond(value, expected, truth, allowed, own=functools.partial(known.own, expected, truth, allowed))
+    own = functools.partial(known.own, expected, truth, allowed)
+    beyond = distances.find_beyond(value, expected, truth, allowed, own=own)
     # A NaN in one of both is beyond every limit, and right by no oracle.
     if beyond.wrong and (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
@@ -397,7 +387,7 @@ def _judge_tensor(
 def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, known: Known) -> OutputVerdict:
     """Judge a number of Python's by the tolerance of float32: it came out of some tensor, whose dtype nobody knows."""
     if tolerance.rtol is None:
-        tolerance = replace(tolerance, rtol=FLOAT32_LIMITS[0], atol=FLOAT32_LIMITS[1])
+        tolerance = replace(tolerance, rtol=distances.FLOAT32_LIMITS[0], atol=distances.FLOAT32_LIMITS[1])
     wide = torch.complex128 if isinstance(value, complex) else torch.float64
     mine, theirs = (torch.tensor(one, dtype=wide) for one in (value, expected))
     return _judge_tensor(name, mine, theirs, None, tolerance, known)
@@ -420,10 +410,9 @@ def _off_as_a_whole(value: torch.Tensor, expected: torch.Tensor, limit: float) -
 def _off_the_oracle(ratio: float | None) -> str | None:
     if ratio is None or ratio <= 2:
         return None
-    return (
-        f"its largest error against the float64 oracle is {ratio:.3g} times the baseline's (half an output spacing added); the "
-        "oracle rule allows 2 (where less precision is meant, Tolerance(rel_l2=...) says how much)"
-    )
+    off = f"is {ratio:.3g} times the baseline's (half an output spacing added)"
+    rule = "the oracle rule allows 2 (where less precision is meant, Tolerance(rel_l2=...) says how much)"
+    return f"its largest error against the float64 oracle {off}; {rule}"
 
 
 def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
@@ -446,14 +435,14 @@ def _oracle_ratio(
     known: Known,
     left: float,
     equal: bool,
-) -> tuple[float | None, Distance | None]:
+) -> tuple[float | None, distances.Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
     mine = known.distance(expected, truth) if equal else distance(value, truth)
-    if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
+    if not (value.is_floating_point() or value.is_complex()) or value.dtype in distances.AS_EXACT_AS_THE_ORACLE:
         return None, mine
     theirs = known.distance(expected, truth)
-    spacing = output_spacing(mine.max_reference, value.dtype, tolerance.spacing)
+    spacing = distances.output_spacing(mine.max_reference, value.dtype, tolerance.spacing)
     return mine.max_abs / (theirs.max_abs + max(spacing / 2, left)), mine
 
 
