@@ -23,8 +23,7 @@ _HEAD = struct.Struct("!4sIQ")
 _MARK = b"pair"
 _MOST_TEXT, _MOST_NUMBERS = 32 << 20, 256 << 20
 """The longest text and the most bytes of numbers of a message: about a hundred times those of a long case."""
-_LONG = 32
-"""Tuples of so many numbers are sent as bytes."""
+_LONG = 32  # tuples of so many numbers are sent as bytes
 _PACKED = "packed"
 
 

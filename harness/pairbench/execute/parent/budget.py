@@ -14,8 +14,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 
-_CLOSING_PART = 0.02
-"""The part of the budget that is kept for the last statistics and files."""
+_CLOSING_PART = 0.02  # the part of the budget that is kept for the last statistics and files
 _FIRST_PART = 0.5
 """The part of the time that the first batch may take, by a guess that nothing has put right yet."""
 _WIDEST_PART = 0.25
@@ -31,13 +30,10 @@ class Budget:
     rounds: int
     case_seconds: float
     clock: Callable[[], float] = time.monotonic
-    start_s: float = 5.0
-    """Seconds until a batch's round workers are ready; a guess until the first batch."""
+    start_s: float = 5.0  # seconds until a batch's round workers are ready; a guess until the first batch
     verify_s: list[float] = field(default_factory=list)
-    guessed_s: float = 0.0
-    """Seconds guessed for all batches after verifying, without the correction."""
-    spent_s: float = 0.0
-    """Seconds that the batches took instead."""
+    guessed_s: float = 0.0  # seconds guessed for all batches after verifying, without the correction
+    spent_s: float = 0.0  # seconds that the batches took instead
 
     def left(self) -> float:
         return self.deadline - _CLOSING_PART * self.seconds - self.clock()

@@ -43,8 +43,7 @@ class CaseState:
     rounds: list[TimedRound] = field(default_factory=list)
     impostors: list[ImpostorResult] = field(default_factory=list)
     reported: set[Entry] = field(default_factory=set)
-    inputs_s: float = 0.0
-    """Seconds of making its inputs, where that was long."""
+    inputs_s: float = 0.0  # seconds of making its inputs, where that was long
     spent_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -168,10 +167,8 @@ def unprofiled(entry: Entry, reason: str) -> Profile:
     return Profile(entry=entry, launches=launches, reason=f"not profiled: {reason}")
 
 
-_DOUBTS = 2
-"""Times that a case is timed although somebody disturbs it and no variant alone does."""
-Enough = Callable[[CaseState], object]
-"""Says whether what is known of a case is enough."""
+_DOUBTS = 2  # times that a case is timed although somebody disturbs it and no variant alone does
+Enough = Callable[[CaseState], object]  # says whether what is known of a case is enough
 
 
 def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None, *, impostors: bool = False) -> None:

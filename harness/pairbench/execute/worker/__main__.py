@@ -262,8 +262,7 @@ def _own_modules() -> set[str]:
 
 
 _LIBRARIES = ("site-packages", "dist-packages")
-_PAIRBENCH = Path(__file__).resolve().parents[2]
-"""The running package, which both commits share on purpose."""
+_PAIRBENCH = Path(__file__).resolve().parents[2]  # the running package, which both commits share on purpose
 
 
 def redirect(stand_in: protocol.StandIn, search_path: list[str]) -> None:

@@ -92,8 +92,7 @@ def _eps(tensor: torch.Tensor) -> float:
     return float(torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() or tensor.is_complex() else 0.0
 
 
-_PART = 0.25
-"""Part of the free memory for outputs that wait to be compared."""
+_PART = 0.25  # part of the free memory for outputs that wait to be compared
 
 Key = tuple[str, int]
 

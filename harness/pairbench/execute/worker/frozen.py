@@ -84,10 +84,8 @@ _LARGE = ("torch", "numpy", "ctypes", "sys")
 """Modules with many classes that nothing here uses, or whose state changes."""
 _READERS = {name: operator.attrgetter(name) for name in ("__code__", "__defaults__", "cell_contents")}
 _missing = object()
-_MANY = 16
-"""Size from which a namespace is compared in its own order."""
-_OTHERS = 3
-"""Most names in such a namespace, as a multiple of those held."""
+_MANY = 16  # size from which a namespace is compared in its own order
+_OTHERS = 3  # most names in such a namespace, as a multiple of those held
 _GENERATED = {f"__{name}__" for name in ("repr", "hash", "eq", "setattr", "delattr", "getstate", "setstate", "replace")}
 """Methods that `dataclass` makes by the hundred, and that judge nothing."""
 _DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)

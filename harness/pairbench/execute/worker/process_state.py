@@ -41,8 +41,7 @@ def _affinity() -> frozenset[int]:
     return pinned["before"] if cores == pinned.get("now") else cores
 
 
-_MOST_THREADS = 64
-"""Threads whose cores and priority are compared: each takes 3 us."""
+_MOST_THREADS = 64  # threads whose cores and priority are compared: each takes 3 us
 
 
 def native_threads() -> list[int]:

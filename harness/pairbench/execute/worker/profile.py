@@ -39,8 +39,7 @@ from pairbench.own_folders import held_folder
 
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
 DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
-SYNCHRONISATION = "Synchronize"
-"""Ending of the names of CUDA calls that wait for the device."""
+SYNCHRONISATION = "Synchronize"  # ending of the names of CUDA calls that wait for the device
 SENTINEL_KERNEL = "spin_kernel"
 """Name of the kernel that `run_sentinel` runs; a trace without it is not complete."""
 

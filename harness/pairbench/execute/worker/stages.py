@@ -50,8 +50,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound, Verification
 from pairbench.model.plan import Entry
 
-_TOLD_S = 0.05
-"""Seconds from which the time to make a case's inputs is reported."""
+_TOLD_S = 0.05  # seconds from which the time to make a case's inputs is reported
 _VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
 _MORE_SEEDS = range(100, 104)
 """Seeds of further inputs, on which outputs that are the same for all seeds of verification are compared once more."""

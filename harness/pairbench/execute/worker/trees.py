@@ -19,8 +19,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 
-_SMALL_PART = 0.05
-"""Part of the free memory for copies, so that calls have room."""
+_SMALL_PART = 0.05  # part of the free memory for copies, so that calls have room
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:

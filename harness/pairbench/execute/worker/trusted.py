@@ -77,8 +77,7 @@ _STARTERS = tuple(
 
 class _Thread:
     def __init__(self, place: str, name: str) -> None:
-        self.place = place
-        """The suite's line that started it."""
+        self.place = place  # the suite's line that started it
         self.name = name
         self.ident: int | None = None
 

@@ -43,8 +43,7 @@ _MASKS = ("aten::index", "aten::index_put_")
 _CALLERS = 16
 """Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
 
-CodeLine = tuple[CodeType, int]
-"""Code, and the number of one of its lines."""
+CodeLine = tuple[CodeType, int]  # code, and the number of one of its lines
 
 
 class Sighting(NamedTuple):
@@ -52,8 +51,7 @@ class Sighting(NamedTuple):
     what: str
     detail: str
     at: CodeLine | None
-    caller: CodeLine | None
-    """The line that called this line's function; None where a module's call did."""
+    caller: CodeLine | None  # the line that called this line's function; None where a module's call did
     module: str
     bytes: int
 
@@ -203,8 +201,7 @@ def _shown(file: Path, folder: Path) -> str:
 
 
 _SHORT_S = 0.1
-_CALLS = 5
-"""Calls to record where one takes less than `_SHORT_S`."""
+_CALLS = 5  # calls to record where one takes less than `_SHORT_S`
 
 
 def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
@@ -334,8 +331,7 @@ def _length(recorded: _Recorded) -> float:
     return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
 
 
-_CLOCKS_NS = 5_000.0
-"""How far the clocks of host and device in a trace may differ, in ns."""
+_CLOCKS_NS = 5_000.0  # how far the clocks of host and device in a trace may differ, in ns
 
 
 def busy_ns(activities: list[trace.Activity]) -> float:

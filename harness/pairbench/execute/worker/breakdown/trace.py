@@ -29,8 +29,7 @@ WAITS = frozenset(
 """Operators whose result the host has to see before it can go on."""
 
 WINDOW = "pairbench::call"
-MODULE = "pairbench::module:"
-"""Prefix of the mark around one call of a module, before the module's name."""
+MODULE = "pairbench::module:"  # prefix of the mark around one call of a module, before the module's name
 
 
 @dataclass(kw_only=True)
@@ -42,8 +41,7 @@ class Span:
     start: float
     end: float
     parent: "Span | None" = None
-    inside_ns: float = 0.0
-    """Time in ns of the spans directly inside."""
+    inside_ns: float = 0.0  # time in ns of the spans directly inside
 
     @property
     def own_ns(self) -> float:

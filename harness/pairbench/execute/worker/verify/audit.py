@@ -124,8 +124,7 @@ def _mean(tensor: torch.Tensor) -> float:
 
 
 _CHUNK = 1 << 24
-_LEAST_TAIL = 8
-"""Elements: a single one may be next to zero by chance, so that zero is right."""
+_LEAST_TAIL = 8  # elements: a single one may be next to zero by chance, so that zero is right
 
 
 def audit_declared(operator: Operator, name: str, references: References, device: torch.device) -> ImpostorResult:

@@ -80,8 +80,7 @@ class ExpectedOutputs(Value):
         return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
 
 
-References = tuple[ExpectedOutputs, ...]
-"""The expected outputs of a case, for each seed."""
+References = tuple[ExpectedOutputs, ...]  # the expected outputs of a case, for each seed
 
 
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:

@@ -15,8 +15,7 @@ _Value = Callable[[torch.Tensor], torch.Tensor]
 
 DRAW = "draw"
 _PREFIX = re.compile(rf"{DRAW} \d+\.?")
-_ALPHA = 1e-7
-"""Chance that right outputs of one entry are refused on the inputs of one seed."""
+_ALPHA = 1e-7  # chance that right outputs of one entry are refused on the inputs of one seed
 _FEW, _PART = 3, 0.01
 """Number and part of the elements of a single draw that may be far outside of the baseline's range."""
 

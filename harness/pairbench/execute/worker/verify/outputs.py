@@ -18,8 +18,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
 
-_CHUNK = 1 << 25
-"""Bytes that are worked on at once, a multiple of 8."""
+_CHUNK = 1 << 25  # bytes that are worked on at once, a multiple of 8
 
 
 def exchange_outputs(
