@@ -122,10 +122,9 @@ class CaseState:
         blamed = job.entries if index == NOBODY else (job.entries[index],)
         if index == NOBODY and isinstance(job, VerifyCase):
             blamed = tuple(entry for entry in job.entries if entry not in self.verified)
-            self.impostors += [
-                ImpostorResult(impostor=name, declared=True, rejected=False, reason=f"not tried: {reason}")
-                for name in (declared if not blamed else ())
-            ]
+            untried, why = declared if not blamed else (), f"not tried: {reason}"
+            made = (ImpostorResult(impostor=name, declared=True, rejected=False, reason=why) for name in untried)
+            self.impostors.extend(made)
         for entry in blamed:
             self.end(entry, status, reason)
         return blamed

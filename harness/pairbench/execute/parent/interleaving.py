@@ -35,12 +35,7 @@ class LostError(Exception):
     """An entry ended, or with the worker the whole case did."""
 
 
-def ask(
-    workers: Workers,
-    state: CaseState,
-    opened: protocol.CaseJob,
-    job: protocol.TakeBlock | protocol.CloseCase | None = None,
-) -> list[Any]:
+def ask(workers: Workers, state: CaseState, opened: protocol.CaseJob, job: protocol.Job | None = None) -> list[Any]:
     """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
     worker = workers.get()
     results: list[Any] = []
@@ -217,9 +212,8 @@ class Interleaving:
                 return
 
     def _take_turns(self, twin: SharedCase, entries: tuple[Entry, ...], sides: tuple[Workers, ...], index: int) -> None:
-        capturable = tuple(
-            entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states)
-        )
+        verified = [state.verified for state in twin.states]
+        capturable = tuple(one for one in entries if all(side[one].uncapturable is None for side in verified))
         jobs = [protocol.OpenCase(**about(state, entries), round=index, capturable=capturable) for state in twin.states]
         parties = list(zip(sides, twin.states, jobs, strict=True))
         opened = [answer for side, state, job in parties for answer in ask(side, state, job)]

@@ -239,9 +239,8 @@ _GRACE_S = 0.25
 """Seconds in which a thread may end that has been told to, and in which a process may come to rest."""
 _COMPILE_POOL_S = 30.0
 """Seconds that the processes of torch's compiler may take to start: they import torch."""
-_WAIT_FOR_A_PROCESS = {
-    function.__code__ for name in ("_wait", "_try_wait") if (function := getattr(subprocess.Popen, name, None))
-}
+_WAITING = (getattr(subprocess.Popen, name, None) for name in ("_wait", "_try_wait"))
+_WAIT_FOR_A_PROCESS = {function.__code__ for function in _WAITING if function}
 
 
 def left_running(*, thorough: bool = True) -> str | None:

@@ -330,9 +330,8 @@ def _verdicts(
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
         if not (trees.refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
-            raise SuiteFaultError(
-                Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
-            )
+            why = "inputs() gives other shapes or dtypes for another seed; a case is one shape"
+            raise SuiteFaultError(Status.FAILED, why)
         # Read by a copy behind the call in its own stream: what another stream has yet to write is not in it.
         observed = call.observe()
         reused.look(observed)

@@ -165,10 +165,8 @@ def _oracle(operator: Operator, case: Case, make: Make) -> tuple[Any | None, str
 
 def _in_slices(operator: Operator, case: Case, make: Make, size: int, slices: int) -> dict[str, Any]:
     """Return the float64 outputs by path, computed slice by slice; a DeclarationError says that inputs or outputs do not run along the axis as a batch does."""
-    few = [
-        make(replace(case, axes=tuple({**dict(case.axes), operator.batched or "": count}.items())), SEEDS[0])
-        for count in (1, 2)
-    ]
+    axes = [tuple({**dict(case.axes), operator.batched or "": count}.items()) for count in (1, 2)]
+    few = [make(replace(case, axes=one), SEEDS[0]) for one in axes]
     of_inputs = _dimensions(*map(named_tensors, few))
     of_outputs = _dimensions(*(dict(leaves(oracle_outputs(operator, inputs))) for inputs in few))
     inputs, whole, step = make(case, SEEDS[0]), dict[str, Any](), -(-size // slices)
