@@ -352,18 +352,15 @@ def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ..
             facts,
             kept=one,
             note=PROFILED,
-            parts=[
-                (
-                    str(part.entry),
-                    sentences(part),
-                    [_table(title, rows) for title, rows in [("Modules", tree_rows(part)), *tables(part)] if rows],
-                )
-                for part in one.parts
-            ],
+            parts=[(str(part.entry), sentences(part), _tables(part)) for part in one.parts],
             bars=stacked(one.parts),
             beside=beside_baseline(one.parts),
             together=_table("Side by side, in us", side_by_side(one.parts)) if len(one.parts) > 1 else None,
         )
+
+
+def _tables(part: Breakdown) -> list[SimpleNamespace]:
+    return [_table(title, rows) for title, rows in [("Modules", tree_rows(part)), *tables(part)] if rows]
 
 
 def _table(title: str, rows: Rows) -> SimpleNamespace:
