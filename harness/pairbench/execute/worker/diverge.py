@@ -7,7 +7,7 @@ first two only this stretch's outputs are kept.
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,9 +78,7 @@ def error_of(mine: Tensors, truth: Tensors) -> float | None:
     return math.sqrt(sum(item.sum_square for item in distances) / reference) if reference else None
 
 
-def is_worse(
-    operator: Operator, baseline: float | None, variant: float | None, outputs: Iterable[tuple[str, torch.Tensor]]
-) -> bool:
+def is_worse(operator: Operator, baseline: float | None, variant: float | None, outputs: Tensors) -> bool:
     """Return whether a variant's error is clearly larger than the baseline's: the oracle rule, for a whole output."""
     if baseline is None or variant is None:
         return False
@@ -143,10 +141,9 @@ def diverge(
         call = make_call(operator, variant, "eager", copy_inputs(inputs))
         ours, theirs = roots(call.given), roots(baseline.given)
         if bare := [name for name, found in (("the baseline", theirs), (entry.implementation, ours)) if not found]:
-            why = (
-                f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module: neither among the inputs nor from prepare(). "
-                "Outputs are compared module by module, so both implementations have to be given theirs as an argument"
-            )
+            who = f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module"
+            advice = "so both implementations have to be given theirs as an argument"
+            why = f"{who}: neither among the inputs nor from prepare(). Outputs are compared module by module, {advice}"
             return NoDivergence(entry=entry, reason=why, bad=False)
         if len(ours) == len(theirs) == 1:  # one tree each, whatever the arguments are called
             ours = dict(zip(theirs, ours.values(), strict=True))
@@ -254,7 +251,7 @@ class _Lockstep:
             incomparable=why,
             baseline_oracle=against[0],
             variant_oracle=against[1],
-            worse=is_worse(self._operator, *against, (*mine, *theirs)),
+            worse=is_worse(self._operator, *against, [*mine, *theirs]),
         )
 
     def _compare_inputs(self, wanted: Key) -> Gap | None:

@@ -112,10 +112,9 @@ def unusable() -> str | None:
         raw_trace(lambda: (torch.zeros(16, device="cuda").add_(1), torch.cuda.synchronize()), _ACTIVITIES)
         (counts,) = _trace(lambda: torch.zeros(16, device="cuda"), (1,))
     except (RuntimeError, TraceError) as error:
-        return (
-            f"the profiler records no device activity ({error}); if other tools hold CUPTI, end them, and if the driver "
-            "keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
-        )
+        driver = "the driver keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
+        advice = f"if other tools hold CUPTI, end them, and if {driver}"
+        return f"the profiler records no device activity ({error}); {advice}"
     if (counts.kernels.total(), counts.syncs) != (1, 0):
         return f"of one kernel and no wait the profiler shows {counts.kernels.total()} and {counts.syncs}"
     return None

@@ -178,9 +178,8 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
     except BaseException as error:  # of the suite's, as in `guarded`
         status, reason = explain(error)
         # What a declaration lacks is no failure of the function.
-        raise SuiteFaultError(
-            status, reason if isinstance(error, DeclarationError) else f"inputs() failed: {reason}"
-        ) from error
+        told = reason if isinstance(error, DeclarationError) else f"inputs() failed: {reason}"
+        raise SuiteFaultError(status, told) from error
     if why := left_running():
         raise SuiteFaultError(Status.FAILED, f"inputs() {why}")
     return inputs
@@ -206,9 +205,8 @@ def _references(
         if wrong is None:
             return references, []
     # Impostors alone have no entry to end; the end of the case is theirs.
-    return (), protocol.without_baseline(job.entries, status, wrong) or [
-        protocol.Ended(entry=None, status=status, reason=wrong)
-    ]
+    whole = protocol.Ended(entry=None, status=status, reason=wrong)
+    return (), protocol.without_baseline(job.entries, status, wrong) or [whole]
 
 
 def _held_or_sparing(
@@ -406,11 +404,9 @@ def _anew(ready: Ready) -> Ready:
 
 
 def end_of(job: protocol.TimeCase, config: protocol.WorkerConfig, error: EntryEndedError) -> protocol.Ended:
-    status, reason = (
-        explain(error.__cause__)
-        if error.__cause__ is not None
-        else (Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage")
-    )
+    status, reason = Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage"
+    if error.__cause__ is not None:
+        status, reason = explain(error.__cause__)
     return protocol.Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
 
 

@@ -167,15 +167,12 @@ def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str
         error = (apart.sum_square / apart.sum_square_reference) ** 0.5 if apart.sum_square_reference else apart.max_abs
         allowed = float(max(torch.finfo(value.dtype).eps, tolerance.spacing) ** 0.5)
         if error > allowed and apart.max_abs > reference.known.left_by_rounding(value, truth, tolerance):
-            left = (
-                f"; if this output is what rounding leaves of terms that cancel, say how much it may be: Tolerance(atol={2 * apart.max_abs:.1g})"
-                if apart.max_abs < allowed
-                else ""
-            )
-            return (
-                f"the baseline is wrong: {output_name(path) if path else 'it'} is off the float64 oracle by {error:.3g} (relative L2), "
-                f"where rounding explains less than {allowed:.3g}{left}"
-            )
+            name, limit = output_name(path) if path else "it", f"where rounding explains less than {allowed:.3g}"
+            why = f"the baseline is wrong: {name} is off the float64 oracle by {error:.3g} (relative L2), {limit}"
+            if apart.max_abs < allowed:
+                advice = f"say how much it may be: Tolerance(atol={2 * apart.max_abs:.1g})"
+                why += f"; if this output is what rounding leaves of terms that cancel, {advice}"
+            return why
     return None
 
 
@@ -189,10 +186,8 @@ def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle
     call = make_call(operator, operator.baseline, "eager", trees.copy_inputs(reference.inputs))
     with SeenRandom() as seen:
         outputs = call.observe()
-    advice = (
-        "draw in inputs() and pass what was drawn, as the mask of a dropout, or declare Tolerance(random=256), which compares mean and variance "
-        "over so many calls"
-    )
+    declared = "declare Tolerance(random=256), which compares mean and variance over so many calls"
+    advice = f"draw in inputs() and pass what was drawn, as the mask of a dropout, or {declared}"
     if off := judge(outputs, reference.outputs, None, operator.tolerance_for, reference.known).mismatch:
         return f"the baseline is random: two calls on equal inputs differ ({off}); {advice}"
     if seen.name and off_the_oracle:
@@ -359,10 +354,9 @@ def _verdicts(
         if call.consumed:
             call.reset()
         verdict = judged(_copied(call.run(), sparing=first.sparing))
-        again_why = (
-            f"its second backward over one graph, which is retained, gives something else; it leaves what was saved alone, or declares "
-            f"consumes=({SAVED!r},) if its caller goes through a graph once: "
-        )
+        again_why = "its second backward over one graph, which is retained, gives something else"
+        declares = f"declares consumes=({SAVED!r},) if its caller goes through a graph once"
+        again_why = f"{again_why}; it leaves what was saved alone, or {declares}: "
         yield replace(verdict, mismatch=again_why + verdict.mismatch) if verdict.mismatch else verdict
     with PoisonEmpty() if call.mode == "eager" else contextlib.nullcontext():
         outputs = run(first)

@@ -370,10 +370,9 @@ def _judge_tensor(
         # Not torch's function of the same name, which imports SymPy: 1.3 s for every worker that verifies.
         index = [int(place) for place in np.unravel_index(where, tuple(value.shape))]
         got, wanted = value.flatten()[where].item(), expected.flatten()[where].item()
-        mismatch = (
-            f"{name} differs from the baseline's in {beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond "
-            f"rtol {rtol:.3g} and atol {atol:.3g}; the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
-        )
+        part = f"{beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond rtol {rtol:.3g} and atol {atol:.3g}"
+        farthest = f"the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
+        mismatch = f"{name} differs from the baseline's in {part}; {farthest}"
         return OutputVerdict(mismatch=mismatch, correctness=correctness)
     if tolerance.rel_l2 is not None:
         wrong = _off_as_a_whole(value, expected, tolerance.rel_l2)
