@@ -66,10 +66,9 @@ def mark() -> str:
 
 
 def _namespace() -> str:
-    try:
+    with contextlib.suppress(OSError):
         return str((_PROC / "self" / "ns" / "pid").readlink())
-    except OSError:
-        return ""
+    return ""
 
 
 def _began(pid: int) -> str | None:

@@ -86,10 +86,9 @@ class SiteHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def is_from_here(self) -> bool:
-        try:
+        with contextlib.suppress(ValueError):
             return urlsplit(f"//{self.headers.get('Host', '')}").hostname in _HOSTS
-        except ValueError:
-            return False
+        return False
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")  # a browser would show the site as it was before

@@ -252,13 +252,8 @@ def _find_culprit(
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     """Return the fields that every job about some entries of a case has."""
     operator = state.planned.operator
-    return {
-        "path": Path(operator.path),
-        "operator": operator.name,
-        "case": state.planned.case,
-        "entries": entries,
-        "hashes": operator.hashes,
-    }
+    fields = {"path": Path(operator.path), "operator": operator.name, "case": state.planned.case}
+    return {**fields, "entries": entries, "hashes": operator.hashes}
 
 
 def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:

@@ -341,11 +341,9 @@ def profile_entries(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, 
                 call = make_call(operator, variant, entry.mode, inputs)
                 call.reset()
                 _, allocations = cuda_memory(call.run)
-            counted = (
-                Launches(status="unavailable", reason=unavailable)
-                if unavailable
-                else count_launches(call.run, call.reset if operator.reset or variant.consumes else None)
-            )
+            reset = call.reset if operator.reset or variant.consumes else None
+            missing = Launches(status="unavailable", reason=unavailable)
+            counted = missing if unavailable else count_launches(call.run, reset)
         if why := profiled_otherwise(call, inputs, device):
             raise DeclarationError(why)
         call.reset()

@@ -295,20 +295,14 @@ def _copied(
         group = [found[key] for key in keys]
         dtypes = {one.dtype for one in group}
         alone = len(group) == 1 or (len(dtypes) > 1 and any(wanted(dtype) != dtype for dtype in dtypes))
-        stays = alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None)
-        made = (
-            [
-                copy_tensor(one.detach()) if one.dtype == wanted(one.dtype) else one.detach().to(wanted(one.dtype))
-                for one in group
-            ]
-            if stays
-            else _together(group, wanted, device(group[0]))
-        )
+        if alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None):
+            held = [one.detach() for one in group]
+            made = [copy_tensor(one) if one.dtype == wanted(one.dtype) else one.to(wanted(one.dtype)) for one in held]
+        else:
+            made = _together(group, wanted, device(group[0]))
         for key, copied, one in zip(keys, made, group, strict=True):
-            parameter = isinstance(one, torch.nn.Parameter)
-            copies[key] = (
-                torch.nn.Parameter(copied, one.requires_grad) if parameter else copied.requires_grad_(one.requires_grad)
-            )
+            parameter, needed = isinstance(one, torch.nn.Parameter), one.requires_grad
+            copies[key] = torch.nn.Parameter(copied, needed) if parameter else copied.requires_grad_(needed)
     return copies
 
 

@@ -278,6 +278,8 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
             rest.append((record, extra))
         else:
             benchmarks.append(_benchmark(record, timed, extra, several=several))
+    without = [extra for _, extra in rest]
+    own = {"environment": machine["environment"], "run": run_info_of(first), "not_measured": without}
     document = {
         "machine_info": {
             "node": first.hostname,
@@ -297,11 +299,7 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
         "benchmarks": benchmarks,
         "datetime": first.started_at,
         "version": FORMAT_VERSION,
-        KEY: {
-            "environment": machine["environment"],
-            "run": run_info_of(first),
-            "not_measured": [extra for _, extra in rest],
-        },
+        KEY: own,
     }
     return document, tuple(f"{_name(record)} ({record.status})" for record, _ in rest)
 

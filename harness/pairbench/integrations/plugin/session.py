@@ -266,11 +266,9 @@ class PluginSession:
         from pairbench.features.exchange.pytest_benchmark import KEY, extra_info_of, run_info_of
 
         if records := self.bench.records:
-            output_json[KEY] = {
-                "environment": records[0].environment,
-                "run": run_info_of(records[0]),
-                "not_measured": [extra_info_of(record) for record in records if record.call_p50_ns is None],
-            }
+            run = run_info_of(records[0])
+            without = [extra_info_of(record) for record in records if record.call_p50_ns is None]
+            output_json[KEY] = {"environment": records[0].environment, "run": run, "not_measured": without}
 
 
 def _notify(config: pytest.Config) -> Callable[[str], None]:

@@ -153,16 +153,11 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
         definition.append("reset" if operator.reset is True else f"reset {source(operator.reset)}")
     if operator.gradients:
         definition.append(f"gradients {operator.gradients} {operator.gradient_tolerance!r}")
-    variants = (*operator.implementations.values(), *operator.impostors.values())
-    parts = (
-        [
-            source(one.function),
-            source(one.prepare) if one.prepare else "",
-            *([f"consumes {sorted(one.consumes)}"] if one.consumes else []),
-        ]
-        for one in variants
-    )
-    return (_digest(definition), *map(_digest, parts))
+    digests = [_digest(definition)]
+    for one in (*operator.implementations.values(), *operator.impostors.values()):
+        consumes = [f"consumes {sorted(one.consumes)}"] if one.consumes else []
+        digests.append(_digest([source(one.function), source(one.prepare) if one.prepare else "", *consumes]))
+    return tuple(digests)
 
 
 def _functions(operator: Operator) -> list[Callable[..., Any]]:

@@ -86,9 +86,8 @@ class Known:
             what = f"{name!r} of the shape {list(pointed.shape)}, into which {indices}"
             raise DeclarationError(f"ties names {what}; ties=({name!r}, axis) says along which")
         pointed = pointed.detach() if expected.dim() else pointed.detach().reshape(-1)
-        mine, theirs = (
-            one.long() if one.dim() == pointed.dim() else one.long().unsqueeze(axis) for one in (value, expected)
-        )
+        both = (value.long(), expected.long())
+        mine, theirs = (one if one.dim() == pointed.dim() else one.unsqueeze(axis) for one in both)
         if bool(((mine < 0) | (mine >= pointed.shape[axis])).any()) or _repeats(mine, axis) > _repeats(theirs, axis):
             return value
         ours, wanted = pointed.gather(axis, mine), pointed.gather(axis, theirs)
