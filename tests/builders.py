@@ -8,7 +8,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from pairbench.model.latency import HOST_JUDGED
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.model.record import KernelCount, Record, Samples, Series
 from pairbench.store.location import StoreLocation
+from pairbench.store.reader import RUN, WholeStore
+from pairbench.store.schema import from_table
 from pairbench.store.writer import RunWriter
 
 FIRST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
@@ -282,3 +284,9 @@ def detect(levels: Any, **options: Any) -> tuple[Any, ...]:
     from pairbench.analyze.history.changepoint import explain
 
     return explain(levels, **options)[0]
+
+
+def by_run(whole: WholeStore, columns: Iterable[str]) -> Iterator[tuple[Any, tuple[Record, ...]]]:
+    """Yield the runs of a store with their records."""
+    for key, table in whole.tables(RUN, tuple(columns)):
+        yield key, from_table(table, Record)

@@ -18,7 +18,7 @@ from pairbench.site.build import SiteOptions, build_site
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import WholeStore, read_frame, read_samples, read_series, runs
 from pairbench.store.writer import RunWriter
-from tests.builders import make_run
+from tests.builders import by_run, make_run
 from tests.faults.forked import each_forked
 from tests.faults.seen import Seen
 from tests.site.stores import _samples
@@ -118,7 +118,7 @@ def _by_series(store: str) -> tuple[Iterator[Any], tuple[str, ...]]:
 def _by_whole(store: str) -> tuple[Iterator[Any], tuple[str, ...]]:
     names = ["case", "implementation", "call_p50_ns"]
     whole = WholeStore(store, names)
-    return (replace(one, run_id=key[0]) for key, several in whole.by_run(names) for one in several), whole.problems
+    return (replace(one, run_id=key[0]) for key, several in by_run(whole, names) for one in several), whole.problems
 
 
 def _read(place: _Place, number: int) -> Seen:

@@ -11,7 +11,7 @@ from pairbench.model.record import COLUMNS
 from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
 from pairbench.store.reader import WholeStore, latency_samples, read_frame, read_run, read_samples, read_series, runs
 from pairbench.store.run_index import RunIndex
-from tests.builders import CASES
+from tests.builders import CASES, by_run
 from tests.faults.damaged import LAST, make_store
 from tests.faults.seen import Seen
 
@@ -86,7 +86,7 @@ def _rows(rows: Any) -> list[str]:
 
 def _of_whole(store: Path) -> tuple[list[str], tuple[str, ...]]:
     whole = WholeStore(store, [*COLUMNS, *_TREND, "kernels", "axes"])
-    return _rows(record for _, several in whole.by_run([*COLUMNS, *_TREND]) for record in several), whole.problems
+    return _rows(record for _, several in by_run(whole, [*COLUMNS, *_TREND]) for record in several), whole.problems
 
 
 def _of_index(store: Path) -> tuple[list[str], tuple[str, ...]]:

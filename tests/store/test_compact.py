@@ -24,7 +24,7 @@ from pairbench.store.reading import dataset_files, read_each, stored_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter, Spool, push, waiting, write_run
-from tests.builders import CASES, at_once, make_run, run_id_of, write_runs
+from tests.builders import CASES, at_once, by_run, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
 from tests.store.rows import samples
 
@@ -97,8 +97,8 @@ def answers(place: StoreLocation) -> dict[str, Any]:
         "one by one": [read_run(place, head.run_id).value for head in heads],
         "of a run": index.records(heads[-1:], cases=[CASES[0]]).value,
         "by operator": dict(whole.by_operator(COLUMNS)),
-        "by run": {key: tuple(records) for key, records in whole.by_run(COLUMNS)},
-        "last": {key: tuple(records) for key, records in WholeStore(place, COLUMNS, last=7).by_run(COLUMNS)},
+        "by run": dict(by_run(whole, COLUMNS)),
+        "last": dict(by_run(WholeStore(place, COLUMNS, last=7), COLUMNS)),
         "newest": NewestRuns(place).of({s for row in read_run(place).value if (s := Series.of(row))}),
     }
 

@@ -29,7 +29,7 @@ from pairbench.store.reader import (
 )
 from pairbench.store.run_index import RunIndex
 from pairbench.store.writer import RunWriter
-from tests.builders import CASES, DEVICE, SUITE, ended, make_run, make_samples, only, run_id_of, write_runs
+from tests.builders import CASES, DEVICE, SUITE, by_run, ended, make_run, make_samples, only, run_id_of, write_runs
 from tests.store.rows import any_row, record, samples
 
 RUN = "20260102T030405-aaaa"
@@ -257,17 +257,17 @@ def test_operators_and_runs_are_what_the_files_hold(tmp_path: Path) -> None:
     three_runs = [make_run(number, cases=(*CASES, OTHER)) for number in range(3)]
     write_runs(tmp_path, *three_runs)
     whole = WholeStore(tmp_path, EVERYTHING)
-    by_run = dict(whole.by_run(EVERYTHING))
-    assert list(by_run) == [(run_id_of(number), DEVICE) for number in range(3)]
+    runs = dict(by_run(whole, EVERYTHING))
+    assert list(runs) == [(run_id_of(number), DEVICE) for number in range(3)]
     for run in three_runs:
-        assert tuple(by_run[run[0].run_id, DEVICE]) == read_records(tmp_path, [run[0].run_id]).value
+        assert runs[run[0].run_id, DEVICE] == read_records(tmp_path, [run[0].run_id]).value
     by_operator = dict(whole.by_operator(EVERYTHING))
     assert list(by_operator) == [(DEVICE, SUITE, "rms_norm"), (DEVICE, SUITE, "softmax")]
     assert by_operator[DEVICE, SUITE, "softmax"] == tuple(
         r for run in three_runs for r in run if r.operator == "softmax"
     )
     assert not whole.problems
-    (_, records), *_ = newest = list(WholeStore(tmp_path, ["case", "call_p50_ns", "driver"], last=2).by_run(["case"]))
+    (_, records), *_ = newest = list(by_run(WholeStore(tmp_path, ["case", "call_p50_ns", "driver"], last=2), ["case"]))
     assert [key[0] for key, _ in newest] == [run_id_of(1), run_id_of(2)]
     assert [record.case for record in records] == [record.case for record in three_runs[1]]
     assert {(record.call_p50_ns, record.driver, record.kernels) for record in records} == {(None, None, None)}
@@ -281,7 +281,7 @@ def test_nulls_are_values_and_no_operator_is_no_group(tmp_path: Path) -> None:
     write_runs(tmp_path, (*run, broken))
     whole = WholeStore(tmp_path, EVERYTHING)
     assert [key for key, _ in whole.by_operator(EVERYTHING)] == [(DEVICE, SUITE, "rms_norm")]
-    ((_, records),) = whole.by_run(EVERYTHING)
+    ((_, records),) = by_run(whole, EVERYTHING)
     assert records[-1] == broken and len(records) == len(run) + 1
 
 
@@ -289,4 +289,4 @@ def test_a_whole_store_of_nothing_but_damaged_files_is_nothing(tmp_path: Path) -
     write_runs(tmp_path, make_run(0))
     files_of(tmp_path)[0].write_bytes(b"PAR1")
     whole = WholeStore(tmp_path, ["case"])
-    assert [*whole.by_run(["case"]), *whole.by_operator(["case"])] == [] and len(whole.problems) == 1
+    assert [*by_run(whole, ["case"]), *whole.by_operator(["case"])] == [] and len(whole.problems) == 1

@@ -13,7 +13,7 @@ from pairbench.store import opened
 from pairbench.store.documents import read_acceptances
 from pairbench.store.reader import WholeStore, read_run, read_series, runs
 from pairbench.store.schema import VERSION_KEY
-from tests.builders import make_run, run_id_of, write_runs
+from tests.builders import by_run, make_run, run_id_of, write_runs
 from tests.faults.forked import each_forked
 
 TEXTS = {
@@ -60,7 +60,7 @@ def long_names_inside(store: Path) -> Path:
 def of_every_run(store: Path) -> tuple[str, ...]:
     names = ("case", "reason", "kernels")
     whole = WholeStore(store, names)
-    assert [len(records) for _, records in whole.by_run(names)] == [4]
+    assert [len(records) for _, records in by_run(whole, names)] == [4]
     return tuple(whole.problems)
 
 

@@ -9,7 +9,6 @@ Before SCHEMA_VERSION is raised, add the old release's files by running this fil
 import json
 import math
 import typing
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from pairbench.store.reader import WholeStore, read_frame, read_records, read_ru
 from pairbench.store.reading import DERIVED
 from pairbench.store.schema import SCHEMA_VERSION, VERSION_KEY, from_columns
 from pairbench.store.writer import RunWriter
-from tests.builders import CASES, make_run, make_samples, with_device
+from tests.builders import CASES, by_run, make_run, make_samples, with_device
 
 CASE = CASES[0]
 ROUNDS = {"baseline": ((60e3, 61e3, 62e3), (63e3, 64e3, 66e3)), "fused": ((30e3, 31e3, 32e3), (30e3, 33e3, 34e3))}
@@ -93,9 +92,9 @@ def test_without_samples_there_are_the_medians(tmp_path: Path, samples: bool, wh
     """Of a whole store the samples are read where somebody asks for them."""
     old_store(tmp_path, samples=samples or whole)
     names = {"case", "implementation", "device_speedup", "device_speedup_low", "device_round_p50_ns", "bound"}
-    records: Sequence[Record] = read_run(tmp_path).value
+    records = read_run(tmp_path).value
     if whole:
-        ((_, records),) = WholeStore(tmp_path, names, samples=samples).by_run(names)
+        ((_, records),) = by_run(WholeStore(tmp_path, names, samples=samples), names)
     fused = next(record for record in records if record.implementation == "fused")
     assert fused.device_speedup == 62e3 / 31.5e3 and fused.bound == "host"
     assert (fused.device_round_p50_ns is not None) is (fused.device_speedup_low is not None) is samples

@@ -75,8 +75,8 @@ def _result(record: Record) -> dict[str, float | None]:
     return values
 
 
-def run_head(records: LazyRecords) -> RunHead:
-    first = records[0]
+def run_head(first: Record, records: LazyRecords) -> RunHead:
+    """Return the head of a run from its first record and the columns of all."""
     versions = {name: getattr(first, name) for name in _VERSIONS}
     uuids, timers = (tuple(sorted({one for one in records.values(name) if one})) for name in ("device_uuid", "timer"))
     return RunHead(

@@ -201,8 +201,9 @@ class ParentLine(Protocol):
     outputs: int | None  # open file of the memory through which outputs go to a judge outside
 
     def ask(self, message: Any) -> Any: ...
+    def answered(self) -> Any: ...
     def send(self, message: Any) -> None:
-        """Send a message that has no answer."""
+        """Send a message that has no answer, or one that `answered` waits for."""
 
 
 HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
@@ -286,7 +287,7 @@ class Answer(Value):
 
 
 class Alone(Value):
-    """Latencies of the baseline in a process in which no variant was ever called, in ns, on a GPU the device's; empty where they cannot be taken."""
+    """Latencies of the baseline's calls in a process in which no variant was ever called, in ns; empty where there is no eager baseline."""
 
     call_ns: tuple[float, ...]
     plain: bool

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pairbench.analyze.compare.attribute import levels_differ
 from pairbench.model.comparison import Change, Comparison, GateOutcome, Judgement, KernelChange, Side, Verdict, moves_of
-from pairbench.model.record import Record, Series
+from pairbench.model.record import Series
 from pairbench.report import units
 from pairbench.report.render import clean, shorten
 

@@ -160,7 +160,11 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
 
 def _run(point: SeriesPoint) -> dict[str, object]:
     record, started = point.record, point.record.started_at[:16].replace("T", " ")
-    return {"run": shorten(record.run_id, 40), "started": started, "commit": short_commit(record.commit, record.dirty, 10)}
+    return {
+        "run": shorten(record.run_id, 40),
+        "started": started,
+        "commit": short_commit(record.commit, record.dirty, 10),
+    }
 
 
 _COUNTED = 3  # number of counts that have a line

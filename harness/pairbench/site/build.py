@@ -4,6 +4,7 @@ In a folder only what changed is written, and what is gone from the site is remo
 which no page lacks its data.
 """
 
+import contextlib
 import datetime as dt
 import functools
 import hashlib
@@ -16,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -191,7 +193,9 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
         return replace(publish(options.folder, cache.unchanged()), problems=known)
     try:
-        reading = SiteReading(config, repository=address, last=options.last, options=options.store_options)
+        reading = SiteReading(
+            config, repository=address, last=options.last, options=options.store_options, begin=_begin
+        )
     except EmptyStoreError as error:
         kept, missed = read_breakdowns(store)
         facts = SiteFacts(
@@ -240,21 +244,58 @@ _inherited: dict[str, Any] = {}  # a function and its arguments, in the processe
 
 def _in_processes(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterator[Any]:
     """Yield a function of each value, in order, made in as many forked processes as there are cores."""
-    # A fork inherits the store's columns and the templates. Where other threads run, it might inherit a lock that one of them holds.
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" and threading.active_count() == 1 else 1
-    if (number := min(cores, len(values), _MOST)) < 2:
+    # A fork inherits the store's columns and the templates.
+    if (number := min(_cores(), len(values), _MOST)) < 2:
         yield from map(function, values)
         return
     inherited = {"function": function, "values": values}
     fork = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(number, fork, initializer=_inherited.update, initargs=(inherited,))
+    done = 0
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # by pyarrow
+        with _without_warning():
             made = pool.map(_call, range(len(values)))
-        yield from made
+        for one in made:
+            yield one
+            done += 1
+    except BrokenProcessPool:  # a process was killed
+        yield from map(function, values[done:])
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """Return how many processes may be forked: one where other threads run, which may hold a lock that a fork would inherit."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" and threading.active_count() == 1 else 1
+
+
+def _begin(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Begin work in a forked process, and return the function that waits for what it returns."""
+    if _cores() < 2:
+        return work
+    fork = multiprocessing.get_context("fork")
+    found, to = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: to.send(work()), daemon=True)
+    with _without_warning():
+        process.start()
+    to.close()
+
+    def wait() -> Any:
+        try:
+            return found.recv()
+        except EOFError:  # it was ended
+            return work()
+        finally:
+            process.join()
+
+    return wait
+
+
+@contextlib.contextmanager
+def _without_warning() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # by pyarrow
+        yield
 
 
 def _call(place: int) -> Any:

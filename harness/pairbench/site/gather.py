@@ -171,16 +171,25 @@ _EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 class SiteReading:
     def __init__(
-        self, config: Config, *, repository: str | None = None, last: int | None = None, options: tuple[str, ...] = ()
+        self,
+        config: Config,
+        *,
+        repository: str | None = None,
+        last: int | None = None,
+        options: tuple[str, ...] = (),
+        begin: Callable[[Callable[[], Any]], Callable[[], Any]] = lambda work: work,
     ) -> None:
+        """Read a store; `begin` begins work in another process, and returns the function that waits for its result."""
         self.about = functools.cache(functools.partial(about_of, config))
         self._store = replace(store_of(config), tables=Held(math.inf))
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
+        self._digests = functools.cache(begin(self._digests_of_tables))
         self._heads: dict[RunKey, RunHead] = {}
         newest: dict[Series, str] = {}
         measured: dict[RunKey, set[Series]] = {}
-        for key, records in self._whole.by_run(_HEAD):
-            self._heads[key] = run_head(records)
+        for key, table in self._whole.tables(RUN, _HEAD):
+            (first,), records = from_table(table.slice(0, 1), Record), records_of(table)
+            self._heads[key] = run_head(first, records)
             told = zip(records.series(), records.values("reason"), strict=True)
             here = {one for one, reason in told if one is not None and reason != OUT_OF_BUDGET}
             newest |= dict.fromkeys(here, key[0])
@@ -227,6 +236,11 @@ class SiteReading:
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 
+    def _digests_of_tables(self) -> dict[tuple[str, ...], str]:
+        """Return the digest of the rows of each operator and of each run."""
+        parts = [*self._whole.tables(OPERATOR, _TREND), *self._whole.tables(RUN, _RUN)]
+        return {key: table_digest(table) for key, table in parts}
+
     def operators(
         self,
         find: Find = lambda *_: None,
@@ -254,7 +268,7 @@ class SiteReading:
             values = [[each.get(series) for each in of_each] for series in own]
             with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
             name = paths.operator_page(*key)
-            inputs = digest(table_digest(table), described, values, with_samples, site, elsewhere)
+            inputs = digest(self._digests()[key], described, values, with_samples, site, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
                 wanted.append((name, inputs, site, key, table, described, elsewhere))
@@ -358,7 +372,7 @@ class SiteReading:
                 breakdowns=self.facts.breakdowns[:1],
             )
             named = tuple(sorted(pages[head.device_name]))
-            name, inputs = paths.run_page(*key), digest(table_digest(table), head, verdicts, site, named)
+            name, inputs = paths.run_page(*key), digest(self._digests()[key], head, verdicts, site, named)
             if find(name, inputs) is None:
                 wanted.append((name, inputs, site, head, verdicts, table, named))
 

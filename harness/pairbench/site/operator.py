@@ -13,7 +13,6 @@ from pairbench.model.plan import BASELINE
 from pairbench.model.settings import about_precision
 from pairbench.model.site import STATES, SeriesFacts, SiteFacts
 from pairbench.report import latency_words, operator_charts, units
-from pairbench.report.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
 from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import both_speedups, issuing, overwrites
 from pairbench.report.render import shorten
@@ -141,6 +140,8 @@ def operator(env: Environment, facts: SiteFacts, operator: OperatorFacts, *, fig
     speedups = operator_charts.speedup_chart(operator.series)
     roofline = operator_charts.roofline_chart(operator.series, operator.ceilings)
     known = any(point.state != "none" for point in speedups.points)
+    if figures:  # matplotlib takes half a second to load
+        from pairbench.report.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
     drawn = {
         **({"speedup": speedup_figure(operator.series)} if figures and known else {}),
         # A roofline needs declared costs.

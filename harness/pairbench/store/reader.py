@@ -21,7 +21,7 @@ from pairbench.errors import StoreError
 from pairbench.model.latency import CALL, DEVICE, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plain import Value
-from pairbench.model.record import COLUMNS, LazyRecords, Record, Samples, Series
+from pairbench.model.record import COLUMNS, Record, Samples, Series
 from pairbench.store.compacted import Files, ranks, tidy
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
@@ -35,7 +35,6 @@ from pairbench.store.schema import (
     from_columns,
     from_table,
     python_values,
-    records_of,
     type_of,
 )
 
@@ -257,10 +256,6 @@ class WholeStore:
         for key, table in self.tables(OPERATOR, columns):
             if kept := in_budget(from_table(table, Record)):
                 yield key, kept
-
-    def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], LazyRecords]]:
-        for key, table in self.tables(RUN, columns):
-            yield key, records_of(table)
 
     def tables(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, pa.Table]]:
         """Yield the combinations of values of some columns of text, each with its rows; rows where one is null are left out."""

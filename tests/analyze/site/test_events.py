@@ -35,7 +35,7 @@ def history(runs: int, slower_from: int, factor: float = 1.1) -> Runs:
 
 
 def heads_of(runs: Runs) -> Heads:
-    return {(run[0].run_id, DEVICE): run_head(LazyRecords.of(run)) for run in runs}
+    return {(run[0].run_id, DEVICE): run_head(run[0], LazyRecords.of(run)) for run in runs}
 
 
 def trends_of(runs: Runs) -> list[Trend]:
@@ -182,7 +182,10 @@ def test_what_was_taken_back_says_in_which_run() -> None:
 def test_the_same_step_on_two_device_models_is_one_event() -> None:
     here = history(24, 12)
     other = [tuple(replace(one, device_name="NVIDIA H100") for one in run) for run in here[::2]]
-    heads = {**heads_of(here), **{(run[0].run_id, "NVIDIA H100"): run_head(LazyRecords.of(run)) for run in other}}
+    heads = {
+        **heads_of(here),
+        **{(run[0].run_id, "NVIDIA H100"): run_head(run[0], LazyRecords.of(run)) for run in other},
+    }
     found = events_of([*moves(here), *moves(other)], heads)
     assert len(found) == 2
     (event,) = joined(found)

@@ -75,7 +75,7 @@ def test_an_environment_that_is_no_json_is_empty() -> None:
 
 def test_the_head_of_a_run_counts_how_its_records_ended() -> None:
     run = make_run(0)
-    head = run_head(LazyRecords.of([*run[:3], ended(run[3], "oom"), ended(run[3], "failed")]))
+    head = run_head(run[0], LazyRecords.of([*run[:3], ended(run[3], "oom"), ended(run[3], "failed")]))
     assert head.statuses == {"measured": 3, "oom": 1, "failed": 1}
     assert head.timers == ("cuda_event",) and head.versions["driver"] == "580.1" and not head.dirty
 

@@ -9,7 +9,7 @@ from tests.builders import CASES, DEVICE, ended, make_run, run_id_of
 
 
 def pairs(*runs: tuple[Record, ...]) -> dict[tuple[str, str], str]:
-    heads: list[RunHead] = [run_head(LazyRecords.of(run)) for run in runs]
+    heads: list[RunHead] = [run_head(run[0], LazyRecords.of(run)) for run in runs]
     series = {
         (head.run_id, head.device_name): {one for record in run if (one := Series.of(record))}
         for head, run in zip(heads, runs, strict=True)

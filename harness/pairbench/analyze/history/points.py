@@ -58,13 +58,13 @@ class Points(Sequence[SeriesPoint]):
         """Take the places of a series' records and of their controls, and for each point its part and the place of its GPU's UUID."""
         self.records, self.own, self.controls = records, own, controls
         self.parts, self.latency, self.gpus = parts, latency, gpus
-        self.p50 = _medians(records, latency)[own]
+        self.p50 = _medians(records, own, latency)
         self.low, self.high = (
             np.where(np.isnan(self.p50), np.nan, self.numbers(f"{latency.p50}{end}")) for end in ENDS[1:]
         )
         p95 = self.numbers(latency.p95)
         self.p95 = np.where(np.isnan(self.p50) | ~_positive(p95), np.nan, p95)
-        self.control = np.where(controls < 0, np.nan, _medians(records, latency)[controls])
+        self.control = np.where(controls < 0, np.nan, _medians(records, controls, latency))
         baseline = len(own) > 0 and records.values("implementation")[own[0]] == BASELINE
         self.speedup = self.p50 / self.control if baseline else self.control / self.p50
         self.measured = np.flatnonzero(~np.isnan(self.p50))
@@ -127,12 +127,16 @@ def _positive(values: Floats) -> Flags:
     return found
 
 
-def _medians(records: LazyRecords, latency: Latency) -> Floats:
+def _is(records: LazyRecords, places: Places, name: str, text: str | None) -> Flags:
+    codes, texts = records.codes(name)
+    found: Flags = codes[places] == (texts.index(text) if text in texts else -2)
+    return found
+
+
+def _medians(records: LazyRecords, places: Places, latency: Latency) -> Floats:
     """Return the median latency of each record in ns; NaN unless it was measured and is a positive number."""
-    status, statuses = records.codes("status")
-    values = records.numbers(latency.p50)
-    able = _positive(values) & (status == (statuses.index(Status.MEASURED) if Status.MEASURED in statuses else -2))
-    return np.where(able, values, np.nan)
+    values = records.numbers(latency.p50)[places]
+    return np.where(_positive(values) & _is(records, places, "status", Status.MEASURED), values, np.nan)
 
 
 class History(NamedTuple):
@@ -161,35 +165,33 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     records, ordered, again = of_case
     if again:
         notes.append(f"{_runs(again)} found twice in the store and counted once")
-    own = ordered[_is(records, "implementation", implementation)[ordered]]
+    own = ordered[_is(records, ordered, "implementation", implementation)]
     timers, names = records.codes("timer")
     known = timers[own][timers[own] >= 0]
     timer = timer or (names[known[-1]] if len(known) else None)
-    fits = (timers < 0) | _is(records, "timer", timer)
-    others = Counter(names[code] for code in timers[own][~fits[own]].tolist())
+    timed = own[timers[own] >= 0]
+    others = Counter(names[code] for code in timers[timed[~_is(records, timed, "timer", timer)]].tolist())
     notes += [
         f"{_runs(number)} timed by {name} left out: another timer is another series"
         for name, number in sorted(others.items())
     ]
-    own = own[fits[own]]
-    on_device = _on_device(records)
-    measured = ~np.isnan(_results(records))
-    clocks = np.where(on_device, records.codes("device_timer")[0], -2)
-    last = own[measured[own]][-1:]
-    latency = DEVICE if on_device[last].any() else CALL
-    left = measured[own] & (clocks[own] != (clocks[last[0]] if len(last) else -2))
-    if number := int(left.sum()):
-        by = records.values("device_timer")[last[0]] if len(last) else None
+    own = own[(timers[own] < 0) | _is(records, own, "timer", timer)]
+    on_device, measured = _on_device(records, own), np.flatnonzero(~np.isnan(_results(records, own)))
+    clocks = np.where(on_device, records.codes("device_timer")[0][own], -2)
+    latency = DEVICE if on_device[measured[-1:]].any() else CALL
+    left = measured[clocks[measured] != clocks[measured[-1:]]]
+    if number := len(left):
+        by = records.values("device_timer")[own[measured[-1]]]
         words = f"a device latency by {by}" if latency is DEVICE else "the latency of a call alone"
         notes.append(f"{_runs(number)} without {words} left out: another clock is another series")
-        own = own[~left]
-    started, committed = _moments(records, "started_at"), _moments(records, "commit_at")
-    late = own[started[own] < committed[own]]
+        own = np.delete(own, left)
+    late = own[_moments(records, own, "started_at") < _moments(records, own, "commit_at")]
     if len(late):
         wrong = f"{records.values('run_id')[late[0]]} the first: a clock is wrong there, and runs are in the order of their clocks"
         notes.append(f"{_runs(len(late))} began before its own commit was made, {wrong}")
     control = _control(of_case, implementation)
-    beside = ordered[(_is(records, "implementation", control) & fits)[ordered]]
+    beside = ordered[_is(records, ordered, "implementation", control)]
+    beside = beside[(timers[beside] < 0) | _is(records, beside, "timer", timer)]
     runs, devices = records.codes("run_id")[0], records.codes("device_uuid")[0]
     on = runs * (devices.max(initial=0) + 2) + devices
     controls = dict(zip(on[beside].tolist(), beside.tolist(), strict=True))
@@ -207,21 +209,16 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     return History(points, timer, control if controls else None, tuple(notes), latency)
 
 
-def _is(records: LazyRecords, name: str, text: str | None) -> Flags:
-    codes, texts = records.codes(name)
-    found: Flags = codes == texts.index(text) if text in texts else np.zeros(len(codes), dtype=bool)
-    return found
-
-
-def _on_device(records: LazyRecords) -> Flags:
+def _on_device(records: LazyRecords, places: Places) -> Flags:
     """Return which records have a device's latency as their result, as `result_of` says of one."""
-    found: Flags = ~_is(records, "device_kind", "cpu") & _positive(records.numbers(DEVICE.p50))
+    found: Flags = ~_is(records, places, "device_kind", "cpu") & _positive(records.numbers(DEVICE.p50)[places])
     return found
 
 
-def _results(records: LazyRecords) -> Floats:
+def _results(records: LazyRecords, places: Places) -> Floats:
     """Return the median of the latency that is each record's result; NaN where it was not measured."""
-    return np.where(_on_device(records), _medians(records, DEVICE), _medians(records, CALL))
+    of_device, of_call = (_medians(records, places, latency) for latency in (DEVICE, CALL))
+    return np.where(_on_device(records, places), of_device, of_call)
 
 
 def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder:
@@ -231,15 +228,15 @@ def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder
     runs, devices, names = (whole.codes(name)[0] for name in ("run_id", "device_uuid", "implementation"))
     keys = zip(runs[here].tolist(), devices[here].tolist(), names[here].tolist(), strict=True)
     by_run: dict[tuple[int, ...], int] = {}
-    again, results = set(), _results(whole)
-    for key, place in zip(keys, here.tolist(), strict=True):
+    again, results = set(), _results(whole, here)
+    for at, key in enumerate(keys):
         if key in by_run:
             again.add(key[0])
         # Of a run that was stored twice, the record with a value.
         if key not in by_run or math.isnan(results[by_run[key]]):
-            by_run[key] = place
-    once = np.array(list(by_run.values()), dtype=np.intp)
-    order = np.lexsort((devices[once], runs[once], _began(whole)[once]))
+            by_run[key] = at
+    once = here[np.array(list(by_run.values()), dtype=np.intp)]
+    order = np.lexsort((devices[once], runs[once], _began(whole, once)))
     return InOrder(whole, _filled_in(whole, once[order]), len(again))
 
 
@@ -247,7 +244,7 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
     # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks, in
     # which the machine changed.
-    committed, started = _moments(records, "commit_at")[ordered], _moments(records, "started_at")[ordered]
+    committed, started = (_moments(records, ordered, name) for name in ("commit_at", "started_at"))
     # A run that fills in never is of the latest commit so far.
     late = (
         (committed < np.maximum.accumulate(committed)) & (started - committed > _FILLED_IN_S) & (committed > -math.inf)
@@ -261,20 +258,20 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     return np.insert(ordered[~late], before, ordered[late][filled])
 
 
-def _moments(records: LazyRecords, name: str) -> Floats:
+def _moments(records: LazyRecords, places: Places, name: str) -> Floats:
     """Return a column of moments in seconds since 1970; -infinity where a commit's is not known, NaN where a run's is not."""
     codes, texts = records.codes(name)
     unknown = -math.inf if name == "commit_at" else math.nan
     moments = [unknown if (moment := moment_of(text)) is None else moment for text in texts]
-    return np.array([*moments, unknown])[codes]
+    return np.array([*moments, unknown])[codes[places]]
 
 
-def _began(records: LazyRecords) -> Floats:
+def _began(records: LazyRecords, places: Places) -> Floats:
     """Return when each run began; run ids begin with the same moment, for records that do not say it."""
     codes, texts = records.codes("run_id")
     named = [math.inf if (moment := moment_of(text.partition("-")[0] + "+00:00")) is None else moment for text in texts]
-    started = _moments(records, "started_at")
-    return np.where(np.isnan(started), np.array([*named, math.inf])[codes], started)
+    started = _moments(records, places, "started_at")
+    return np.where(np.isnan(started), np.array([*named, math.inf])[codes[places]], started)
 
 
 @functools.lru_cache(maxsize=4096)  # of the same runs in every series
@@ -292,7 +289,7 @@ def _control(of_case: InOrder, implementation: str) -> str | None:
         return BASELINE
     records, ordered, _ = of_case
     codes, names = records.codes("implementation")
-    measured = codes[ordered[~np.isnan(_results(records)[ordered])]]
+    measured = codes[ordered[~np.isnan(_results(records, ordered))]]
     variants = Counter(names[code] for code in measured.tolist() if code >= 0 and names[code] != BASELINE)
     return min(variants, key=lambda name: (-variants[name], name), default=None)
 

@@ -103,6 +103,10 @@ class _Line:
             self.send(message)
             return self.receive()
 
+    def answered(self) -> Any:
+        with self._heartbeat.waiting():
+            return self.receive()
+
     def send(self, message: Any) -> None:
         self._socket.sendall(encode(message))
 

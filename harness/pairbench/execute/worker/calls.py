@@ -42,7 +42,7 @@ class Call(Value):
         replacement = dict[str, Any]()
         if trees.named_tensors({name: fresh[name] for name in self.operator.constants}):
             replacement = _prepared(self.operator, self.variant, fresh)
-        fits = trees.refill({name: self.kwargs[name] for name in replacement}, replacement)
+        fits = not replacement or trees.refill({name: self.kwargs[name] for name in replacement}, replacement)
         return fits and trees.restore(self.kwargs, state)
 
     def overwritten(self) -> set[str]:

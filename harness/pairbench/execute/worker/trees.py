@@ -351,12 +351,16 @@ def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]
 
 def refill(tree: Any, fresh: Any) -> bool:
     """Copy fresh values into the tensors of a tree, at the same addresses; False where the trees differ in form."""
-    if not same_form(tree, fresh):
-        return False
+    if fits := same_form(tree, fresh):
+        put(refilling(tree, fresh))
+    return fits
+
+
+def put(copies: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy from the second tensor of each pair to the first."""
     with torch.no_grad():
-        for target, value in refilling(tree, fresh):
+        for target, value in copies:
             target.copy_(value)
-    return True
 
 
 def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -15,6 +15,7 @@ from pairbench.execute.worker.timing import new_values
 from pairbench.execute.worker.timing.measure import EntryEndedError
 from pairbench.execute.worker.timing.new_values import (
     Again,
+    NewInputs,
     has_become_quick,
     is_quicker_on_old_values,
     is_quicker_than_before,
@@ -173,9 +174,9 @@ def test_pairs_of_calls_decide_and_of_long_calls_one_at_once(
 
     monkeypatch.setattr(new_values, "call_in_pairs", call_in_pairs)
     monkeypatch.setattr(new_values, "new_values", lambda _: {})
-    ready: Any = SimpleNamespace(device=torch.device("cpu"))
-    assert (remembers(ready, _timed(call_us), Again([], 0.0), {}) is not None) is lies
-    assert made == [at_once] * (12 // at_once if lies else 1)
+    ready: Any = SimpleNamespace(device=torch.device("cpu"), inputs={})
+    assert (remembers(ready, _timed(call_us), Again([], 0.0), NewInputs({}, ready)) is not None) is lies
+    assert made == [1] + ([at_once] * (12 // at_once - (at_once == 1)) if lies else [])
 
 
 def _judge(more: Callable[[int], Pairs], quick_us: float, known_us: tuple[float, ...] = ()) -> str | None:
@@ -304,5 +305,5 @@ def test_calls_on_known_values_come_again_for_who_keeps_few(
     monkeypatch.setitem(ready.calls, timed.entry, replace(ready.calls[timed.entry], run=call))
     monkeypatch.setattr(ready.timer, "sample", sample)
     news: list[Any] = [new_values.new_values(ready) for _ in range(10)]
-    for known_ns, new_ns in new_values.call_in_pairs(ready, timed, news, copy_tree(ready.inputs)):
+    for known_ns, new_ns in new_values.call_in_pairs(ready, timed, news, NewInputs(copy_tree(ready.inputs), ready)):
         assert (known_ns, new_ns) == (1.0, 2.0)

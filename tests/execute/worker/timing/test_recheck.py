@@ -1,12 +1,15 @@
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from scipy.stats import binom
 
+from pairbench.execute.protocol import Answer
 from pairbench.execute.worker.graphs import Replay
+from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing import new_values, recheck
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.new_values import Again
@@ -362,3 +365,15 @@ def test_state_is_put_back_before_each_capture(monkeypatch: pytest.MonkeyPatch) 
     )
     case.ready.calls[case.timed[0].entry].observed = lambda outputs: {"output": outputs, "state": torch.zeros(1)}
     assert case.judge() == {} and len(put) == 3
+
+
+def test_the_worker_replays_the_next_entry_while_outputs_are_judged() -> None:
+    """An answer that nobody waits for is taken in the end, else the judge would take it for its next job."""
+    timed, line = [Timed(index=at, entry=entry("a"), run=print) for at in (0, 1)], MagicMock()
+    line.ask.return_value = line.answered.return_value = Answer(described="[]")
+    case = Elsewhere(NOBODY, declare(lambda x: x), torch.device("cpu"), line)
+    case._captures = {0: 1, 1: 2}
+    assert (case.replayed(timed[0], 7, timed[1]), case.replayed(timed[1], 7)) == ([{}], [{}, {}])
+    case.replayed(timed[0], 7, timed[1])
+    assert case.take_ahead() is not None and case.take_ahead() is None
+    assert [name for name, *_ in line.method_calls] == ["ask", "send", "answered"] * 2

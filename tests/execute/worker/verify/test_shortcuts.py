@@ -40,6 +40,17 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
     assert right >= 4
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1.01])
+def test_one_element_that_is_off_is_found_in_a_large_output(monkeypatch: pytest.MonkeyPatch, bad: float) -> None:
+    monkeypatch.setattr(distance, "_CHUNK", 64)
+    expected, allowed = torch.ones(1000), resolve_tolerance(torch.ones(1000), Tolerance(rtol=0, atol_rms=1e-3))
+    for place in (None, 0, 63, 64, 999):
+        outputs = expected + 1e-5
+        outputs[place] = 1.0 if place is None else bad
+        assert distance.clearly_within(outputs, expected, allowed) is (place is None)
+    assert resolve_tolerance(torch.tensor([1.0, math.nan, -1.0, math.inf]), Tolerance(atol_rms=1e-3)).atol < 1e-3
+
+
 ONE, NAN = torch.tensor([1.0, 2.0]), torch.tensor([1.0, math.nan])
 
 

@@ -38,6 +38,7 @@ class Elsewhere:
         self._line = line
         self.timed: list[Timed] = []
         self._captures = dict[int, int]()
+        self._asked_ahead = False
         self.values = SimpleNamespace(sets=range(1))
 
     @functools.cached_property
@@ -118,12 +119,21 @@ class Elsewhere:
         """Return the number of an entry's captures whose replays were timed."""
         return self._captures[timed.index]
 
-    def replayed(self, timed: Timed, seed: int) -> list[dict[str, Any]]:
-        """Return the outputs of each of an entry's captures on the inputs of a seed."""
-        answer = self.ask(Request(kind="replays", index=timed.index, seeds=(seed,)))
+    def replayed(self, timed: Timed, seed: int, following: Timed | None = None) -> list[dict[str, Any]]:
+        """Return the outputs of each of an entry's captures on the inputs of a seed; the worker replays those of the `following` entry while these are judged."""
+        answer = self.take_ahead() or self.ask(Request(kind="replays", index=timed.index, seeds=(seed,)))
         if answer.ended is not None:
             raise DeclarationError(answer.ended.reason)
-        return read_each(answer.described, self._line.outputs, self.captures(timed))
+        outputs = read_each(answer.described, self._line.outputs, self.captures(timed))
+        if following is not None:
+            self._line.send(Request(kind="replays", index=following.index, seeds=(seed,)))
+            self._asked_ahead = True
+        return outputs
+
+    def take_ahead(self) -> Answer | None:
+        """Return the answer to what was asked ahead, or None."""
+        asked, self._asked_ahead = self._asked_ahead, False
+        return self._line.answered() if asked else None
 
     def ask(self, request: Request) -> Answer:
         answer = self._line.ask(request)

@@ -239,6 +239,9 @@ def _copied_on_gpu(tensor: torch.Tensor, extent: int) -> torch.Tensor:
     return copied
 
 
+_Opened = dict[tuple[str, int], int]  # addresses of another process's allocations, by handle and number of the device
+
+
 class _ByValue(ctypes.Structure):
     """A handle as CUDA takes it."""
 
@@ -271,19 +274,23 @@ class _Driver(NamedTuple):
         self._check(self.to_host(found.ctypes.data, address, extent), "copy")
         return found
 
-    def read(self, handle: str, offset: int, extent: int, to: torch.Tensor) -> None:
-        """Copy bytes of another process's allocation into a tensor; a ValueError where the allocation has none there."""
-        opened = ctypes.c_uint64()
-        by_value = _ByValue.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
-        self._check(self.open(ctypes.byref(opened), by_value, 1), "open")
-        try:
-            first, size = self._allocation(opened.value)
-            if offset + extent > size - (opened.value - first):
-                raise ValueError("bytes that are not there")
-            self.copy(_address(to), opened.value + offset, extent, _stream().cuda_stream)
-            _wait()
-        finally:
-            self.close(opened.value)
+    def read(self, handle: str, offset: int, extent: int, to: torch.Tensor, opened: _Opened) -> None:
+        """Begin to copy bytes of another process's allocation into a tensor, and note it in `opened`; a ValueError where the allocation has none there."""
+        begin = opened.get((handle, to.get_device()), 0)
+        if not begin:
+            found = ctypes.c_uint64()
+            by_value = _ByValue.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
+            self._check(self.open(ctypes.byref(found), by_value, 1), "open")
+            begin = opened[handle, to.get_device()] = found.value
+        first, size = self._allocation(begin)
+        if offset + extent > size - (begin - first):
+            raise ValueError("bytes that are not there")
+        self.copy(_address(to), begin + offset, extent, _stream().cuda_stream)
+
+    def close_behind(self, begin: int, device: int) -> None:
+        """Close an allocation of another process behind the copies from it."""
+        _wait(device)
+        self.close(begin)
 
     def _allocation(self, address: int) -> tuple[int, int]:
         """Return the first address of an allocation, and its size in bytes."""
@@ -340,13 +347,18 @@ def write(exported: Exported, file: int) -> str:
 def read(described: str, file: int) -> dict[str, Any]:
     """Return outputs from shared memory as a dict of their leaves by path; the description is from another process, and may be any text."""
     found, place = dict[str, Any](), 0
+    # Small outputs share an allocation, and each is opened once: to open, wait and close took half of reading seven captures.
+    opened: _Opened = {}
     try:
         for path, (kind, *rest) in json.loads(described):
-            found[str(path)], length = _leaf(file, place, kind, rest)
+            found[str(path)], length = _leaf(file, place, kind, rest, opened)
             place += length
     except Exception as error:  # whatever a description may be wrong in
         why = f"{type(error).__name__}: {str(error)[:200]}"
         raise DeclarationError(f"its worker sent outputs that cannot be read: {why}") from None
+    finally:
+        for (_, device), begin in opened.items():
+            _driver().close_behind(begin, device)
     return found
 
 
@@ -361,8 +373,8 @@ def read_each(described: str, file: int, count: int) -> list[dict[str, Any]]:
     return each
 
 
-def _leaf(file: int, place: int, kind: str, rest: list[Any]) -> tuple[Any, int]:
-    """Return a leaf, and the number of its bytes in the file."""
+def _leaf(file: int, place: int, kind: str, rest: list[Any], opened: _Opened) -> tuple[Any, int]:
+    """Return a leaf, and the number of its bytes in the file; what it opens of another process's memory is noted."""
     match kind, rest:
         case "value", [bool() | int() | float() | str() | None as value]:
             return value, 0
@@ -373,7 +385,7 @@ def _leaf(file: int, place: int, kind: str, rest: list[Any]) -> tuple[Any, int]:
         case "tensor", [str(), list(), list(), int() as length, str() as device, bool() as conj, bool() as neg]:
             return _lazy(_tensor(file, place, *rest[:4]).to(device), conj=conj, neg=neg), length
         case "shared", [str(), list(), list(), str(), int(), int(), str(), bool() as conj, bool() as neg]:
-            return _lazy(_shared_tensor(*rest[:7]), conj=conj, neg=neg), 0
+            return _lazy(_shared_tensor(opened, *rest[:7]), conj=conj, neg=neg), 0
     raise ValueError("a part of no known kind")
 
 
@@ -402,7 +414,7 @@ def _tensor(file: int, place: int, name: str, shape: list[int], distinct: list[i
 
 
 def _shared_tensor(
-    name: str, shape: list[int], strides: list[int], handle: str, offset: int, extent: int, device: str
+    opened: _Opened, name: str, shape: list[int], strides: list[int], handle: str, offset: int, extent: int, device: str
 ) -> torch.Tensor:
     dtype = _dtype_named(name, [*shape, *strides, offset])
     if len(shape) != len(strides) or not all(shape):
@@ -411,7 +423,7 @@ def _shared_tensor(
         raise ValueError("a tensor of another size")
     with _on(torch.device(device)):
         raw = torch.empty(extent, dtype=torch.uint8, device=device)
-        _driver().read(handle, offset, extent, raw)
+        _driver().read(handle, offset, extent, raw, opened)
     value = (raw != 0) if dtype is torch.bool else raw.view(dtype)
     return value.as_strided(shape, strides)
 

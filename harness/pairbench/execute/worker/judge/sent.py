@@ -15,7 +15,7 @@ from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.guard import attributed, guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import Exported, clear, export, readable, together, write
-from pairbench.execute.worker.timing.new_values import call_again, call_in_pairs, compares
+from pairbench.execute.worker.timing.new_values import NewInputs, call_again, call_in_pairs, compares
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.recheck import Replays
 from pairbench.execute.worker.trees import copy_inputs, leaves, parts
@@ -102,13 +102,14 @@ class _Asked:
         self._file = file
         self._timed = {timed.index: timed for timed in ready.timed}
         make = functools.partial(build_inputs, ready.operator, ready.job.case, ready.device, like=ready.inputs)
-        self._made = functools.lru_cache(maxsize=1)(make)
+        self._made = functools.lru_cache(maxsize=1)(lambda seed: NewInputs(make(seed), ready, seed))
         """Returns the inputs of a seed; all entries are called on the same."""
+        self._replays = functools.lru_cache(maxsize=1)(lambda seed: Replays(ready, self._made(seed)))
 
     @functools.cached_property
-    def _known(self) -> dict[str, Any] | None:
+    def _known(self) -> NewInputs | None:
         """Inputs that came again and again; None where calls on these are not compared."""
-        return copy_inputs(self._ready.inputs) if compares(self._ready) else None
+        return NewInputs(copy_inputs(self._ready.inputs), self._ready) if compares(self._ready) else None
 
     def answer(self, request: protocol.Request) -> protocol.Answer:
         timed = self._timed[request.index]
@@ -125,7 +126,8 @@ class _Asked:
                 return protocol.Answer(known_ns=tuple(one for one, _ in pairs), new_ns=tuple(one for _, one in pairs))
             case "replays":
                 # Their graphs share memory, so each is copied before the next is replayed.
-                captures = map(export, Replays(self._ready, self._made(*request.seeds)).outputs(timed))
+                copied = functools.partial(export, copy=self._ready.captures(timed) > 1)
+                captures = map(copied, self._replays(*request.seeds).outputs(timed))
                 return protocol.Answer(described=write(together(captures), self._file))
         known = self._known  # before other values are in place
         made = call_again(self._ready, timed, self._made(*request.seeds), known)

@@ -17,7 +17,7 @@ from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
-from pairbench.execute.worker.trees import has_room, named_tensors, refill, same_form
+from pairbench.execute.worker.trees import has_room, named_tensors, put, refill, refilling, same_form
 from pairbench.stats import quick
 
 _SEED_BITS = 60
@@ -55,7 +55,16 @@ _BEFORE = (2, 3)
 
 
 class NewInputs(dict[str, Any]):
-    seed: int
+    def __init__(self, made: dict[str, Any], ready: "Ready | Elsewhere", seed: int = 0) -> None:
+        super().__init__(made)
+        self.seed = seed
+        # Not as they are put: a call behind such a search is slower, and would look as though it remembered the values that came before.
+        here = {} if isinstance(ready, Elsewhere) else ready.inputs
+        self._copies = refilling(here, made) if here and same_form(here, made) else []
+
+    def put(self, call: Call) -> None:
+        put(self._copies)
+        call.refill(self)
 
 
 def draw_seed() -> int:
@@ -65,9 +74,7 @@ def draw_seed() -> int:
 def new_values(ready: Ready | Elsewhere) -> NewInputs:
     seed = draw_seed()
     like = ready.like if isinstance(ready, Elsewhere) else ready.inputs
-    made = NewInputs(build_inputs(ready.operator, ready.job.case, ready.device, seed, like=like))
-    made.seed = seed
-    return made
+    return NewInputs(build_inputs(ready.operator, ready.job.case, ready.device, seed, like=like), ready, seed)
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,7 @@ class Again:
     """Latencies in ns of calls on known inputs right before, where such are made."""
 
 
-def call_again_on(
-    ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: dict[str, Any] | None
-) -> Again | Ended:
+def call_again_on(ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again | Ended:
     """Call once on new inputs, wherever the case was timed; see `call_again`."""
     if isinstance(ready, Elsewhere):
         made = ready.call_again(timed, new.seed)
@@ -89,7 +94,7 @@ def call_again_on(
     return call_again(ready, timed, new, known)
 
 
-def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str, Any] | None) -> Again:
+def call_again(ready: Ready, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again:
     """Call once on new inputs, after calls on `known` ones, which came again and again; None makes none."""
     known_ns = tuple[float, ...]()
     if known is not None and _is_short(timed, ready.device.type):
@@ -102,16 +107,14 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
     return Again(first.kept, first.call_ns, known_ns)
 
 
-def call_in_pairs(
-    ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any]
-) -> list[tuple[float, float]]:
+def call_in_pairs(ready: Ready, timed: Timed, news: list[NewInputs], known: NewInputs) -> list[tuple[float, float]]:
     """Return latencies in ns of a call on known inputs and of one on new inputs beside it, for each of the new inputs."""
     # Both after as many calls, and in an order that is drawn: on a busy host, calls that follow one another are quick together.
 
-    def time_on(inputs: dict[str, Any]) -> float:
+    def time_on(inputs: NewInputs) -> float:
         return _sample(ready, timed, inputs, known, before=secrets.choice(_BEFORE)).call_ns
 
-    def pair(new: dict[str, Any]) -> tuple[float, float]:
+    def pair(new: NewInputs) -> tuple[float, float]:
         if secrets.randbits(1):
             return time_on(known), time_on(new)
         new_ns = time_on(new)
@@ -150,8 +153,8 @@ def compares(ready: Ready | Elsewhere) -> bool:
 def _sample(
     ready: Ready,
     timed: Timed,
-    inputs: dict[str, Any],
-    known: dict[str, Any] | None,
+    inputs: NewInputs,
+    known: NewInputs | None,
     *,
     in_place: bool = False,
     before: int | None = None,
@@ -167,10 +170,12 @@ def _sample(
         if known is None or in_place or place:
             call.reset()
         else:
-            _put(ready, call, known)
+            known.put(call)
+            call.reset()
         ready.timer.flush()
         call.run()
-    _put(ready, call, inputs)
+    inputs.put(call)
+    call.reset()
     # As many as hide the host's work of a call between others: with one alone, a call that the host limits would look slower.
     for _ in range(lead_in + 1):
         ready.timer.flush()
@@ -181,12 +186,6 @@ def _kept(timed: Timed, outputs: Any) -> Any:
     """Return a copy of outputs to judge, or where there is no room for one the outputs themselves, which are judged before any other call is made."""
     copied = timed.copied(outputs)
     return outputs if copied is None else copied
-
-
-def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
-    refill(ready.inputs, inputs)
-    call.refill(inputs)
-    call.reset()
 
 
 def is_long(timed: Timed) -> bool:
@@ -221,11 +220,12 @@ def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
     return again.new_ns > min(limit_ns(timed, device_type)(min(again.known_ns, default=quick_ns)), _twice_ns(quick_ns))
 
 
-def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: dict[str, Any]) -> str | None:
+def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewInputs) -> str | None:
     """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
-    count = 1 if is_long(timed) else _PAIRS_AT_ONCE
 
-    def more(_: int) -> list[tuple[float, float]]:
+    def more(attempt: int) -> list[tuple[float, float]]:
+        # The first pair clears most honest calls that something else has slowed.
+        count = 1 if is_long(timed) or attempt == 1 else _PAIRS_AT_ONCE
         if isinstance(ready, Elsewhere):
             return ready.call_in_pairs(timed, [draw_seed() for _ in range(count)])
         return call_in_pairs(ready, timed, [new_values(ready) for _ in range(count)], known)

@@ -21,6 +21,7 @@ from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
+    NewInputs,
     call_again_on,
     compares,
     has_become_quick,
@@ -32,7 +33,7 @@ from pairbench.execute.worker.timing.new_values import (
     remembers,
 )
 from pairbench.execute.worker.timing.ready import Ready
-from pairbench.execute.worker.trees import copy_inputs, copy_tree, has_room, named_tensors, refill, tensors
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, has_room, named_tensors, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import (
@@ -276,9 +277,9 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
     judged by these, as long as they agree. First samples are judged last: they may have found what another entry computed in its lead-in.
     """
     entries = baseline_last(entries)
-    known: dict[str, Any] | None = None
+    known: NewInputs | None = None
     if compares(ready):  # elsewhere known inputs are not asked for
-        known = {} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs)
+        known = NewInputs({} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs), ready)
     others = [timed for timed in entries if not _began_on_new_values(timed)]
     remembered = False
     if others:
@@ -308,7 +309,7 @@ def _judge_again(
     heartbeat: Heartbeat,
     again: list[tuple[Timed, Again]],
     new: Inputs,
-    known: dict[str, Any] | None,
+    known: NewInputs | None,
     *,
     remembered: bool = False,
 ) -> Generator[Ended, None, bool]:
@@ -359,11 +360,11 @@ def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry], *, thoro
             yield given
             given, entries = None, [timed for timed in entries if timed is not baseline]
     right = Right(case, inputs, given=given)
-    for timed in baseline_last(entries):
+    for timed, following in zip(entries := baseline_last(entries), [*entries[1:], None], strict=True):
 
-        def step(timed: Timed = timed) -> str | None:
+        def step(timed: Timed = timed, following: Timed | None = following) -> str | None:
             if isinstance(case, Elsewhere):
-                return _wrong_capture(case.replayed(timed, inputs.seed), right, lambda _: True)
+                return _wrong_capture(case.replayed(timed, inputs.seed, following), right, lambda _: True)
             assert replays is not None
             vouched = timed.is_eager_baseline and right.vouched
             return _wrong_capture(
@@ -392,7 +393,7 @@ def _wrong_capture(captures: Iterable[Any], right: Right, stays: Callable[[torch
 
 
 class Replays:
-    def __init__(self, ready: Ready, inputs: dict[str, Any]) -> None:
+    def __init__(self, ready: Ready, inputs: NewInputs) -> None:
         """Replay nothing yet; captured calls are going to be replayed on these inputs, at the addresses that they were captured with."""
         self._ready = ready
         self._inputs = inputs
@@ -409,8 +410,7 @@ class Replays:
         """Yield the outputs of each capture; the next one may overwrite them, for their graphs share memory."""
         for number, replay in enumerate(self._ready.replays[timed.entry].replays):
             if not number or self._ready.operator.state:
-                refill(self._ready.inputs, self._inputs)
-                self._ready.calls[timed.entry].refill(self._inputs)
+                self._inputs.put(self._ready.calls[timed.entry])
             self._poison(replay)
             replay.before()
             yield self._ready.calls[timed.entry].observed(replay())

@@ -120,9 +120,7 @@ class Values:
 
     def put(self, index: int) -> None:
         before = {name: version(tensor) for name, tensor in self._targets.items()}
-        with torch.no_grad():
-            for target, value in self._copies[index]:
-                target.copy_(value)
+        trees.put(self._copies[index])
         for name, then in before.items():
             self.written[name] = self.written.get(name, 0) + version(self._targets[name]) - then
         self.current = index

@@ -105,7 +105,12 @@ def resolve_tolerance(expected: torch.Tensor, tolerance: Tolerance) -> ResolvedT
         return ResolvedTolerance(rtol, atol)
     if tolerance.rms_by_row and expected.dim() > 1:
         return ResolvedTolerance(rtol, atol + tolerance.atol_rms * _mean_square_of_rows(expected).sqrt())
-    square = sum(_read(*[_square(chunk).sum() for (chunk,) in _chunks(expected)]))
+    square = math.inf
+    if expected.is_floating_point():
+        norms = [torch.linalg.vector_norm(piece, dtype=torch.float64) for (piece,) in _pieces(expected)]
+        square = sum(norm * norm for norm in _read(*norms))
+    if not math.isfinite(square):  # a value that is not finite counts as 0, which takes fifteen passes and not one
+        square = sum(_read(*[_square(chunk).sum() for (chunk,) in _chunks(expected)]))
     return ResolvedTolerance(rtol, atol + tolerance.atol_rms * math.sqrt(square / expected.numel()))
 
 
@@ -217,6 +222,12 @@ def _doubtful(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTole
     """Yield the flat indices of each piece's elements that are not clearly within their limit; nothing of pieces without."""
     mine, theirs = value.detach().reshape(-1), expected.detach().reshape(-1)
     wider = _WIDER.get(value.dtype)
+    if mine.numel() > _CHUNK and wider is not None and not isinstance(allowed.atol, torch.Tensor):
+        # Mostly no element is off by half of the absolute limit, which takes a third of the time and one wait. A NaN is less than nothing.
+        pieces = zip(mine.split(_CHUNK), theirs.split(_CHUNK), strict=True)
+        furthest = torch.stack([torch.linalg.vector_norm(one - other, math.inf) for one, other in pieces])
+        if float(furthest.amax()) < allowed.atol / 2:
+            return
     for start in range(0, mine.numel(), _CHUNK):
         left, right = mine[start : start + _CHUNK], theirs[start : start + _CHUNK]
         near = left == right
