@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SIZE = 4096
-NOBODY = -1
-"""The case's own code is running: inputs, baseline outputs, oracle."""
+NOBODY = -1  # the case's own code is running: inputs, baseline outputs, oracle
 
 
 class Heartbeat:

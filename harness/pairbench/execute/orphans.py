@@ -56,8 +56,7 @@ def _prctl(option: int, value: int) -> None:
 class _Process(NamedTuple):
     pid: int
     parent: int
-    began: str
-    """When it was started, in ticks: with its id, nobody else's."""
+    began: str  # when it was started, in ticks: with its id, nobody else's
     name: str
 
 
@@ -67,10 +66,9 @@ def mark() -> str:
 
 
 def _namespace() -> str:
-    try:
+    with contextlib.suppress(OSError):
         return str((_PROC / "self" / "ns" / "pid").readlink())
-    except OSError:
-        return ""
+    return ""
 
 
 def _began(pid: int) -> str | None:
@@ -172,14 +170,11 @@ _VERSION = 1
 _BELOW_A_PATH = 1
 _MOVE = 1 << 13
 """Moving files from folder to folder. Every domain forbids it where no rule allows it, and compilers move what they wrote into their caches."""
-_WITH_MOVES = 2
-"""The first version of Landlock in which a rule can allow it."""
+_WITH_MOVES = 2  # the first version of Landlock in which a rule can allow it
 _SIGNALS = 1 << 1
-_WITH_SIGNALS = 6
-"""The first version of Landlock that keeps signals within a domain."""
+_WITH_SIGNALS = 6  # the first version of Landlock that keeps signals within a domain
 
-_entered = [0]
-"""The version of Landlock whose domain this process is in; 0 where it is in none."""
+_entered = [0]  # the version of Landlock whose domain this process is in; 0 where it is in none
 
 
 def enter_domain() -> None:

@@ -51,8 +51,7 @@ class Describe(Value):
 class Probe(Value):
     """Asks for the `Environment`."""
 
-    ceilings: bool = True
-    """Whether the ceilings of the roofline are measured, which takes up to a second."""
+    ceilings: bool = True  # whether the ceilings of the roofline are measured, which takes up to a second
 
 
 class Diagnose(Value):
@@ -136,8 +135,7 @@ class CompareOutputs(CaseJob):
 class BreakDownCase(CaseJob):
     """Asks for the `Breakdown` of each entry."""
 
-    trace: Path | None
-    """File for the profiler's trace of the one entry; None keeps no trace."""
+    trace: Path | None  # file for the profiler's trace of the one entry; None keeps no trace
 
 
 class DivergeCase(CaseJob):
@@ -171,12 +169,9 @@ class CompareInputs(Inputs):
 class Outputs(Value):
     """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said."""
 
-    index: int
-    """Index of the entry, or of the declared impostor behind the entries."""
-    seed: int
-    """Place of the seed of the inputs among `devices.SEEDS`."""
-    described: str
-    """Description of the outputs, as `worker.judge.plain.write` returns it."""
+    index: int  # index of the entry, or of the declared impostor behind the entries
+    seed: int  # place of the seed of the inputs among `devices.SEEDS`
+    described: str  # description of the outputs, as `worker.judge.plain.write` returns it
 
 
 class JudgeOutputs(Outputs):
@@ -186,16 +181,14 @@ class JudgeOutputs(Outputs):
 class TimeAlone(TimeCase):
     """Asks the judge for the `Alone` of a case that is going to be timed, or was, and to hold the case."""
 
-    takes: bool = False
-    """Whether the baseline is timed; else there are no latencies."""
+    takes: bool = False  # whether the baseline is timed; else there are no latencies
 
 
 class JudgeTimed(Value):
     """Asks the judge for an `Ended` of each entry whose timed calls are wrong or too quick on seen values; the worker that timed them answers its `Request`s."""
 
     timed: "TimedCase"
-    first_seed: int | None
-    """The seed of the first set of values, where it was drawn for this round."""
+    first_seed: int | None  # the seed of the first set of values, where it was drawn for this round
 
 
 OpenCaseJob = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
@@ -205,8 +198,7 @@ Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | OpenCaseJob
 class ParentLine(Protocol):
     """A worker's line to its parent during a job."""
 
-    outputs: int | None
-    """Open file of the memory through which outputs go to a judge outside."""
+    outputs: int | None  # open file of the memory through which outputs go to a judge outside
 
     def ask(self, message: Any) -> Any: ...
     def answered(self) -> Any: ...
@@ -279,11 +271,9 @@ class TimedCase(Value):
 class Request(Value):
     """What the judge asks of the worker that timed a case: outputs that were kept, or calls on other values. It is answered with an `Answer`."""
 
-    kind: str
-    """`kept`, `first`, `again`, `pairs`, `replays`, or `end` where nothing more is asked."""
+    kind: str  # `kept`, `first`, `again`, `pairs`, `replays`, or `end` where nothing more is asked
     index: int = 0
-    place: int = 0
-    """Place of the output among those that were kept of the entry."""
+    place: int = 0  # place of the output among those that were kept of the entry
     seeds: tuple[int, ...] = ()
 
 
@@ -337,8 +327,7 @@ class TakenBlock(Value):
 class Fingerprint(Value):
     """A digest of a tree of tensors: equal for two trees that are equal to the bit, and hardly ever otherwise."""
 
-    entry: Entry | None
-    """The entry whose outputs it is a fingerprint of; None for the inputs."""
+    entry: Entry | None  # the entry whose outputs it is a fingerprint of; None for the inputs
     text: str
 
 

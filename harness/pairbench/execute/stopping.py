@@ -12,10 +12,8 @@ from pairbench.model.plain import Value
 from pairbench.model.settings import Settings
 from pairbench.stats import paired_halfwidth
 
-_FEWEST = 10
-"""Blocks that are taken even past the time cap: fewer say nothing of a median."""
-_PATIENCE = 5
-"""Times the cap after which even these are given up."""
+_FEWEST = 10  # blocks that are taken even past the time cap: fewer say nothing of a median
+_PATIENCE = 5  # times the cap after which even these are given up
 _UNSURE = 2
 """Times the target to which ratios of device latencies have to be known at the cap, and times the cap that they have otherwise.
 
@@ -33,8 +31,7 @@ class BlockLatencies(NamedTuple):
     """One entry's latencies in ns, a value a block."""
 
     call_ns: Sequence[float]
-    device_ns: Sequence[float] | None
-    """The device latencies; None where any is missing."""
+    device_ns: Sequence[float] | None  # the device latencies; None where any is missing
 
 
 class PairedBlocks(NamedTuple):
@@ -61,12 +58,10 @@ class Stopping(Value):
     """The criterion of one round of one case."""
 
     target: float
-    least: int
-    """Blocks that are taken before precision counts."""
+    least: int  # blocks that are taken before precision counts
     most: int
     seconds: float
-    unsure_seconds: float
-    """The cap where a ratio of device latencies is not known well."""
+    unsure_seconds: float  # the cap where a ratio of device latencies is not known well
 
     @classmethod
     def of(cls, settings: Settings) -> "Stopping":

@@ -23,8 +23,7 @@ _HEAD = struct.Struct("!4sIQ")
 _MARK = b"pair"
 _MOST_TEXT, _MOST_NUMBERS = 32 << 20, 256 << 20
 """The longest text and the most bytes of numbers of a message: about a hundred times those of a long case."""
-_LONG = 32
-"""Tuples of so many numbers are sent as bytes."""
+_LONG = 32  # tuples of so many numbers are sent as bytes
 _PACKED = "packed"
 
 
@@ -203,9 +202,7 @@ def _tuple_of(arguments: tuple[Any, ...]) -> _Reader:
 
 
 def _unpack(value: dict[str, Any], code: str, numbers: bytes | bytearray) -> tuple[Any, ...]:
-    written, begin, count = (
-        _checked(item, (kind,)) for item, kind in zip(value[_PACKED], (str, int, int), strict=True)
-    )
+    written, begin, count = (_checked(one, (kind,)) for one, kind in zip(value[_PACKED], (str, int, int), strict=True))
     found = array(written)
     content = memoryview(numbers)[begin : begin + count * found.itemsize]
     if written not in (code, "q") or min(begin, count) < 0 or len(content) != count * found.itemsize:

@@ -46,8 +46,7 @@ class Part(NamedTuple, Generic[Facts]):
 
 class _Cached(NamedTuple):
     inputs: str
-    files: dict[str, str]
-    """The digest of each file's content, by its path."""
+    files: dict[str, str]  # the digest of each file's content, by its path
     values: Any
 
 

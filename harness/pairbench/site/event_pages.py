@@ -183,9 +183,8 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
         "",
     ]
     for part in event.everywhere:
-        runs = " to ".join(
-            f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in (part.before, part.end) if head
-        )
+        heads = filter(None, (part.before, part.end))
+        runs = " to ".join(f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in heads)
         lines.append(f"- {part.device_name}: {runs}, {part.life}")
         lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
         if len(part.moved) > _ISSUE:
@@ -197,10 +196,8 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
         "owner": ", ".join(owners[:5]),
     }
     lines += [f"- {name}: {text}" for name, text in facts.items() if text]
-    return "\n".join(
-        shorten(line, 300) if not line.startswith("  ") else f"  {shorten(line, 300)}"
-        for line in [*lines, "", *(f"    {command}" for command in commands if command)]
-    )
+    lines += ["", *(f"    {command}" for command in commands if command)]
+    return "\n".join(f"{'  ' if line.startswith('  ') else ''}{shorten(line, 300)}" for line in lines)
 
 
 def _commit_words(head: RunHead) -> str:

@@ -132,9 +132,7 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     return tuple(filter(None, remarks))
 
 
-def operator(
-    environment: Environment, facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False
-) -> Iterator[File]:
+def operator(env: Environment, facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False) -> Iterator[File]:
     """Yield the page, its data script and, on request, static figures for pull requests."""
     key = (operator.device_name, operator.suite, operator.operator)
     page, data = paths.operator_page(*key), paths.operator_data(*key)
@@ -155,7 +153,7 @@ def operator(
     runs = max((len(trend.points) for trend in operator.trends), default=0)
     at_most = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
     yield render(
-        environment,
+        env,
         "operator.html.j2",
         page,
         facts,
@@ -193,9 +191,7 @@ def operator(
         speedup_summary=operator_charts.speedup_summary(speedups),
         roofline=roofline,
         roofline_summary=operator_charts.roofline_summary(roofline),
-        figures={
-            kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES] for kind in drawn
-        },
+        figures={kind: [(end[1:].upper(), paths.figure(kind, *key, end)) for end in SUFFIXES] for kind in drawn},
     )
     yield File(path=data, content=script(name, operator_payload(facts, operator)))
     for kind, figure in drawn.items():

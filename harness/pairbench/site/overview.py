@@ -241,9 +241,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         ends=dict.fromkeys([*references[:1], *references[-1:]]),
         added=added,
         most=_CASES,
-        changed=[
-            (change, series_anchor(change.series)) for change in (verdicts.changes if verdicts else ())[:_REASONS]
-        ],
+        changed=[(move, series_anchor(move.series)) for move in (verdicts.changes if verdicts else ())[:_REASONS]],
         began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
@@ -323,9 +321,8 @@ def _bars(title: str, parts: Sequence[Breakdown], tables: Sequence[Mapping[str, 
     longest = max((sum(table.values()) for table in tables), default=0.0)
     if not longest:
         return None
-    names = sorted(
-        dict.fromkeys(itertools.chain(*tables)), key=lambda name: -max(table.get(name, 0.0) for table in tables)
-    )
+    together = dict.fromkeys(itertools.chain(*tables))
+    names = sorted(together, key=lambda name: -max(table.get(name, 0.0) for table in tables))
     colours = {name: place for place, name in enumerate(names[: _COLOURS - 1])}
     key = [*colours.items(), *([(_REST, _COLOURS - 1)] if len(names) > len(colours) else [])]
     bars = []
@@ -355,18 +352,15 @@ def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ..
             facts,
             kept=one,
             note=PROFILED,
-            parts=[
-                (
-                    str(part.entry),
-                    sentences(part),
-                    [_table(title, rows) for title, rows in [("Modules", tree_rows(part)), *tables(part)] if rows],
-                )
-                for part in one.parts
-            ],
+            parts=[(str(part.entry), sentences(part), _tables(part)) for part in one.parts],
             bars=stacked(one.parts),
             beside=beside_baseline(one.parts),
             together=_table("Side by side, in us", side_by_side(one.parts)) if len(one.parts) > 1 else None,
         )
+
+
+def _tables(part: Breakdown) -> list[SimpleNamespace]:
+    return [_table(title, rows) for title, rows in [("Modules", tree_rows(part)), *tables(part)] if rows]
 
 
 def _table(title: str, rows: Rows) -> SimpleNamespace:

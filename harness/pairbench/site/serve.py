@@ -50,9 +50,8 @@ def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler]
         return _Server((_ADDRESS, port), partial(handler or SiteHandler, directory=str(folder.resolve())))
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"--port {port} cannot be had on {_ADDRESS}: {why}; name another, or 0 for one that is free"
-        ) from error
+        advice = "name another, or 0 for one that is free"
+        raise UsageError(f"--port {port} cannot be had on {_ADDRESS}: {why}; {advice}") from error
 
 
 class _Server(ThreadingHTTPServer):
@@ -87,10 +86,9 @@ class SiteHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def is_from_here(self) -> bool:
-        try:
+        with contextlib.suppress(ValueError):
             return urlsplit(f"//{self.headers.get('Host', '')}").hostname in _HOSTS
-        except ValueError:
-            return False
+        return False
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")  # a browser would show the site as it was before
@@ -129,14 +127,10 @@ class Board:
     _builds: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
     def tell_runs(self, runs: tuple[LiveRun, ...]) -> None:
-        shown = [
-            {
-                "run": run.run_id,
-                "left": None if run.left_s is None else round(run.left_s),
-                "devices": [vars(one) for one in run.devices],
-            }
-            for run in runs
-        ]
+        shown = []
+        for run in runs:
+            left = None if run.left_s is None else round(run.left_s)
+            shown.append({"run": run.run_id, "left": left, "devices": [vars(one) for one in run.devices]})
         with self._changed:
             if (text := json.dumps(shown)) != self._runs:
                 self._runs = text

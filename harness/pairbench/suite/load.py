@@ -69,14 +69,12 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
             raise SuiteError(f"{file}: cannot be read: {error}") from error
         for old, new in content.items():
             if not isinstance(new, str) or not new or old == new:
-                raise SuiteError(
-                    f'{file}: {old!r} is {new!r}, expected another name of a suite: "suites/conv.py" = "suites/conv/causal.py"'
-                )
+                example = '"suites/conv.py" = "suites/conv/causal.py"'
+                raise SuiteError(f"{file}: {old!r} is {new!r}, expected another name of a suite: {example}")
             moved[old] = new
     if chained := sorted(moved.keys() & set(moved.values())):
-        raise SuiteError(
-            f"{_MOVED}: {chained[0]!r} is an old name and a new one, expected the newest name for every old one"
-        )
+        expected = "expected the newest name for every old one"
+        raise SuiteError(f"{_MOVED}: {chained[0]!r} is an old name and a new one, {expected}")
     return moved
 
 
@@ -96,16 +94,14 @@ def load_suite(path: Path, problem: Callable[[Path, ModuleType], Operator] | Non
         if not isinstance(value, Operator):
             continue
         if operators.setdefault(value.name, value) is not value:
-            raise SuiteError(
-                f"suite {path.name}: two operators are named {value.name!r}; a name is the key of its history, so give each its own"
-            )
+            advice = "a name is the key of its history, so give each its own"
+            raise SuiteError(f"suite {path.name}: two operators are named {value.name!r}; {advice}")
     if problem and not operators and {"Model", "get_inputs", "get_init_inputs"} <= vars(module).keys():
         made = problem(path, module)
         return {made.name: made}
     if not operators:
-        raise SuiteError(
-            f"suite {path.name}: declares no operator, expected at least one module-level Operator(...), or a list of them"
-        )
+        expected = "expected at least one module-level Operator(...), or a list of them"
+        raise SuiteError(f"suite {path.name}: declares no operator, {expected}")
     return operators
 
 

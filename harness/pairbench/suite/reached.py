@@ -37,7 +37,10 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
     # Imports inside of functions count; imports by names that are made at run time are not found.
 
     def imported(file: Path) -> Iterator[Path]:
-        return (other for name in _imports(file)[1] for other in _package_files(name, repository))
+        for name in _imports(file)[1]:
+            package, *parts = name.split(".")
+            for place in _places(package, repository):
+                yield from [place] if place.is_file() else _along(place, parts)
 
     tree = _closure([suite], lambda file: _imports(file)[0])
     # Packages do not import the tree of suites.
@@ -120,15 +123,6 @@ def _along(folder: Path, parts: list[str]) -> Iterator[Path]:
 def _package_file(folder: Path) -> Path | None:
     file = folder / "__init__.py"
     return file if file.is_file() else None
-
-
-def _package_files(name: str, repository: Path) -> Iterator[Path]:
-    first, _, rest = name.partition(".")
-    for place in _places(first, repository):
-        if place.is_file():
-            yield place
-        else:
-            yield from _along(place, [part for part in rest.split(".") if part])
 
 
 @functools.cache

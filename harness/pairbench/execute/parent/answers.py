@@ -6,22 +6,15 @@ from typing import Any
 
 from pairbench.execute import protocol
 from pairbench.execute.wire import NoMessageError
+from pairbench.model import outcome
 from pairbench.model.breakdown import Breakdown, Divergence, NoBreakdown, NoDivergence
 from pairbench.model.environment import Environment, Finding
-from pairbench.model.outcome import (
-    STOP_REASONS,
-    EntrySamples,
-    ImpostorResult,
-    OutputsCompared,
-    Profile,
-    Status,
-    TimedRound,
-    Verification,
-)
+from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import BrokenSuite, Entry
 
+_OF_VERIFYING = (protocol.Inputs, protocol.Outputs)
 _OF_TIMING = (protocol.DrawSeed, protocol.Taken, protocol.TimedCase, protocol.Answer)
-_OUTSIDE_ONLY = (protocol.Inputs, protocol.Outputs, *_OF_TIMING)
+_OUTSIDE_ONLY = (*_OF_VERIFYING, *_OF_TIMING)
 """Answers that come only where outputs are judged in another process."""
 _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.FindDevices: (protocol.FoundDevices,),
@@ -31,20 +24,20 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.Diagnose: (Finding,),
 }
 _ABOUT_CASES: dict[type, tuple[type, ...]] = {
-    protocol.VerifyCase: (Verification, ImpostorResult, protocol.Inputs, protocol.Outputs, protocol.InputsMade),
-    protocol.TimeCase: (TimedRound, *_OF_TIMING, protocol.InputsMade),
-    protocol.HoldCase: (ImpostorResult, protocol.TooLarge, protocol.HoldsMuch),
+    protocol.VerifyCase: (Verification, outcome.ImpostorResult, *_OF_VERIFYING, protocol.InputsMade),
+    protocol.TimeCase: (outcome.TimedRound, *_OF_TIMING, protocol.InputsMade),
+    protocol.HoldCase: (outcome.ImpostorResult, protocol.TooLarge, protocol.HoldsMuch),
     protocol.CompareInputs: (protocol.Judged,),
     protocol.JudgeOutputs: (protocol.Judged,),
     protocol.TimeAlone: (protocol.Alone, protocol.TooLarge),
     protocol.JudgeTimed: (protocol.Request,),
-    protocol.ProfileCase: (Profile, protocol.InputsMade),
+    protocol.ProfileCase: (outcome.Profile, protocol.InputsMade),
     protocol.OpenCase: (protocol.Opened,),
     protocol.TakeBlock: (protocol.TakenBlock,),
-    protocol.CloseCase: (TimedRound,),
+    protocol.CloseCase: (outcome.TimedRound,),
     protocol.FingerprintOutputs: (protocol.Fingerprint,),
     protocol.SaveOutputs: (Entry,),
-    protocol.CompareOutputs: (OutputsCompared,),
+    protocol.CompareOutputs: (outcome.OutputsCompared,),
     protocol.BreakDownCase: (Breakdown, NoBreakdown),
     protocol.DivergeCase: (Divergence, NoDivergence),
 }
@@ -60,12 +53,12 @@ _ONCE = (
     protocol.DescribedSuite,
     BrokenSuite,
     Environment,
-    TimedRound,
+    outcome.TimedRound,
     protocol.TimedCase,
     protocol.InputsMade,
     protocol.Opened,
     protocol.TakenBlock,
-    OutputsCompared,
+    outcome.OutputsCompared,
     Entry,
 )
 _MOST = 10_000
@@ -100,9 +93,9 @@ class Answers:
         match answer:
             case Verification(status=Status.MEASURED) | protocol.Ended(status=Status.MEASURED | Status.VERIFIED):
                 return f"with the status {answer.status}"
-            case ImpostorResult(declared=True) if isinstance(job, protocol.VerifyCase):
+            case outcome.ImpostorResult(declared=True) if isinstance(job, protocol.VerifyCase):
                 return None if answer.impostor in job.declared_impostors else "of an impostor that is not asked for"
-            case TimedRound() if why := _why_no_round(answer):
+            case outcome.TimedRound() if why := _why_no_round(answer):
                 return why
             case _ if isinstance(answer, _OUTSIDE_ONLY) and not getattr(job, "outside", False):
                 return "although it judges itself"
@@ -130,14 +123,14 @@ class Answers:
 
 
 def _entries(answer: Any) -> set[Entry]:
-    if isinstance(answer, TimedRound):
+    if isinstance(answer, outcome.TimedRound):
         return {samples.entry for samples in answer.entries}
     entry = answer if isinstance(answer, Entry) else getattr(answer, "entry", None)
     return set() if entry is None else {entry}
 
 
-def _why_no_round(answer: TimedRound) -> str | None:
-    if answer.stop_reason not in STOP_REASONS:
+def _why_no_round(answer: outcome.TimedRound) -> str | None:
+    if answer.stop_reason not in outcome.STOP_REASONS:
         return "without a reason to stop"
     if not answer.entries or len(_entries(answer)) < len(answer.entries):
         return "that does not have each entry once"
@@ -159,7 +152,7 @@ def _is_told(answer: protocol.TimedCase, entries: int) -> bool:
     )
 
 
-def _is_complete(samples: EntrySamples, blocks: int) -> bool:
+def _is_complete(samples: outcome.EntrySamples, blocks: int) -> bool:
     columns = [samples.position, samples.at_ns, samples.call_ns, samples.host_ns, samples.device_ns, samples.stream_ns]
     lengths = {len(column) for column in columns if column is not None}
     times = [[value for value in column if value is not None] for column in columns[2:] if column is not None]

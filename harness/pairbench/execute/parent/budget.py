@@ -14,8 +14,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 
-_CLOSING_PART = 0.02
-"""The part of the budget that is kept for the last statistics and files."""
+_CLOSING_PART = 0.02  # the part of the budget that is kept for the last statistics and files
 _FIRST_PART = 0.5
 """The part of the time that the first batch may take, by a guess that nothing has put right yet."""
 _WIDEST_PART = 0.25
@@ -31,13 +30,10 @@ class Budget:
     rounds: int
     case_seconds: float
     clock: Callable[[], float] = time.monotonic
-    start_s: float = 5.0
-    """Seconds until a batch's round workers are ready; a guess until the first batch."""
+    start_s: float = 5.0  # seconds until a batch's round workers are ready; a guess until the first batch
     verify_s: list[float] = field(default_factory=list)
-    guessed_s: float = 0.0
-    """Seconds guessed for all batches after verifying, without the correction."""
-    spent_s: float = 0.0
-    """Seconds that the batches took instead."""
+    guessed_s: float = 0.0  # seconds guessed for all batches after verifying, without the correction
+    spent_s: float = 0.0  # seconds that the batches took instead
 
     def left(self) -> float:
         return self.deadline - _CLOSING_PART * self.seconds - self.clock()
@@ -59,12 +55,12 @@ class Budget:
         return min(10.0, max(0.1, self.spent_s / self.guessed_s)) if self.guessed_s else 1.0
 
 
+@dataclass
 class BudgetedCases:
-    def __init__(self, budget: Budget, width: Callable[[CaseState], float | None], target: float) -> None:
-        """Take the half-width of a case's log speedup, widest over its variants, from `width`; up to `target` a case is precise."""
-        self._budget = budget
-        self._width = width
-        self._target = target
+    budget: Budget
+    width: Callable[[CaseState], float | None]
+    """Returns the half-width of a case's log speedup, widest over its variants; up to the target a case is precise."""
+    target: float
 
     def __call__(self, session: DeviceSession) -> None:
         """Do whole cases while there is room, then further rounds; all that is left is out of budget."""
@@ -73,7 +69,7 @@ class BudgetedCases:
             pass
         for state in waiting:
             _give_up(state)
-        budget, number = self._budget, self._budget.rounds
+        budget, number = self.budget, self.budget.rounds
         start_s = budget.start_s
         while states := self._widest(session, budget.left() - start_s):
             with session.round_workers(1) as ahead, ahead.round() as (workers,):
@@ -82,7 +78,7 @@ class BudgetedCases:
 
     def _batch(self, session: DeviceSession, waiting: deque[CaseState]) -> bool:
         """Verify, time and profile the next cases that fit; return False if none fits."""
-        budget, first = self._budget, not self._budget.verify_s
+        budget, first = self.budget, not self.budget.verify_s
         until = budget.left() * (_FIRST_PART if first else 1.0) + budget.clock()
         if not first and not self._fits(until, budget.start_s, budget.typical_verify_s()):
             return False
@@ -98,7 +94,7 @@ class BudgetedCases:
 
     def _verified(self, session: DeviceSession, waiting: deque[CaseState], until: float) -> dict[CaseState, float]:
         """Verify the next cases while all would be done by `until`, the very first in any case; return the verify seconds of those to time."""
-        budget = self._budget
+        budget = self.budget
         batch: dict[CaseState, float] = {}
         guesses: dict[CaseState, float] = {}  # seconds after verifying, of those that are being verified
 
@@ -128,13 +124,13 @@ class BudgetedCases:
         return batch
 
     def _fits(self, until: float, coming_s: float, verify_s: float) -> bool:
-        budget = self._budget
+        budget = self.budget
         return budget.clock() + coming_s + verify_s + budget.rest_s(verify_s) <= until
 
     def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
         """Return the cases of a further round: the widest imprecise ones that fit into some seconds."""
-        widths = {state: self._width(state) or 0.0 for state in session.timed() if state.rounds}
-        wide = sorted((state for state in widths if widths[state] > self._target), key=lambda state: -widths[state])
+        widths = {state: self.width(state) or 0.0 for state in session.timed() if state.rounds}
+        wide = sorted((state for state in widths if widths[state] > self.target), key=lambda state: -widths[state])
         taken: list[CaseState] = []
         for state in wide:
             if len(taken) < math.ceil(_WIDEST_PART * len(wide)) and session.round_s[state] <= seconds:

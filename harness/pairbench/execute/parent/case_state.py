@@ -43,8 +43,7 @@ class CaseState:
     rounds: list[TimedRound] = field(default_factory=list)
     impostors: list[ImpostorResult] = field(default_factory=list)
     reported: set[Entry] = field(default_factory=set)
-    inputs_s: float = 0.0
-    """Seconds of making its inputs, where that was long."""
+    inputs_s: float = 0.0  # seconds of making its inputs, where that was long
     spent_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -123,10 +122,9 @@ class CaseState:
         blamed = job.entries if index == NOBODY else (job.entries[index],)
         if index == NOBODY and isinstance(job, VerifyCase):
             blamed = tuple(entry for entry in job.entries if entry not in self.verified)
-            self.impostors += [
-                ImpostorResult(impostor=name, declared=True, rejected=False, reason=f"not tried: {reason}")
-                for name in (declared if not blamed else ())
-            ]
+            untried, why = declared if not blamed else (), f"not tried: {reason}"
+            made = (ImpostorResult(impostor=name, declared=True, rejected=False, reason=why) for name in untried)
+            self.impostors.extend(made)
         for entry in blamed:
             self.end(entry, status, reason)
         return blamed
@@ -168,10 +166,8 @@ def unprofiled(entry: Entry, reason: str) -> Profile:
     return Profile(entry=entry, launches=launches, reason=f"not profiled: {reason}")
 
 
-_DOUBTS = 2
-"""Times that a case is timed although somebody disturbs it and no variant alone does."""
-Enough = Callable[[CaseState], object]
-"""Says whether what is known of a case is enough."""
+_DOUBTS = 2  # times that a case is timed although somebody disturbs it and no variant alone does
+Enough = Callable[[CaseState], object]  # says whether what is known of a case is enough
 
 
 def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None, *, impostors: bool = False) -> None:
@@ -256,16 +252,11 @@ def _find_culprit(
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     """Return the fields that every job about some entries of a case has."""
     operator = state.planned.operator
-    return {
-        "path": Path(operator.path),
-        "operator": operator.name,
-        "case": state.planned.case,
-        "entries": entries,
-        "hashes": operator.hashes,
-    }
+    fields = {"path": Path(operator.path), "operator": operator.name, "case": state.planned.case}
+    return {**fields, "entries": entries, "hashes": operator.hashes}
 
 
-def _results(workers: Workers, job: protocol.CaseJob) -> Iterator[Any]:
+def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
@@ -274,9 +265,7 @@ def _results(workers: Workers, job: protocol.CaseJob) -> Iterator[Any]:
         yield result
 
 
-def _serve(
-    state: CaseState, workers: Workers, job: protocol.CaseJob, enough: Enough | None = None
-) -> tuple[Entry, ...]:
+def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
     """Run a job and take its results, or those until `enough` returns True; return the entries that ended because the worker ended."""
     worker = workers.get()
     before = state.known()

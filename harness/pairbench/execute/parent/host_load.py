@@ -7,16 +7,13 @@ from pathlib import Path
 from pairbench.model.plain import Value
 
 _PROC = Path("/proc")
-SHORTEST_S = 0.1
-"""Ticks are 10 ms; over a shorter time they say nothing."""
+SHORTEST_S = 0.1  # ticks are 10 ms; over a shorter time they say nothing
 
 
 class Usage(Value):
     at_s: float
-    busy_s: float
-    """Work of all processors for anybody, in kernel and hypervisor too."""
-    own_s: float
-    """Work for this process and its descendants, ended ones included."""
+    busy_s: float  # work of all processors for anybody, in kernel and hypervisor too
+    own_s: float  # work for this process and its descendants, ended ones included
 
 
 class LoadMeter:

@@ -35,12 +35,7 @@ class LostError(Exception):
     """An entry ended, or with the worker the whole case did."""
 
 
-def ask(
-    workers: Workers,
-    state: CaseState,
-    opened: protocol.CaseJob,
-    job: protocol.TakeBlock | protocol.CloseCase | None = None,
-) -> list[Any]:
+def ask(workers: Workers, state: CaseState, opened: protocol.CaseJob, job: protocol.Job | None = None) -> list[Any]:
     """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
     worker = workers.get()
     results: list[Any] = []
@@ -131,11 +126,8 @@ class SharedCase:
 
     def comparable(self) -> tuple[Entry, ...]:
         """Return those of them whose outputs do not contradict each other: the others' times mean nothing."""
-        return tuple(
-            entry
-            for entry in self.both()
-            if entry not in self.outputs or self.outputs[entry].agreement is not Agreement.DIFFERENT
-        )
+        differing = {entry for entry, found in self.outputs.items() if found.agreement is Agreement.DIFFERENT}
+        return tuple(entry for entry in self.both() if entry not in differing)
 
 
 class Interleaving:
@@ -163,11 +155,8 @@ class Interleaving:
         )
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
         before = {_identity(state.planned): state for state in self.sessions[0].states}
-        self.twins = [
-            SharedCase(states=(before[identity], state))
-            for state in self.sessions[1].states
-            if (identity := _identity(state.planned)) in before
-        ]
+        pairs = ((before.get(_identity(state.planned)), state) for state in self.sessions[1].states)
+        self.twins = [SharedCase(states=(theirs, state)) for theirs, state in pairs if theirs is not None]
 
     def prepare(self) -> None:
         """Verify both sides, and compare their outputs with each other."""
@@ -175,9 +164,7 @@ class Interleaving:
             session.verify()
         interpret = self._device.kind == "cpu"
         with contextlib.ExitStack() as stack:
-            sides = [
-                stack.enter_context(Workers(context, self._device, interpret=interpret)) for context in self._sites
-            ]
+            sides = [stack.enter_context(Workers(site, self._device, interpret=interpret)) for site in self._sites]
             for twin in self.twins:
                 self._observer.step(self._device, "outputs", twin.key)
                 cases = [state.planned for state in twin.states]
@@ -196,9 +183,7 @@ class Interleaving:
 
     def ahead(self, rounds: int) -> RoundWorkers:
         """Return two workers for each round of timing, which now begin to load torch."""
-        return RoundWorkers(
-            lambda: tuple(Workers(context, self._device, timed=True) for context in self._sites), rounds
-        )
+        return RoundWorkers(lambda: tuple(Workers(site, self._device, timed=True) for site in self._sites), rounds)
 
     def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
         """Time cases in rounds, from number `first` on, each in two fresh workers."""
@@ -221,16 +206,14 @@ class Interleaving:
             except LostError:
                 _leave_out(twin.states, twin.both())
                 if twin.comparable() == entries:
-                    raise PairbenchError(
-                        f"{twin.key}: a worker gave no result and named no reason; please report this"
-                    ) from None
+                    why = "a worker gave no result and named no reason; please report this"
+                    raise PairbenchError(f"{twin.key}: {why}") from None
             else:
                 return
 
     def _take_turns(self, twin: SharedCase, entries: tuple[Entry, ...], sides: tuple[Workers, ...], index: int) -> None:
-        capturable = tuple(
-            entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states)
-        )
+        verified = [state.verified for state in twin.states]
+        capturable = tuple(one for one in entries if all(side[one].uncapturable is None for side in verified))
         jobs = [protocol.OpenCase(**about(state, entries), round=index, capturable=capturable) for state in twin.states]
         parties = list(zip(sides, twin.states, jobs, strict=True))
         opened = [answer for side, state, job in parties for answer in ask(side, state, job)]

@@ -156,9 +156,8 @@ class ForkServers(AbstractContextManager["ForkServers"]):
             self._server(environment, preload)
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
-        request = ForkRequest(
-            environment=dict(environment), folder=str(Path.cwd()), files=(log, log, connection, heartbeat)
-        )
+        files = (log, log, connection, heartbeat)
+        request = ForkRequest(environment=dict(environment), folder=str(Path.cwd()), files=files)
         with self._turn:
             if process := self._server(environment).fork(request):
                 return process
@@ -236,7 +235,6 @@ def open_launchers(environment: Mapping[str, str] = os.environ, *, yielding: boo
             with ForkServers(yielding=yielding) as servers:
                 yield Launchers(servers, servers) if kind else Launchers(shared=servers)
         case other:
-            raise UsageError(
-                f"{VARIABLE} is {other!r}, expected 'fresh' for a new interpreter per worker, 'fork' for workers forked "
-                "from one that has torch loaded, or nothing for fresh ones where something is timed on a CPU"
-            )
+            kinds = "'fresh' for a new interpreter per worker, 'fork' for workers forked from one that has torch loaded"
+            mixed = "nothing for fresh ones where something is timed on a CPU"
+            raise UsageError(f"{VARIABLE} is {other!r}, expected {kinds}, or {mixed}")

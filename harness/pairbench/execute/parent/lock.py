@@ -112,10 +112,8 @@ def _open(name: str) -> int:
         try:
             return _open_shared(Path(given), name)
         except OSError as error:
-            raise UsageError(
-                f"{VARIABLE} {given!r} holds no locks: {error}; expected a folder of an administrator's or yours, such as "
-                f"`install -d -m 1777 {given}` makes"
-            ) from error
+            expected = f"a folder of an administrator's or yours, such as `install -d -m 1777 {given}` makes"
+            raise UsageError(f"{VARIABLE} {given!r} holds no locks: {error}; expected {expected}") from error
     told: list[str] = []
     # First what does not depend on a login: two processes that look in different places would not see each other.
     for place in (state_folder(), runtime_folder(), temporary_folder()):
@@ -128,9 +126,8 @@ def _open(name: str) -> int:
             return _checked(descriptor, path, owners=(os.getuid(),))
         except OSError as error:
             told.append(str(error))
-    raise UsageError(
-        f"there is no folder for the locks of devices: {'; '.join(told)}; make one of these usable, or set {VARIABLE} to a folder"
-    )
+    advice = f"make one of these usable, or set {VARIABLE} to a folder"
+    raise UsageError(f"there is no folder for the locks of devices: {'; '.join(told)}; {advice}")
 
 
 def _word(text: str) -> str:
@@ -171,8 +168,6 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise UsageError(
-            f"the folder of the locks of devices is on a file system that knows none ({error.strerror}); set {VARIABLE} to a "
-            "folder on this host"
-        ) from error
+        why = f"is on a file system that knows none ({error.strerror}); set {VARIABLE} to a folder on this host"
+        raise UsageError(f"the folder of the locks of devices {why}") from error
     return True

@@ -108,8 +108,7 @@ class Line:
 
 KILLED = "its process was killed (SIGKILL)"
 """Begins the reason of a worker's end by the signal that no process can handle."""
-_FATAL = "fatal: "
-"""Begins the line in which code that has to end a worker says why."""
+_FATAL = "fatal: "  # begins the line in which code that has to end a worker says why
 _TAIL, _MOST = 1 << 20, 64 << 20
 """Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
@@ -180,8 +179,7 @@ _POLL_S = 0.02
 
 @dataclass
 class WorkerEndedError(Exception):
-    index: int
-    """Index of the entry that ran, or NOBODY for the case's own code."""
+    index: int  # index of the entry that ran, or NOBODY for the case's own code
     status: Status
     reason: str
 
@@ -381,8 +379,7 @@ def _resident_bytes(pid: int) -> int:
 class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
-    judge: "Workers | None" = None
-    """Judges the outputs of its cases; None where the worker does so itself."""
+    judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
     _owned: "Workers | None" = None
 
     def __init__(

@@ -13,10 +13,9 @@ from pathlib import Path
 from pairbench.execute.parent.case_state import CaseState, profile_case, time_case, verify_case
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import INTERPRET, WorkerContext, Workers, close_all, judge_of, wait_for
-from pairbench.execute.parent.scout import describe_suites, probe_in
+from pairbench.execute.parent.scout import Described, describe_suites, probe_in
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import NOT_TRIED, Status
-from pairbench.model.plan import BrokenSuite, OperatorDescription
 
 _SECONDS, _SAMPLES = 0.25, 30
 """Time for a case, and the samples that are enough where the ratio is known well: no P95 is shown."""
@@ -46,10 +45,7 @@ class QuickLook:
         self._device, self._workers = device, self._on(device)
         self._workers.get()
 
-    def describe(
-        self, suites: Iterable[tuple[str, Path]]
-    ) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
-        """Load suites: return their operators, and why some could not be loaded."""
+    def describe(self, suites: Iterable[tuple[str, Path]]) -> Described:
         return describe_suites(self._workers, suites)
 
     def verify(self, state: CaseState) -> None:
@@ -93,9 +89,8 @@ class CaseByCase(AbstractContextManager["CaseByCase"]):
         self._verifier = Workers(context, device, interpret=cpu, judge=judge, owns_judge=True)
         self._profiler = Workers(context, device)
         self._judge = judge_of(context, device, timed=True)
-        self._rounds = tuple(
-            Workers(context, device, timed=True, judge=self._judge) for _ in range(context.settings.rounds)
-        )
+        rounds = range(context.settings.rounds)
+        self._rounds = tuple(Workers(context, device, timed=True, judge=self._judge) for _ in rounds)
         self._awaited = False
         if times:
             for workers in self._timing():

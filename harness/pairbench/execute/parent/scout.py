@@ -35,10 +35,11 @@ def find_devices(workers: Workers) -> tuple[Device, ...]:
     return found.devices
 
 
-def describe_suites(
-    workers: Workers, suites: Iterable[tuple[str, Path]]
-) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
-    """Load suites: return their operators, and why some could not be loaded."""
+Described = tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]
+"""The operators of suites, and why some could not be loaded."""
+
+
+def describe_suites(workers: Workers, suites: Iterable[tuple[str, Path]]) -> Described:
     operators: list[OperatorDescription] = []
     broken: list[BrokenSuite] = []
     for suite, path in suites:
@@ -110,8 +111,7 @@ def probe_in(workers: Workers, device: Device, *, ceilings: bool = True) -> Envi
     try:
         environment = _answer(workers, Probe(ceilings=ceilings), f"reads the environment of {device.selector}")
     except WorkerEndedError as error:
-        raise PairbenchError(
-            f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"
-        ) from error
+        why = f"a worker on it {error.reason}"
+        raise PairbenchError(f"{device.selector} ({device.name}) cannot be used: {why}") from error
     assert isinstance(environment, Environment)
     return environment

@@ -30,20 +30,16 @@ from pairbench.model.plan import Entry, Plan
 _MOST = {"cuda": 4, "cpu": 4}
 """Workers at once, by device kind, each with its judge. On a GPU both take half a gigabyte before they have done anything, and with 8 pairs on 16 cores a run of norms on
 an H200 took 30.7 s instead of 27.9 with 4; on a CPU each has its own copy of the inputs, and all use the same cores."""
-_CASES = 4
-"""Cases for each worker on a CPU: fewer are done before another worker is there."""
-_FEWER = 4
-"""Cases that ran short are done again by the number of workers divided by this."""
+_CASES = 4  # cases for each worker on a CPU: fewer are done before another worker is there
+_FEWER = 4  # cases that ran short are done again by the number of workers divided by this
 _SCARCE = re.compile(
     r"out of ?memory|MemoryError|MemoryAllocation|alloc\w*[ _]fail|fail\w* to alloc|(can't|cannot|could not|unable to) alloc|(not enough|insufficient) memory",
     re.IGNORECASE,
 )
 """What libraries say when memory is short. The word alone will not do: what cannot be captured as a graph asks for pinned memory."""
-_SLOW = "still running after"
-"""What is said of a worker that ran over its time."""
+_SLOW = "still running after"  # what is said of a worker that ran over its time
 
-Take = Callable[[], CaseState | None]
-"""Gives the next case, or None when there is no more."""
+Take = Callable[[], CaseState | None]  # gives the next case, or None when there is no more
 Begins = Callable[[CaseState], None]
 Done = Callable[[CaseState, float], None]
 
@@ -132,11 +128,9 @@ def _unprofiled(state: CaseState) -> bool:
     return any(_SCARCE.search(why) or _SLOW in why for why in whys)
 
 
-_AHEAD = 8
-"""Most processes that are started at once: each holds some 200 MB."""
+_AHEAD = 8  # most processes that are started at once: each holds some 200 MB
 
-Party = tuple[Workers, ...]
-"""The workers of one round: one, or one for each of two commits."""
+Party = tuple[Workers, ...]  # the workers of one round: one, or one for each of two commits
 
 
 class RoundWorkers(AbstractContextManager["RoundWorkers"]):
@@ -148,8 +142,7 @@ class RoundWorkers(AbstractContextManager["RoundWorkers"]):
         self._judge = judge
         self._ready: deque[Party] = deque()
         self._left = rounds
-        self.waited_s = 0.0
-        """Seconds for which rounds had to wait for their workers so far."""
+        self.waited_s = 0.0  # seconds for which rounds had to wait for their workers so far
         self._fill()
         if judge is not None:
             judge.get()
@@ -183,8 +176,7 @@ class RoundWorkers(AbstractContextManager["RoundWorkers"]):
             close_all(party)
 
 
-_LONG_S = 1.0
-"""Seconds from which on making an operator's inputs is remarked on."""
+_LONG_S = 1.0  # seconds from which on making an operator's inputs is remarked on
 _JUDGING = 0.025
 """Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
 
@@ -209,17 +201,10 @@ class DeviceSession:
         self.round_s: dict[CaseState, float] = {}  # of the latest round
         self._began = time.monotonic()
 
-    def verify(
-        self,
-        take: Callable[[], CaseState | None] | None = None,
-        verified: Callable[[CaseState, float], None] = lambda *_: None,
-        *,
-        impostors: bool = False,
-    ) -> None:
+    def verify(self, take: Take | None = None, verified: Done = lambda *_: None, *, impostors: bool = False) -> None:
         """Verify all cases, or those that `take` gives until None, and report what ended; `verified` is called with each case and its seconds."""
         cpu = self._device.kind == "cpu"  # there Triton's kernels are interpreted
         count = count_workers(self._device, len(self.states))
-        judges = [judge_of(self._context, self._device, interpret=cpu) for _ in range(count)]
 
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
@@ -227,9 +212,9 @@ class DeviceSession:
             state.spent_s += took_s
             verified(state, took_s)
 
-        verifiers = [
-            Workers(self._context, self._device, interpret=cpu, judge=judge, owns_judge=True) for judge in judges
-        ]
+        judges = (judge_of(self._context, self._device, interpret=cpu) for _ in range(count))
+        start = functools.partial(Workers, self._context, self._device, interpret=cpu, owns_judge=True)
+        verifiers = [start(judge=judge) for judge in judges]
         take = take or functools.partial(next, iter(self.states), None)
         verify_cases(verifiers, take, functools.partial(self._begin, "verify"), done, impostors=impostors)
 

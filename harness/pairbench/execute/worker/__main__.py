@@ -219,9 +219,8 @@ class _Server:
             if why := left_running():
                 raise SuiteError(f"suite {path.name}: as it is imported it {why}")
             if more := _own_modules() - before:
-                raise SuiteError(
-                    f"suite {path.name}: imports {min(more)}, which is the worker's own; a suite needs the names of `pairbench` alone"
-                )
+                why = "which is the worker's own; a suite needs the names of `pairbench` alone"
+                raise SuiteError(f"suite {path.name}: imports {min(more)}, {why}")
             if self._hello.stand_in:
                 refuse_strays(self._hello.stand_in, path)
             freeze_suite(path, loaded.values())
@@ -239,9 +238,8 @@ class _Server:
         comparable = job.hashes and os.environ.get("TRITON_INTERPRET") != "1"
         found = self._suites[job.path].get(job.operator)
         if found is None or (comparable and self._hashes[job.path][job.operator] != job.hashes):
-            raise SuiteError(
-                f"suite {job.path.name}: {job.operator!r} was changed since the command began; run it again"
-            )
+            why = "was changed since the command began; run it again"
+            raise SuiteError(f"suite {job.path.name}: {job.operator!r} {why}")
         # On a CPU products of float32 are IEEE float32, whatever the switches say.
         return found.at(job.case, tf32=self._hello.device.kind == "cuda" and job.case.tf32(self._hello.settings.tf32))
 
@@ -268,8 +266,7 @@ def _own_modules() -> set[str]:
 
 
 _LIBRARIES = ("site-packages", "dist-packages")
-_PAIRBENCH = Path(__file__).resolve().parents[2]
-"""The running package, which both commits share on purpose."""
+_PAIRBENCH = Path(__file__).resolve().parents[2]  # the running package, which both commits share on purpose
 
 
 def redirect(stand_in: protocol.StandIn, search_path: list[str]) -> None:
@@ -289,10 +286,9 @@ def refuse_strays(stand_in: protocol.StandIn, suite: Path) -> None:
     for name in strays:
         del sys.modules[name]  # so that the next suite which imports it is found out too
     for name, file in strays.items():
-        raise SuiteError(
-            f"suite {suite.name}: imports {name!r} from {file}, which is the checkout's and not the other commit's, so both "
-            "sides would run the same code; have it found by its folder (in PYTHONPATH, or a `.pth` editable install)"
-        )
+        why = "which is the checkout's and not the other commit's, so both sides would run the same code"
+        advice = "have it found by its folder (in PYTHONPATH, or a `.pth` editable install)"
+        raise SuiteError(f"suite {suite.name}: imports {name!r} from {file}, {why}; {advice}")
 
 
 def _belongs(path: Path, stand_in: protocol.StandIn) -> bool:

@@ -104,9 +104,8 @@ def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
 
 def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
     """Prepare an implementation; compiling happens at the first call, capturing here."""
-    own = trees.copy_inputs(
-        {name: inputs[name] for name in trees.together_with(inputs, (*operator.state, *variant.consumes))}
-    )
+    names = trees.together_with(inputs, (*operator.state, *variant.consumes))
+    own = trees.copy_inputs({name: inputs[name] for name in names})
     state = {name: own[name] for name in operator.state}
     initial = trees.copy_inputs(state) if operator.reset is True else {}
     consumed = {name: value for name, value in own.items() if name not in state}
@@ -150,9 +149,8 @@ def _reset(
     elif operator.reset:
         trees.restore(state, initial)
     if consumed and not trees.refill(consumed, {name: inputs[name] for name in consumed}):
-        raise DeclarationError(
-            f"changes the shape or the structure of an input that it consumes ({', '.join(consumed)}); consumes= lets it overwrite values alone"
-        )
+        what = f"the shape or the structure of an input that it consumes ({', '.join(consumed)})"
+        raise DeclarationError(f"changes {what}; consumes= lets it overwrite values alone")
 
 
 def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
@@ -163,10 +161,9 @@ def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     try:
         bound(signature.bind, kwargs)()
     except TypeError as error:
-        raise DeclarationError(
-            f"takes {signature}, expected the names that inputs() and prepare() return, {', '.join(kwargs)}: {error}; "
-            "wrap it in a function of these names"
-        ) from None
+        expected = f"the names that inputs() and prepare() return, {', '.join(kwargs)}"
+        advice = "wrap it in a function of these names"
+        raise DeclarationError(f"takes {signature}, expected {expected}: {error}; {advice}") from None
 
 
 def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:

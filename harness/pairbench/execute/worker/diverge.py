@@ -7,7 +7,7 @@ first two only this stretch's outputs are kept.
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,12 +65,8 @@ def gap_of(operator: Operator, mine: Tensors, theirs: Tensors, truth: Tensors | 
         count, outside = count + value.numel(), outside + beyond.count
         largest = max(largest, apart.max_abs)
         square, reference = square + apart.sum_square, reference + apart.sum_square_reference
-    return Gap(
-        max_abs=largest,
-        rel_l2=math.sqrt(square / reference) if reference else None,
-        beyond=outside / max(1, count),
-        within=within,
-    )
+    relative = math.sqrt(square / reference) if reference else None
+    return Gap(max_abs=largest, rel_l2=relative, beyond=outside / max(1, count), within=within)
 
 
 def error_of(mine: Tensors, truth: Tensors) -> float | None:
@@ -82,9 +78,7 @@ def error_of(mine: Tensors, truth: Tensors) -> float | None:
     return math.sqrt(sum(item.sum_square for item in distances) / reference) if reference else None
 
 
-def is_worse(
-    operator: Operator, baseline: float | None, variant: float | None, outputs: Iterable[tuple[str, torch.Tensor]]
-) -> bool:
+def is_worse(operator: Operator, baseline: float | None, variant: float | None, outputs: Tensors) -> bool:
     """Return whether a variant's error is clearly larger than the baseline's: the oracle rule, for a whole output."""
     if baseline is None or variant is None:
         return False
@@ -96,8 +90,7 @@ def _eps(tensor: torch.Tensor) -> float:
     return float(torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() or tensor.is_complex() else 0.0
 
 
-_PART = 0.25
-"""Part of the free memory for outputs that wait to be compared."""
+_PART = 0.25  # part of the free memory for outputs that wait to be compared
 
 Key = tuple[str, int]
 
@@ -148,10 +141,9 @@ def diverge(
         call = make_call(operator, variant, "eager", copy_inputs(inputs))
         ours, theirs = roots(call.given), roots(baseline.given)
         if bare := [name for name, found in (("the baseline", theirs), (entry.implementation, ours)) if not found]:
-            why = (
-                f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module: neither among the inputs nor from prepare(). "
-                "Outputs are compared module by module, so both implementations have to be given theirs as an argument"
-            )
+            who = f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module"
+            advice = "so both implementations have to be given theirs as an argument"
+            why = f"{who}: neither among the inputs nor from prepare(). Outputs are compared module by module, {advice}"
             return NoDivergence(entry=entry, reason=why, bad=False)
         if len(ours) == len(theirs) == 1:  # one tree each, whatever the arguments are called
             ours = dict(zip(theirs, ours.values(), strict=True))
@@ -184,17 +176,14 @@ class _Lockstep:
         layers = mark_contained(layers)
         first = next((layer for layer in layers if layer.off and not layer.contained), None)
         in_baseline, in_variant = set(self._baseline.names.values()), set(self._variant.names.values())
+        in_both = [name for name in self._baseline.names.values() if name in in_variant]
         return Divergence(
             entry=entry,
             layers=tuple(layers),
             inputs=self._compare_inputs((first.module, first.call)) if first else None,
             only_baseline=tuple(name for name in self._baseline.names.values() if name not in in_variant),
             only_variant=tuple(name for name in self._variant.names.values() if name not in in_baseline),
-            uncalled=tuple(
-                (name, theirs[name], mine[name])
-                for name in self._baseline.names.values()
-                if name in in_variant and theirs[name] != mine[name]
-            ),
+            uncalled=tuple((name, theirs[name], mine[name]) for name in in_both if theirs[name] != mine[name]),
             oracle_missing=oracle_missing,
             output_mismatch=verdict.mismatch,
         )
@@ -262,7 +251,7 @@ class _Lockstep:
             incomparable=why,
             baseline_oracle=against[0],
             variant_oracle=against[1],
-            worse=is_worse(self._operator, *against, (*mine, *theirs)),
+            worse=is_worse(self._operator, *against, [*mine, *theirs]),
         )
 
     def _compare_inputs(self, wanted: Key) -> Gap | None:
@@ -284,25 +273,13 @@ def _dtypes(tensors: Tensors) -> str:
 
 def mark_contained(layers: list[Layer]) -> list[Layer]:
     """Mark the calls that are off inside of a module which is not."""
-    return [
-        replace(layer, contained=not around.off)
-        if layer.off and (around := _around(layers, index)) is not None
-        else layer
-        for index, layer in enumerate(layers)
-    ]
-
-
-def _around(layers: list[Layer], index: int) -> Layer | None:
-    """Return the innermost compared call around a call, or None."""
-    inner = layers[index].module.split(".")
-    return next(
-        (
-            layer
-            for layer in layers[index + 1 :]
-            if layer.gap and len(outer := layer.module.split(".")) < len(inner) and inner[: len(outer)] == outer
-        ),
-        None,
-    )
+    marked = []
+    for index, layer in enumerate(layers):
+        # Compared calls of modules around this one come later, the innermost first.
+        around = (one for one in layers[index + 1 :] if one.gap and layer.module.startswith(f"{one.module}."))
+        inside = layer.off and (innermost := next(around, None)) is not None and not innermost.off
+        marked.append(replace(layer, contained=inside))
+    return marked
 
 
 def stretches(sizes: dict[Key, tuple[int, int]], room: int, *, with_oracle: bool) -> Iterator[set[Key]]:

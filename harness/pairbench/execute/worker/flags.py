@@ -210,8 +210,5 @@ def stuck() -> bool:
 
 def read_variables() -> dict[str, str]:
     """Return the environment variables that CUDA, torch, Triton and the thread pools read."""
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_VARIABLES) and name not in _PRIVATE
-    }
+    names = (name for name in sorted(os.environ) if name.startswith(_VARIABLES) and name not in _PRIVATE)
+    return {name: os.environ[name] for name in names}

@@ -84,14 +84,15 @@ _LARGE = ("torch", "numpy", "ctypes", "sys")
 """Modules with many classes that nothing here uses, or whose state changes."""
 _READERS = {name: operator.attrgetter(name) for name in ("__code__", "__defaults__", "cell_contents")}
 _missing = object()
-_MANY = 16
-"""Size from which a namespace is compared in its own order."""
-_OTHERS = 3
-"""Most names in such a namespace, as a multiple of those held."""
+_MANY = 16  # size from which a namespace is compared in its own order
+_OTHERS = 3  # most names in such a namespace, as a multiple of those held
 _GENERATED = {f"__{name}__" for name in ("repr", "hash", "eq", "setattr", "delattr", "getstate", "setstate", "replace")}
 """Methods that `dataclass` makes by the hundred, and that judge nothing."""
 _DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 _CACHED = type(functools.cache(len))
+
+
+Put = Callable[[Any, Any], object]  # gives a name of a namespace a value
 
 
 class _Named(NamedTuple):
@@ -101,7 +102,7 @@ class _Named(NamedTuple):
     namespace: Mapping[str, Any]
     names: tuple[Any, ...]
     held: tuple[Any, ...]
-    put: Callable[[Any, Any], object]
+    put: Put
 
     def changed(self) -> list[tuple[str, Any, Any]]:
         """Return label, name and held value of each name that has changed."""
@@ -223,9 +224,8 @@ class Frozen:
     def _hold_own_module(self, label: str, module: ModuleType) -> None:
         values = vars(module)
         self.hold_callables(label, values, functools.partial(setattr, module))
-        constants = {
-            name: value for name, value in values.items() if _CONSTANT.fullmatch(name) and not isinstance(value, type)
-        }
+        named = {name: values[name] for name in values if _CONSTANT.fullmatch(name)}
+        constants = {name: value for name, value in named.items() if not isinstance(value, type)}
         self._hold_names(label, values, constants, functools.partial(setattr, module))
         self._hold_names("sys.modules", sys.modules, {label: module}, sys.modules.__setitem__)
         for value in list(values.values()):
@@ -262,9 +262,7 @@ class Frozen:
         if not self._is_known(kind):
             self.hold_callables(label, vars(kind), functools.partial(setattr, kind))
 
-    def hold_callables(
-        self, label: str, values: Mapping[str, Any], put: Callable[[str, Any], object], beginning: str = ""
-    ) -> None:
+    def hold_callables(self, label: str, values: Mapping[str, Any], put: Put, beginning: str = "") -> None:
         held = {
             name: value
             for name, value in values.items()
@@ -364,9 +362,7 @@ class Frozen:
         for name, value in reached.items():
             self.hold_value(f"{label}.{name}", value)
 
-    def _hold_names(
-        self, label: str, namespace: Mapping[str, Any], held: Mapping[str, Any], put: Callable[[str, Any], object]
-    ) -> None:
+    def _hold_names(self, label: str, namespace: Mapping[str, Any], held: Mapping[str, Any], put: Put) -> None:
         self._hold(_Named(label, namespace, tuple(held), tuple(held.values()), put))
 
     def _hold(self, named: _Named) -> None:

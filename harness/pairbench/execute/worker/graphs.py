@@ -179,11 +179,8 @@ def _replays_us(replay: Replay, times: int) -> float:
 
 def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
     """Return a predicate: whether a tensor lies in memory that belongs to captured graphs alone."""
-    owned = [
-        (segment["address"], segment["address"] + segment["total_size"])
-        for segment in torch.cuda.memory_snapshot()
-        if tuple(segment["segment_pool_id"]) != (0, 0)
-    ]
+    segments = (one for one in torch.cuda.memory_snapshot() if tuple(one["segment_pool_id"]) != (0, 0))
+    owned = [(one["address"], one["address"] + one["total_size"]) for one in segments]
     return lambda tensor: any(begin <= tensor.data_ptr() < end for begin, end in owned)
 
 

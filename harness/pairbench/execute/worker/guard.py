@@ -27,9 +27,7 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
                 found = step()
             except SuiteFaultError:
                 raise
-            except (
-                BaseException
-            ) as error:  # of the suite's: a worker is interrupted by its parent alone, which kills it
+            except BaseException as error:  # the suite's: a worker is interrupted by its parent alone, by a kill
                 status, reason = explain(error)
                 found = Ended(entry=entry, status=status, reason=reason)
             finally:

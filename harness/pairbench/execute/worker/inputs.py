@@ -31,9 +31,8 @@ making = Making()
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
     dtype = name if isinstance(name, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(dtype, torch.dtype):
-        raise DeclarationError(
-            f"dtype {name!r} is unknown, expected a torch dtype's name such as 'float32' or 'bfloat16'"
-        )
+        expected = "expected a torch dtype's name such as 'float32' or 'bfloat16'"
+        raise DeclarationError(f"dtype {name!r} is unknown, {expected}")
     return dtype
 
 
@@ -84,9 +83,8 @@ class Make(Value):
             DeclarationError: the other has integers, of which nobody knows the range.
         """
         if not (tensor.is_floating_point() or tensor.is_complex()):
-            raise DeclarationError(
-                f"make.like was given a tensor of {tensor.dtype}; make.integers(..., low=, high=) draws integers"
-            )
+            advice = "make.integers(..., low=, high=) draws integers"
+            raise DeclarationError(f"make.like was given a tensor of {tensor.dtype}; {advice}")
         values = self.normal(*tensor.shape, dtype=tensor.dtype, mean=mean, scale=scale)
         return torch.empty_like(tensor.detach(), device=self.device).copy_(values)
 
@@ -133,19 +131,15 @@ def _built(operator: Operator, case: Case, device: torch.device, seed: int, like
     if isinstance(inputs, tuple):  # arguments by position, see `calls.bound`
         inputs = {str(place): value for place, value in enumerate(inputs)}
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
-        raise DeclarationError(
-            f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments, or a tuple of arguments by position"
-        )
+        expected = "expected a dict of keyword arguments, or a tuple of arguments by position"
+        raise DeclarationError(f"inputs() returned {type(inputs).__name__}, {expected}")
     named = {"constants": operator.constants, "state": operator.state}
     for key, variant in {**operator.implementations, **operator.impostors}.items():
-        named[f"consumes of {key!r}"] = tuple(
-            name for name in variant.consumes if name not in (OUTPUT_GRADIENTS, SAVED)
-        )
+        named[f"consumes of {key!r}"] = tuple(one for one in variant.consumes if one not in (OUTPUT_GRADIENTS, SAVED))
     for what, names in named.items():
         if missing := next((name for name in names if name not in inputs), None):
-            raise DeclarationError(
-                f"{what} names {missing!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}"
-            )
+            known = ", ".join(inputs) or "nothing"
+            raise DeclarationError(f"{what} names {missing!r}, but inputs() returns only {known}")
     check_supported(inputs)
     if any(tensor.is_inference() for tensor in named_tensors(inputs).values()):
         # Those of inference mode are never written to outside of it, as other values are put in place.
@@ -175,16 +169,14 @@ def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
     found = named_tensors(inputs)
     for name in operator.gradients:
         if name not in found:
-            raise DeclarationError(
-                f"gradients names {name!r}, but inputs() returns only {', '.join(found) or 'nothing'}; "
-                "parameters of a module are named with it, as in 'module.weight'"
-            )
+            known = ", ".join(found) or "nothing"
+            advice = "parameters of a module are named with it, as in 'module.weight'"
+            raise DeclarationError(f"gradients names {name!r}, but inputs() returns only {known}; {advice}")
         target = found[name]
         if not (target.is_floating_point() or target.is_complex()) or not target.is_leaf:
             what = "computed from what requires a gradient itself" if not target.is_leaf else f"of {target.dtype}"
-            raise DeclarationError(
-                f"gradients names {name!r}, which is {what}, expected a tensor of floating-point numbers that inputs() made"
-            )
+            expected = "expected a tensor of floating-point numbers that inputs() made"
+            raise DeclarationError(f"gradients names {name!r}, which is {what}, {expected}")
         target.requires_grad_()
 
 

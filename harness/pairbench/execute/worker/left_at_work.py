@@ -21,8 +21,7 @@ from pairbench.execute.worker.process_state import native_threads as ids_of_thre
 _perf_counter_ns, _sleep, _open = time.perf_counter_ns, time.sleep, open
 _waitid = getattr(os, "waitid", None)  # not on every system
 _ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
-_WATCHED_NS = 2_000_000
-"""Time in ns for which a thread is watched that has run since the last look."""
+_WATCHED_NS = 2_000_000  # time in ns for which a thread is watched that has run since the last look
 _BUSY = 0.5
 """Part of that time for which a thread at work runs; threads that spin at the end of a parallel region run less."""
 

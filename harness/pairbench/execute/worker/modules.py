@@ -83,9 +83,8 @@ class ModuleForms:
             for kind, was in were.items():
                 held = vars(module)[kind]
                 if held.keys() != was.keys() or (kind == "_modules" and any(held[key] is not was[key] for key in was)):
-                    found.append(
-                        f"adds, removes or replaces a {_REGISTERED[kind]} of {path!r}, a module among its inputs"
-                    )
+                    what = f"a {_REGISTERED[kind]} of {path!r}, a module among its inputs"
+                    found.append(f"adds, removes or replaces {what}")
                     held.clear()
                     held.update(was)
         if not found:
@@ -94,9 +93,8 @@ class ModuleForms:
 
 
 def _form(module: torch.nn.Module) -> tuple[bool, dict[str, dict[Any, Any]]]:
-    return module.training, {
-        kind: dict(vars(module)[kind]) for kind in _REGISTERED if isinstance(vars(module).get(kind), dict)
-    }
+    held = {kind: vars(module).get(kind) for kind in _REGISTERED}
+    return module.training, {kind: dict(value) for kind, value in held.items() if isinstance(value, dict)}
 
 
 class TransparentMode(TorchDispatchMode):

@@ -41,8 +41,7 @@ def _affinity() -> frozenset[int]:
     return pinned["before"] if cores == pinned.get("now") else cores
 
 
-_MOST_THREADS = 64
-"""Threads whose cores and priority are compared: each takes 3 us."""
+_MOST_THREADS = 64  # threads whose cores and priority are compared: each takes 3 us
 
 
 def native_threads() -> list[int]:
@@ -222,13 +221,14 @@ def _set_saved_tensor_hooks(before: Any) -> None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
+Settings = dict[tuple[str, str], Any]  # by module or group, and name
 _UNSET = object()
 _COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
 """Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case, all implementations and shapes together."""
 
 
-def _compiler_settings() -> dict[tuple[str, str], Any]:
+def _compiler_settings() -> Settings:
     """Return the settings of torch's compiler that have been made, as far as it is loaded."""
     return {
         (name, key): value
@@ -246,7 +246,7 @@ def _made(entry: Any) -> Any:
     return _UNSET if value == entry.default else value
 
 
-def _set_compiler_settings(before: dict[tuple[str, str], Any]) -> None:
+def _set_compiler_settings(before: Settings) -> None:
     for name, key in _compiler_settings():
         if (name, key) not in before:
             delattr(sys.modules[name], key)
@@ -255,9 +255,7 @@ def _set_compiler_settings(before: dict[tuple[str, str], Any]) -> None:
         setattr(sys.modules[name], key, value)
 
 
-def _of_settings(
-    before: dict[tuple[str, str], Any], now: dict[tuple[str, str], Any], prefix: tuple[str, ...] = ()
-) -> str:
+def _of_settings(before: Settings, now: Settings, prefix: tuple[str, ...] = ()) -> str:
     names = sorted(key for key in {*before, *now} if before.get(key, _UNSET) != now.get(key, _UNSET))
     return ", ".join(".".join((*prefix, *name)) for name in names[:5])
 
@@ -269,7 +267,7 @@ def _knobs() -> Iterator[tuple[str, Any]]:
     return ((name, group) for name, group in vars(module).items() if isinstance(group, kind)) if kind else iter(())
 
 
-def _triton_settings() -> dict[tuple[str, str], Any]:
+def _triton_settings() -> Settings:
     return {
         (name, key): (value, tuple(getattr(value, "calls", ())))
         for name, group in _knobs()
@@ -278,7 +276,7 @@ def _triton_settings() -> dict[tuple[str, str], Any]:
     }
 
 
-def _set_triton_settings(before: dict[tuple[str, str], Any]) -> None:
+def _set_triton_settings(before: Settings) -> None:
     groups = dict(_knobs())
     now = _triton_settings()
     for (name, key), (value, calls) in {**now, **before}.items():

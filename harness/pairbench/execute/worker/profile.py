@@ -39,8 +39,7 @@ from pairbench.own_folders import held_folder
 
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
 DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
-SYNCHRONISATION = "Synchronize"
-"""Ending of the names of CUDA calls that wait for the device."""
+SYNCHRONISATION = "Synchronize"  # ending of the names of CUDA calls that wait for the device
 SENTINEL_KERNEL = "spin_kernel"
 """Name of the kernel that `run_sentinel` runs; a trace without it is not complete."""
 
@@ -113,10 +112,9 @@ def unusable() -> str | None:
         raw_trace(lambda: (torch.zeros(16, device="cuda").add_(1), torch.cuda.synchronize()), _ACTIVITIES)
         (counts,) = _trace(lambda: torch.zeros(16, device="cuda"), (1,))
     except (RuntimeError, TraceError) as error:
-        return (
-            f"the profiler records no device activity ({error}); if other tools hold CUPTI, end them, and if the driver "
-            "keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
-        )
+        driver = "the driver keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
+        advice = f"if other tools hold CUPTI, end them, and if {driver}"
+        return f"the profiler records no device activity ({error}); {advice}"
     if (counts.kernels.total(), counts.syncs) != (1, 0):
         return f"of one kernel and no wait the profiler shows {counts.kernels.total()} and {counts.syncs}"
     return None
@@ -134,9 +132,7 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
     one = counted[0]
     for calls, several in zip(CALLS, counted, strict=True):
         pairs = zip(_COUNTED, one.exact(calls), several.exact(), strict=True)
-        if wrong := [
-            f"{name} {actual} instead of {expected}" for name, expected, actual in pairs if expected != actual
-        ]:
+        if wrong := [f"{name} {found} instead of {right}" for name, right, found in pairs if right != found]:
             why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(wrong)[:300]}"
             return Launches(status="unreliable", reason=why)
     last = counted[-1]
@@ -227,9 +223,8 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
         else:
             counts.memsets += 1
     if counts.syncs < calls + 1:
-        raise TraceError(
-            f"{counts.syncs} of the harness's own {calls + 1} synchronisations are in the profiler's trace"
-        )
+        known = f"{counts.syncs} of the harness's own {calls + 1} synchronisations"
+        raise TraceError(f"{known} are in the profiler's trace")
     counts.syncs -= calls + 1
     counts.graph_launches = len(graphs)
     # By the kernels' correlation ids and not by the host calls' names: the profiler does not know all of those.
@@ -346,11 +341,9 @@ def profile_entries(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, 
                 call = make_call(operator, variant, entry.mode, inputs)
                 call.reset()
                 _, allocations = cuda_memory(call.run)
-            counted = (
-                Launches(status="unavailable", reason=unavailable)
-                if unavailable
-                else count_launches(call.run, call.reset if operator.reset or variant.consumes else None)
-            )
+            reset = call.reset if operator.reset or variant.consumes else None
+            missing = Launches(status="unavailable", reason=unavailable)
+            counted = missing if unavailable else count_launches(call.run, reset)
         if why := profiled_otherwise(call, inputs, device):
             raise DeclarationError(why)
         call.reset()

@@ -37,7 +37,7 @@ from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import (
-    ExpectedOutputs,
+    References,
     check_baseline,
     make_expected,
     why_anything_passes,
@@ -50,8 +50,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound, Verification
 from pairbench.model.plan import Entry
 
-_TOLD_S = 0.05
-"""Seconds from which the time to make a case's inputs is reported."""
+_TOLD_S = 0.05  # seconds from which the time to make a case's inputs is reported
 _VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
 _MORE_SEEDS = range(100, 104)
 """Seeds of further inputs, on which outputs that are the same for all seeds of verification are compared once more."""
@@ -111,7 +110,7 @@ def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: O
 
 def expected_of(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[Any, None, tuple[ExpectedOutputs, ...]]:
+) -> Generator[Any, None, References]:
     """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
     references, ended = _references(job, operator, heartbeat, device)
     yield from ended
@@ -140,7 +139,7 @@ def _verify(
     device: torch.device,
     line: protocol.ParentLine | None,
 ) -> Iterator[Any]:
-    references: tuple[ExpectedOutputs, ...]
+    references: References
     if job.outside and line is not None:
         inputs = [_made(operator, device, job.case, seed) for seed in SEEDS]
         references = outside_references(inputs, heartbeat, line)
@@ -179,9 +178,8 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
     except BaseException as error:  # of the suite's, as in `guarded`
         status, reason = explain(error)
         # What a declaration lacks is no failure of the function.
-        raise SuiteFaultError(
-            status, reason if isinstance(error, DeclarationError) else f"inputs() failed: {reason}"
-        ) from error
+        told = reason if isinstance(error, DeclarationError) else f"inputs() failed: {reason}"
+        raise SuiteFaultError(status, told) from error
     if why := left_running():
         raise SuiteFaultError(Status.FAILED, f"inputs() {why}")
     return inputs
@@ -189,7 +187,7 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
 
 def _references(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> tuple[tuple[ExpectedOutputs, ...], list[protocol.Ended]]:
+) -> tuple[References, list[protocol.Ended]]:
     """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
@@ -207,14 +205,13 @@ def _references(
         if wrong is None:
             return references, []
     # Impostors alone have no entry to end; the end of the case is theirs.
-    return (), protocol.without_baseline(job.entries, status, wrong) or [
-        protocol.Ended(entry=None, status=status, reason=wrong)
-    ]
+    whole = protocol.Ended(entry=None, status=status, reason=wrong)
+    return (), protocol.without_baseline(job.entries, status, wrong) or [whole]
 
 
 def _held_or_sparing(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, device: torch.device
-) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
+) -> tuple[References, str | None]:
     """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a TooLargeError where a judge outside lacks memory."""
     case = job.case
     make = functools.partial(_made, operator, device)
@@ -407,11 +404,9 @@ def _anew(ready: Ready) -> Ready:
 
 
 def end_of(job: protocol.TimeCase, config: protocol.WorkerConfig, error: EntryEndedError) -> protocol.Ended:
-    status, reason = (
-        explain(error.__cause__)
-        if error.__cause__ is not None
-        else (Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage")
-    )
+    status, reason = Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage"
+    if error.__cause__ is not None:
+        status, reason = explain(error.__cause__)
     return protocol.Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
 
 

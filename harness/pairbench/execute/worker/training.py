@@ -138,15 +138,13 @@ class Training:
         if why := self._own_backward():
             return why
         if _IN_PLACE_ON_LEAF in str(error):
-            return (
-                "writes in place to an input that needs a gradient, by an operator of torch's that autograd follows, which is refused for inputs "
-                "of a graph; write within a torch.autograd.Function, or return another tensor"
-            )
+            what = "writes in place to an input that needs a gradient, by an operator of torch's that autograd follows"
+            advice = "write within a torch.autograd.Function, or return another tensor"
+            return f"{what}, which is refused for inputs of a graph; {advice}"
         if _OVERWRITTEN in str(error) and self.operator.direction == "bwd" and not self.once:
-            return (
-                f"overwrites what was saved for its backward, so that no graph is gone through twice; declare consumes=({SAVED!r},), or the inputs "
-                "that it overwrites, if its caller goes through a graph once"
-            )
+            what = "overwrites what was saved for its backward, so that no graph is gone through twice"
+            advice = f"declare consumes=({SAVED!r},), or the inputs that it overwrites"
+            return f"{what}; {advice}, if its caller goes through a graph once"
         text = str(error).strip().partition("\n")[0]
         if isinstance(error, RuntimeError | NotImplementedError) and any(part in text for part in _NO_BACKWARD):
             return f"has no backward: {text}"
@@ -161,17 +159,14 @@ class Training:
 
     def _detached(self, path: str) -> str:
         names = " or ".join(repr(name) for name in self.targets)
-        return (
-            f"its output{f' {path}' if path else ''} is detached from {names}: it has no graph to go back through, so there is no backward; "
-            "leave out detach(), .data and no_grad(), and wrap a kernel in a torch.autograd.Function that has one"
-        )
+        why = f"is detached from {names}: it has no graph to go back through, so there is no backward"
+        advice = "leave out detach(), .data and no_grad(), and wrap a kernel in a torch.autograd.Function that has one"
+        return f"its output{f' {path}' if path else ''} {why}; {advice}"
 
     def _own_backward(self) -> str | None:
         name = next((name for name, target in self.targets.items() if target.grad is not None), None)
-        return name and (
-            f"calls backward() itself, which adds to {name}.grad from call to call; return the outputs alone: "
-            "gradients= has them differentiated"
-        )
+        advice = "return the outputs alone: gradients= has them differentiated"
+        return name and f"calls backward() itself, which adds to {name}.grad from call to call; {advice}"
 
     def check(self, outputs: Any) -> None:
         """Raise a DeclarationError if a call differentiates itself, returns nothing that could be differentiated, or has no gradient of an input."""
@@ -183,10 +178,9 @@ class Training:
             return
         for name in self.targets:
             if outputs[gradient_path(name)] is None:
-                raise DeclarationError(
-                    f"its gradient of {name!r} is None: no output depends on {name!r}, or a Function's backward returns None for it; "
-                    f"gradients= names {', '.join(self.targets)}, and each needs one"
-                )
+                why = f"no output depends on {name!r}, or a Function's backward returns None for it"
+                advice = f"gradients= names {', '.join(self.targets)}, and each needs one"
+                raise DeclarationError(f"its gradient of {name!r} is None: {why}; {advice}")
 
     def saved_bytes(self) -> int:
         """Return the bytes that one forward keeps for backward: of distinct storages, those of its arguments left out."""
@@ -222,10 +216,8 @@ def accumulated(inputs: dict[str, Any]) -> str:
     """Return an addition to a reason where calls left a gradient in `.grad` of an input; else nothing."""
     for name, tensor in named_tensors(inputs).items():
         if tensor.is_leaf and tensor.grad is not None:
-            return (
-                f"; calls leave a gradient in {name}.grad, to which each call adds: declare gradients=({name!r},) and return the outputs "
-                "alone, or use torch.autograd.grad"
-            )
+            advice = f"declare gradients=({name!r},) and return the outputs alone, or use torch.autograd.grad"
+            return f"; calls leave a gradient in {name}.grad, to which each call adds: {advice}"
     return ""
 
 

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -18,8 +19,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 
-_SMALL_PART = 0.05
-"""Part of the free memory for copies, so that calls have room."""
+_SMALL_PART = 0.05  # part of the free memory for copies, so that calls have room
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -95,10 +95,9 @@ def has_room(tree: Any, *, copies: int = 1) -> bool:
 def about_changed_inputs(names: Sequence[str], when: str = "") -> str:
     """Return a sentence on an implementation that writes to inputs; `when` is put into it, with a space before."""
     roots = tuple(dict.fromkeys(re.split(r"[.\[]", name, maxsplit=1)[0] for name in names))
-    return (
-        f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: declare consumes={roots!r} if its caller may lose "
-        f"{'them' if len(roots) > 1 else 'it'}, or state= if what a call leaves there is a result"
-    )
+    consumes = f"consumes={roots!r} if its caller may lose {'them' if len(roots) > 1 else 'it'}"
+    advice = f"declare {consumes}, or state= if what a call leaves there is a result"
+    return f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: {advice}"
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -197,10 +196,8 @@ def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
 def why_unsupported(value: Any) -> str | None:
     """Return what cannot be copied, refilled and compared, and the remedy, in words that follow `as`; None for all else."""
     if isinstance(value, torch.Generator):
-        return (
-            "a torch.Generator, which moves with every call, so that no two calls compute the same; "
-            "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
-        )
+        advice = "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
+        return f"a torch.Generator, which moves with every call, so that no two calls compute the same; {advice}"
     if isinstance(value, Iterator):
         return f"a {type(value).__name__}, which every call moves on; pass a list of what it yields"
     if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_nested):
@@ -208,11 +205,8 @@ def why_unsupported(value: Any) -> str | None:
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray or value.dtype.kind not in "biufc" or not hasattr(torch, value.dtype.name):
             return f"a NumPy {type(value).__name__} of {value.dtype}, expected an array of numbers that torch has; pass a tensor, or a list"
-        if (
-            not value.flags.writeable
-            or min(value.strides, default=0) < 0
-            or any(s % value.itemsize for s in value.strides)
-        ):
+        strides = value.strides
+        if not value.flags.writeable or min(strides, default=0) < 0 or any(one % value.itemsize for one in strides):
             return "a NumPy array that is read-only, or a view which torch cannot have; pass numpy.array() of it"
     return None
 
@@ -282,10 +276,9 @@ def _about_copying(tree: Any, replaced: Mapping[int, Any], error: Exception) -> 
         except Exception as again:
             path, error = repr(name), again
             break
-    return (
-        f"inputs() returned {path} as something that cannot be copied ({type(error).__name__}: {str(error).partition(chr(10))[0]}), and each "
-        "implementation needs a copy; pass its tensors, or give its class a __deepcopy__"
-    )
+    why = f"cannot be copied ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+    advice = "and each implementation needs a copy; pass its tensors, or give its class a __deepcopy__"
+    return f"inputs() returned {path} as something that {why}, {advice}"
 
 
 def _copied(
@@ -302,20 +295,14 @@ def _copied(
         group = [found[key] for key in keys]
         dtypes = {one.dtype for one in group}
         alone = len(group) == 1 or (len(dtypes) > 1 and any(wanted(dtype) != dtype for dtype in dtypes))
-        stays = alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None)
-        made = (
-            [
-                copy_tensor(one.detach()) if one.dtype == wanted(one.dtype) else one.detach().to(wanted(one.dtype))
-                for one in group
-            ]
-            if stays
-            else _together(group, wanted, device(group[0]))
-        )
+        if alone and (device(group[0]) == group[0].device or storage_of(group[0]) is None):
+            held = [one.detach() for one in group]
+            made = [copy_tensor(one) if one.dtype == wanted(one.dtype) else one.to(wanted(one.dtype)) for one in held]
+        else:
+            made = _together(group, wanted, device(group[0]))
         for key, copied, one in zip(keys, made, group, strict=True):
-            parameter = isinstance(one, torch.nn.Parameter)
-            copies[key] = (
-                torch.nn.Parameter(copied, one.requires_grad) if parameter else copied.requires_grad_(one.requires_grad)
-            )
+            parameter, needed = isinstance(one, torch.nn.Parameter), one.requires_grad
+            copies[key] = torch.nn.Parameter(copied, needed) if parameter else copied.requires_grad_(needed)
     return copies
 
 
@@ -353,9 +340,7 @@ def _together(
 def together_with(tree: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
     """Return these names, and all others of a tree that share memory with them: they have to be copied together."""
     held = {
-        name: {
-            storage_of(tensor) or id(node) for _, node, _ in nodes(value) if (tensor := _as_tensor(node)) is not None
-        }
+        name: {storage_of(own) or id(node) for _, node, _ in nodes(value) if (own := _as_tensor(node)) is not None}
         for name, value in tree.items()
     }
     found = dict.fromkeys(name for name in names if name in tree)
@@ -392,9 +377,7 @@ def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def same_form(tree: Any, fresh: Any) -> bool:
     """Return whether the tensors of two trees agree in shape, dtype and strides; attributes may have been added to objects."""
-    added = {
-        path for path, value, in_object in nodes(tree) if in_object and isinstance(value, torch.Tensor | np.ndarray)
-    }
+    added = {one.path for one in nodes(tree) if one.in_object and isinstance(one.value, torch.Tensor | np.ndarray)}
     here, there = named_tensors(tree), named_tensors(fresh)
     return here.keys() - there.keys() <= added and all(
         path in here and _form(here[path]) == _form(source) for path, source in there.items()
@@ -408,11 +391,8 @@ def _form(tensor: torch.Tensor) -> tuple[object, ...]:
 def changed_inputs(before: Any, after: Any) -> list[str]:
     """Return the paths of the tensors, and of plain values outside of modules, that differ or are missing."""
     now = {path: value for path, value, _ in nodes(after)}
-    changed = [
-        path
-        for path, old in named_tensors(before).items()
-        if (new := _as_tensor(now.get(path))) is None or not same_bits(old, new)
-    ]
+    pairs = ((path, old, _as_tensor(now.get(path))) for path, old in named_tensors(before).items())
+    changed = [path for path, old, new in pairs if new is None or not same_bits(old, new)]
     modules = tuple(path for path, value, _ in nodes(before) if isinstance(value, torch.nn.Module))
     for path, old, in_object in nodes(before):
         if not isinstance(old, _PLAIN) or (in_object and any(path.startswith(f"{module}.") for module in modules)):
@@ -444,7 +424,7 @@ def _restored(now: Any, was: Any) -> Any:
     if isinstance(was, torch.nn.Module):
         return now if refill(now, was) else copy_inputs(was)
     if isinstance(was, dict):
-        _restore_names(now, was, dict.pop, now.__setitem__)
+        _restore_names(now, was, partial(dict.pop, now), now.__setitem__)
     elif isinstance(was, list | deque):
         held = [_restored(*pair) for pair in zip(now, was, strict=False)]
         held += [copy_inputs(value) for value in list(was)[len(held) :]]
@@ -453,20 +433,16 @@ def _restored(now: Any, was: Any) -> Any:
     elif isinstance(was, tuple):
         held = [_restored(*pair) for pair in zip(now, was, strict=True)]
         return now if all(new is old for new, old in zip(held, now, strict=True)) else copy_inputs(was)
-    _restore_names(
-        _attributes(now),
-        _attributes(was),
-        lambda _, name: object.__delattr__(now, name),
-        lambda name, value: object.__setattr__(now, name, value),
-    )
+    put, drop = partial(object.__setattr__, now), partial(object.__delattr__, now)
+    _restore_names(_attributes(now), _attributes(was), drop, put)
     return now
 
 
 def _restore_names(
-    now: dict[Any, Any], was: dict[Any, Any], drop: Callable[[dict[Any, Any], Any], Any], put: Callable[[Any, Any], Any]
+    now: dict[Any, Any], was: dict[Any, Any], drop: Callable[[Any], Any], put: Callable[[Any, Any], Any]
 ) -> None:
     for name in [name for name in now if name not in was]:
-        drop(now, name)
+        drop(name)
     for name, value in was.items():
         held = now.get(name)
         if (new := _restored(held, value)) is not held or name not in now:

@@ -60,9 +60,8 @@ def _refuse_changes_of_gpus() -> None:
 
 
 def _refuse(name: str, *_: object, **__: object) -> NoReturn:
-    raise PermissionError(
-        f"{name} would change the GPU for everything that is timed on it; pairbench measures a GPU as it finds it, so set it up before the run"
-    )
+    advice = "pairbench measures a GPU as it finds it, so set it up before the run"
+    raise PermissionError(f"{name} would change the GPU for everything that is timed on it; {advice}")
 
 
 _STARTERS = tuple(
@@ -78,8 +77,7 @@ _STARTERS = tuple(
 
 class _Thread:
     def __init__(self, place: str, name: str) -> None:
-        self.place = place
-        """The suite's line that started it."""
+        self.place = place  # the suite's line that started it
         self.name = name
         self.ident: int | None = None
 
@@ -241,9 +239,8 @@ _GRACE_S = 0.25
 """Seconds in which a thread may end that has been told to, and in which a process may come to rest."""
 _COMPILE_POOL_S = 30.0
 """Seconds that the processes of torch's compiler may take to start: they import torch."""
-_WAIT_FOR_A_PROCESS = {
-    function.__code__ for name in ("_wait", "_try_wait") if (function := getattr(subprocess.Popen, name, None))
-}
+_WAITING = (getattr(subprocess.Popen, name, None) for name in ("_wait", "_try_wait"))
+_WAIT_FOR_A_PROCESS = {function.__code__ for function in _WAITING if function}
 
 
 def left_running(*, thorough: bool = True) -> str | None:
@@ -265,9 +262,8 @@ def left_running(*, thorough: bool = True) -> str | None:
 def _left_behind() -> str | None:
     """Describe a thread of a suite that is alive and not waiting for a subprocess; None where there is none."""
     tops = sys._current_frames()
-    tops.pop(
-        threading.get_ident(), None
-    )  # a frame that holds itself would hold all that its callers have until garbage is collected
+    # A frame that holds itself would hold all that its callers have until garbage is collected.
+    tops.pop(threading.get_ident(), None)
     for thread in [*_threads]:
         top = tops.get(thread.ident or 0)
         if top is None or top.f_code not in _WAIT_FOR_A_PROCESS:

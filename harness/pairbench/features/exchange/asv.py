@@ -85,12 +85,8 @@ def _status(value: object, kind: str) -> tuple[str, str | None]:
 def joined(tables: Iterable[AsvTable]) -> Iterator[foreign.Result]:
     """Yield the results; the peak memory of `peakmem_x` joins the latency of `time_x` where both exist."""
     tables = list(tables)
-    peaks = {
-        (result.suite, _stem(result.operator), result.axes): result
-        for table in tables
-        if table.kind == _PEAK
-        for result in table.results
-    }
+    memory = (result for table in tables if table.kind == _PEAK for result in table.results)
+    peaks = {(result.suite, _stem(result.operator), result.axes): result for result in memory}
     for table in tables:
         if table.kind == _TIME:
             for result in table.results:

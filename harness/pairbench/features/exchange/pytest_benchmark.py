@@ -278,6 +278,8 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
             rest.append((record, extra))
         else:
             benchmarks.append(_benchmark(record, timed, extra, several=several))
+    without = [extra for _, extra in rest]
+    own = {"environment": machine["environment"], "run": run_info_of(first), "not_measured": without}
     document = {
         "machine_info": {
             "node": first.hostname,
@@ -297,11 +299,7 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
         "benchmarks": benchmarks,
         "datetime": first.started_at,
         "version": FORMAT_VERSION,
-        KEY: {
-            "environment": machine["environment"],
-            "run": run_info_of(first),
-            "not_measured": [extra for _, extra in rest],
-        },
+        KEY: own,
     }
     return document, tuple(f"{_name(record)} ({record.status})" for record, _ in rest)
 
@@ -360,16 +358,12 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     how = {name: timed.pop(name) for name in (STATS_OF, SAMPLES_OF, ROUND_SIZES) if name in timed}
     where = f" ({record.device_uuid or record.device_name})" if several else ""
     axes = (record.case or "").partition("[")[2].removesuffix("]")
-    params = json.loads(record.axes or "{}")
+    params, entry = json.loads(record.axes or "{}"), {"implementation": record.implementation, "mode": record.mode}
     return {
         "group": record.case,
         "name": f"{_name(record)}{where}",
         "fullname": f"{record.suite}::{_name(record)}{where}",
-        "params": {
-            **(params if isinstance(params, dict) else {}),
-            "implementation": record.implementation,
-            "mode": record.mode,
-        },
+        "params": {**(params if isinstance(params, dict) else {}), **entry},
         "param": f"{axes}-{record.implementation}-{record.mode}{where}",
         "extra_info": extra | how,
         "options": {"timer": record.timer},

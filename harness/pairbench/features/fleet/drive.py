@@ -155,11 +155,8 @@ def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, La
                 found[unit] = (_identity(newest), newest["hostname"])
         if len(found) == len(selections) or not some:
             break
-    return {
-        unit: Last(identity, host, dt.datetime.fromtimestamp(seen[identity], dt.UTC))
-        for unit, (identity, host) in found.items()
-        if identity in seen
-    }
+    times = {identity: dt.datetime.fromtimestamp(at, dt.UTC) for identity, at in seen.items()}
+    return {unit: Last(one, host, times[one]) for unit, (one, host) in found.items() if one in times}
 
 
 def _measured(row: dict[str, Any], unit: Unit, selections: Iterable[Selection]) -> bool:

@@ -144,12 +144,10 @@ def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
 
 
 def tail_of(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            lines = last_lines(file.fileno())[-20:]
-    except OSError:
-        lines = []
-    return "\n".join([f"{log}:", *lines])
+    lines = [f"{log}:"]
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        lines += last_lines(file.fileno())[-20:]
+    return "\n".join(lines)
 
 
 def _sweep(repository: Path, place: Path, kept: str) -> None:

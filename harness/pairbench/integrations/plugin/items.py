@@ -94,8 +94,7 @@ class SampledClock:
 
     # What pytest-benchmark times itself, one implementation after the other, cannot be compared, and it cannot time a GPU.
 
-    def __init__(self) -> None:
-        self._now = 0.0
+    _now = 0.0
 
     def __call__(self) -> float:
         return self._now

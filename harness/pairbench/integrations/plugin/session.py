@@ -121,11 +121,8 @@ class PluginSession:
             assert self.changed.narrowed is not None
             for line in self.changed.narrowed.lines():
                 _notify(self.config)(f"pairbench: {line}")
-        out = {
-            item
-            for item in ours
-            if not self._is_changed(item) or (item.pair.planned.case.tier not in self.tiers and item.name not in named)
-        }
+        wanted = {item for item in ours if item.pair.planned.case.tier in self.tiers or item.name in named}
+        out = {item for item in ours if item not in wanted or not self._is_changed(item)}
         if out:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
@@ -144,11 +141,8 @@ class PluginSession:
             return
         chosen = [item for item in session.items if isinstance(item, PairItem)]
         # All items of the suites, before `--lf`, `-k` or a plugin deselected some.
-        made = {
-            item.nodeid
-            for item in self.config.stash.get(MADE, [])
-            if item.pair.planned.case.tier in self.tiers and self._is_changed(item)
-        }
+        changed = (item for item in self.config.stash.get(MADE, []) if self._is_changed(item))
+        made = {item.nodeid for item in changed if item.pair.planned.case.tier in self.tiers}
         whole = made <= {item.nodeid for item in chosen}
         self.bench.select([item.pair for item in chosen], whole=whole, changed=self.changed)
 
@@ -272,11 +266,9 @@ class PluginSession:
         from pairbench.features.exchange.pytest_benchmark import KEY, extra_info_of, run_info_of
 
         if records := self.bench.records:
-            output_json[KEY] = {
-                "environment": records[0].environment,
-                "run": run_info_of(records[0]),
-                "not_measured": [extra_info_of(record) for record in records if record.call_p50_ns is None],
-            }
+            run = run_info_of(records[0])
+            without = [extra_info_of(record) for record in records if record.call_p50_ns is None]
+            output_json[KEY] = {"environment": records[0].environment, "run": run, "not_measured": without}
 
 
 def _notify(config: pytest.Config) -> Callable[[str], None]:

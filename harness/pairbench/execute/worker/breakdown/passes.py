@@ -43,8 +43,7 @@ _MASKS = ("aten::index", "aten::index_put_")
 _CALLERS = 16
 """Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
 
-CodeLine = tuple[CodeType, int]
-"""Code, and the number of one of its lines."""
+CodeLine = tuple[CodeType, int]  # code, and the number of one of its lines
 
 
 class Sighting(NamedTuple):
@@ -52,8 +51,7 @@ class Sighting(NamedTuple):
     what: str
     detail: str
     at: CodeLine | None
-    caller: CodeLine | None
-    """The line that called this line's function; None where a module's call did."""
+    caller: CodeLine | None  # the line that called this line's function; None where a module's call did
     module: str
     bytes: int
 
@@ -203,8 +201,7 @@ def _shown(file: Path, folder: Path) -> str:
 
 
 _SHORT_S = 0.1
-_CALLS = 5
-"""Calls to record where one takes less than `_SHORT_S`."""
+_CALLS = 5  # calls to record where one takes less than `_SHORT_S`
 
 
 def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
@@ -234,18 +231,25 @@ class _Subject:
         self._job, self._call, self._device = job, call, device
         self._eager: Callable[[], Any] = call.run.call if isinstance(call.run, Replay) else call.run
         self._names = names_of(roots(call.given))
-        self._marks = _Marks()
 
     def breakdown(self, entry: Entry) -> Breakdown:
         self._warm()
         seconds = self._warm()  # how often to record, and nothing else
         calls = _CALLS if seconds < _SHORT_S else 1
         on_gpu, replayed = self._device.type == "cuda", isinstance(self._call.run, Replay)
-        with watching(self._names, self._marks):
+        counts, classes = Counter[str](), dict[str, str]()
+
+        def mark(name: str, module: torch.nn.Module, _: Any, call: Callable[[], Any]) -> Any:
+            counts[name] += 1
+            classes[name] = type(module).__name__
+            with record_function(f"{trace.MODULE}{name}"):
+                return call()
+
+        with watching(self._names, mark):
             recorded = self._record(self._eager, 1 if on_gpu else calls, None if replayed else self._job.trace)
         modules = tuple(
-            ModuleCalls(name=name, class_name=self._marks.classes[name], calls=count // len(recorded))
-            for name, count in self._marks.calls.items()
+            ModuleCalls(name=name, class_name=classes[name], calls=count // len(recorded))
+            for name, count in counts.items()
         )
         self._restore()
         folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
@@ -262,9 +266,8 @@ class _Subject:
             work_items = list(trace.labelled(quickest[0], marked, spot_of))
             whole_ns = busy_ns(quickest[0].activities)
             if (clean := len(quickest[0].activities)) != (seen := len(marked.activities)):
-                notes.append(
-                    f"The call makes {clean} kernels and copies, the one that shows their modules made {seen}."
-                )
+                marked_made = f"the one that shows their modules made {seen}"
+                notes.append(f"The call makes {clean} kernels and copies, {marked_made}.")
         if len({len(window.activities) for window, _ in recorded}) > 1:
             notes.append("The recorded calls launched different numbers of kernels.")
         return Breakdown(
@@ -321,18 +324,6 @@ class _Subject:
         return list(zip(windows, clocks_ns, strict=True))
 
 
-class _Marks:
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-        self.classes: dict[str, str] = {}
-
-    def __call__(self, name: str, module: torch.nn.Module, _: Any, call: Callable[[], Any]) -> Any:
-        self.calls[name] += 1
-        self.classes[name] = type(module).__name__
-        with record_function(f"{trace.MODULE}{name}"):
-            return call()
-
-
 def _length(recorded: _Recorded) -> float:
     """Return how long a call took on the device in ns, or on the host where there is no device."""
     window, clock_ns = recorded
@@ -340,8 +331,7 @@ def _length(recorded: _Recorded) -> float:
     return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
 
 
-_CLOCKS_NS = 5_000.0
-"""How far the clocks of host and device in a trace may differ, in ns."""
+_CLOCKS_NS = 5_000.0  # how far the clocks of host and device in a trace may differ, in ns
 
 
 def busy_ns(activities: list[trace.Activity]) -> float:
@@ -360,7 +350,7 @@ def idle_of(window: trace.Window) -> Idle | None:
         return None
     waits = [wait.end for wait in window.waits()]
     starved = after_sync = 0.0
-    end = activities[0].end
+    began, end = activities[0].start, activities[0].end
     for activity in activities[1:]:
         gap = activity.start - end
         # Launched before the device ran dry: the gap is the device's own, some hundred nanoseconds a kernel.
@@ -369,6 +359,4 @@ def idle_of(window: trace.Window) -> Idle | None:
             if any(end - _CLOCKS_NS <= wait <= activity.start for wait in waits):
                 after_sync += gap
         end = max(end, activity.end)
-    return Idle(
-        span_ns=end - activities[0].start, busy_ns=busy_ns(activities), starved_ns=starved, after_sync_ns=after_sync
-    )
+    return Idle(span_ns=end - began, busy_ns=busy_ns(activities), starved_ns=starved, after_sync_ns=after_sync)

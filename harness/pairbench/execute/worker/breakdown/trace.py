@@ -2,6 +2,7 @@
 
 import bisect
 import functools
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,8 +29,7 @@ WAITS = frozenset(
 """Operators whose result the host has to see before it can go on."""
 
 WINDOW = "pairbench::call"
-MODULE = "pairbench::module:"
-"""Prefix of the mark around one call of a module, before the module's name."""
+MODULE = "pairbench::module:"  # prefix of the mark around one call of a module, before the module's name
 
 
 @dataclass(kw_only=True)
@@ -41,8 +41,7 @@ class Span:
     start: float
     end: float
     parent: "Span | None" = None
-    inside_ns: float = 0.0
-    """Time in ns of the spans directly inside."""
+    inside_ns: float = 0.0  # time in ns of the spans directly inside
 
     @property
     def own_ns(self) -> float:
@@ -86,11 +85,12 @@ class Window:
     """The activities that the call launched, in the order of their launches."""
 
     def waits(self) -> list[Span]:
-        return [
-            span
-            for span in self.spans
-            if span.category in profile.HOST_CALLS and span.name.endswith(profile.SYNCHRONISATION)
-        ]
+        calls = (span for span in self.spans if span.category in profile.HOST_CALLS)
+        return [span for span in calls if span.name.endswith(profile.SYNCHRONISATION)]
+
+
+Launched = dict[Any, tuple[Span, Window | None]]
+"""Host calls that may have launched something, each with its window, by correlation or by number of the operator."""
 
 
 def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int = 0) -> list[Window]:
@@ -103,7 +103,7 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
     # CUDA records its calls of the calling thread under another thread number than torch: they belong to that thread.
     calling = next((thread for thread in threads.values() if any(event["name"] == WINDOW for event in thread)), None)
     windows: list[Window] = []
-    launched_by: dict[Any, tuple[Span, Window | None]] = {}
+    launched_by: Launched = {}
     whole = []
     for thread in threads.values():
         if calling is not None and all(event["cat"] in profile.HOST_CALLS for event in thread):
@@ -123,10 +123,8 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
     return windows
 
 
-def _nest(
-    events: list[dict[str, Any]], windows: list[Window], launched_by: dict[Any, tuple[Span, Window | None]]
-) -> None:
-    """Append the calls of a thread, and note the spans that may have launched something with their window, by correlation or by number of the operator."""
+def _nest(events: list[dict[str, Any]], windows: list[Window], launched_by: Launched) -> None:
+    """Append the calls of a thread, and note the spans that may have launched something."""
     stack: list[Span] = []
     window: Window | None = None
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
@@ -159,9 +157,7 @@ def _nest(
             launched_by["External id", arguments["External id"]] = span, window
 
 
-def _assign(
-    device: list[dict[str, Any]], windows: list[Window], launched_by: dict[Any, tuple[Span, Window | None]]
-) -> None:
+def _assign(device: list[dict[str, Any]], windows: list[Window], launched_by: Launched) -> None:
     starts = [window.span.start for window in windows]
     for event in device:
         if profile.SENTINEL_KERNEL in event["name"]:
@@ -207,12 +203,8 @@ def spots_by_span(window: Window, seen: list[str], indices: list[int]) -> dict[i
     spots: dict[str, list[int]] = defaultdict(list)
     for op, index in zip(seen, indices, strict=True):
         spots[op].append(index)
-    return {
-        id(span): index
-        for op, spans in dispatched.items()
-        if len(spans) == len(spots[op])
-        for span, index in zip(spans, spots[op], strict=True)
-    }
+    pairs = (zip(spans, spots[op], strict=True) for op, spans in dispatched.items() if len(spans) == len(spots[op]))
+    return {id(span): index for span, index in itertools.chain.from_iterable(pairs)}
 
 
 def _is_dispatched(span: Span) -> bool:

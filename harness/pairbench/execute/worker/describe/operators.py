@@ -133,9 +133,8 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
     except SuiteError:
         raise
     except BaseException as error:  # of the suite's own classes where their attributes are read, say
-        raise SuiteError(
-            f"{place_in_suite(path, error)}: operator {operator.name!r} cannot be described: {type(error).__name__}: {message_of(error)}"
-        ) from error
+        what = f"operator {operator.name!r} cannot be described: {type(error).__name__}"
+        raise SuiteError(f"{place_in_suite(path, error)}: {what}: {message_of(error)}") from error
 
 
 def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
@@ -154,16 +153,11 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
         definition.append("reset" if operator.reset is True else f"reset {source(operator.reset)}")
     if operator.gradients:
         definition.append(f"gradients {operator.gradients} {operator.gradient_tolerance!r}")
-    variants = (*operator.implementations.values(), *operator.impostors.values())
-    parts = (
-        [
-            source(one.function),
-            source(one.prepare) if one.prepare else "",
-            *([f"consumes {sorted(one.consumes)}"] if one.consumes else []),
-        ]
-        for one in variants
-    )
-    return (_digest(definition), *map(_digest, parts))
+    digests = [_digest(definition)]
+    for one in (*operator.implementations.values(), *operator.impostors.values()):
+        consumes = [f"consumes {sorted(one.consumes)}"] if one.consumes else []
+        digests.append(_digest([source(one.function), source(one.prepare) if one.prepare else "", *consumes]))
+    return tuple(digests)
 
 
 def _functions(operator: Operator) -> list[Callable[..., Any]]:
@@ -188,9 +182,8 @@ def _cost(path: Path, operator: Operator, case: Case) -> tuple[float, float] | N
         )
         costs = (float(found[0]), float(found[1])) if good else None
     except BaseException as error:
-        raise SuiteError(
-            f"{place_in_suite(path, error)}: {what} failed on {case.key}: {type(error).__name__}: {message_of(error)}; expected {expected}"
-        ) from error
+        why = f"{what} failed on {case.key}: {type(error).__name__}: {message_of(error)}"
+        raise SuiteError(f"{place_in_suite(path, error)}: {why}; expected {expected}") from error
     if costs is None:
         raise SuiteError(f"suite {path.name}: {what} returned {found!r:.120} for {case.key}, expected {expected}")
     return costs

@@ -1,5 +1,6 @@
 """Reads the device, the driver, the versions and the settings into an `Environment`, and tries what measuring depends on for real, with advice on what is missing."""
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -81,27 +82,24 @@ def probe(device: Device, *, ceilings: bool = True) -> Environment:
 
 
 def _driver() -> str | None:
-    try:
+    with contextlib.suppress(Exception):  # no NVML: the probe's `observed.nvml` says so
         import pynvml
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:  # no NVML: the probe's `observed.nvml` says so
-        return None
+    return None
 
 
 def _governor() -> str | None:
-    try:
+    with contextlib.suppress(OSError):
         return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
-    except OSError:
-        return None
+    return None
 
 
 def _version(package: str) -> str | None:
-    try:
+    with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 _SAMPLES = 10

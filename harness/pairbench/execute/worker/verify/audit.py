@@ -12,7 +12,7 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, refill
-from pairbench.execute.worker.verify.case import ExpectedOutputs, is_small
+from pairbench.execute.worker.verify.case import ExpectedOutputs, References, is_small
 from pairbench.execute.worker.verify.draws import by_output
 from pairbench.execute.worker.verify.judge import clearly_wrong, dtype_name, in_order_of, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
@@ -23,7 +23,7 @@ from pairbench.model.outcome import ImpostorResult
 def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
     """Judge the baseline's own outputs, each spoilt in every way of a broken kernel, by the tolerance alone: the oracle rule would reject them too, and hide a loose tolerance."""
     right = {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
-    by, rounding = operator.tolerance_for, _left_by_rounding(operator, reference)
+    by, known, rounding = operator.tolerance_for, reference.known, _left_by_rounding(operator, reference)
     groups = by_output([(path, path) for path in right])
     spoilt = (
         (spoilt[0][0], path, dict(zip(places, (wrong for _, wrong in spoilt), strict=True)))
@@ -37,16 +37,14 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
     results = []
     for name, path, wrong in itertools.chain(spoilt, wrongs):
         alone = {place: right[place] for place in wrong}  # the other outputs would be right
-        why = (
-            clearly_wrong(wrong, alone, by, reference.known) or judge(wrong, alone, None, by, reference.known).mismatch
-        )
+        why = clearly_wrong(wrong, alone, by, known) or judge(wrong, alone, None, by, known).mismatch
         if why or not same_outputs(wrong, alone):  # zeros for an output that is zero is no impostor
             results.append(_result(f"{name}{_where(list(groups), path)}", False, why))
     return results
 
 
 def audit_other_inputs(
-    operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
+    operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]
 ) -> ImpostorResult | None:
     """Judge the baseline's outputs for other inputs as those of the first reference: an implementation gives them that always returns the same.
 
@@ -126,13 +124,10 @@ def _mean(tensor: torch.Tensor) -> float:
 
 
 _CHUNK = 1 << 24
-_LEAST_TAIL = 8
-"""Elements: a single one may be next to zero by chance, so that zero is right."""
+_LEAST_TAIL = 8  # elements: a single one may be next to zero by chance, so that zero is right
 
 
-def audit_declared(
-    operator: Operator, name: str, references: tuple[ExpectedOutputs, ...], device: torch.device
-) -> ImpostorResult:
+def audit_declared(operator: Operator, name: str, references: References, device: torch.device) -> ImpostorResult:
     """Run a declared impostor on every seed, unless its `valid` calls it right in this case; one rejection is enough, for one that caches is right the first time."""
     if operator.direction in ("fwd", "bwd"):  # one that is wrong only the other way is right here
         elsewhere = "tried in the direction fwd_bwd, which judges outputs and gradients"

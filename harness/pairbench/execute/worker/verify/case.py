@@ -80,6 +80,9 @@ class ExpectedOutputs(Value):
         return judge(outputs, self.outputs, self.oracle, tolerance_for, self.known)
 
 
+References = tuple[ExpectedOutputs, ...]  # the expected outputs of a case, for each seed
+
+
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", trees.copy_inputs(inputs)).observe())
     if why := refused(outputs):
@@ -117,15 +120,13 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 
 
 def why_anything_passes(
-    operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
+    operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]
 ) -> str | None:
     """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are (`more` of them where outputs are small)."""
     first, second = references
     if not [leaf for _, leaf in leaves(first.outputs) if leaf is not None]:
-        return (
-            "returns nothing to compare, and no state is declared, so anything passes: return the outputs, or name the inputs that a call "
-            "writes its results into: state=['out']"
-        )
+        advice = "return the outputs, or name the inputs that a call writes its results into: state=['out']"
+        return f"returns nothing to compare, and no state is declared, so anything passes: {advice}"
     if operator.accepts_constant or case.tier == "edge" or not _size(first.outputs):
         return None
     if same_outputs(first.inputs, second.inputs) or not same_outputs(first.outputs, second.outputs):
@@ -134,10 +135,9 @@ def why_anything_passes(
         for inputs in more:
             if not same_outputs(first.outputs, make_call(operator, operator.baseline, "eager", inputs).observe()):
                 return None
-    return (
-        "the output is the same for all inputs, so anything passes that returns it: have inputs() make inputs on which it depends, return it in "
-        "a wider dtype if it only rounds to the same value, or declare accepts_constant=True if that is meant"
-    )
+    made, wider = "have inputs() make inputs on which it depends", "a wider dtype if it only rounds to the same value"
+    advice = f"{made}, return it in {wider}, or declare accepts_constant=True if that is meant"
+    return f"the output is the same for all inputs, so anything passes that returns it: {advice}"
 
 
 def is_small(outputs: Any) -> bool:
@@ -158,9 +158,8 @@ def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str
     mine = [leaf for _, leaf in outputs]
     theirs = [leaf for _, leaf in in_order_of(outputs, reference.oracle) if isinstance(leaf, torch.Tensor)]
     if [value.shape for value in mine] != [value.shape for value in theirs]:
-        return (
-            f"the oracle returns shapes {[list(t.shape) for t in theirs]}, the baseline {[list(t.shape) for t in mine]}"
-        )
+        right, found = ([list(one.shape) for one in several] for several in (theirs, mine))
+        return f"the oracle returns shapes {right}, the baseline {found}"
     for (path, value), truth in zip(outputs, theirs, strict=True):
         if not value.is_floating_point() or not value.numel():
             continue
@@ -168,15 +167,12 @@ def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str
         error = (apart.sum_square / apart.sum_square_reference) ** 0.5 if apart.sum_square_reference else apart.max_abs
         allowed = float(max(torch.finfo(value.dtype).eps, tolerance.spacing) ** 0.5)
         if error > allowed and apart.max_abs > reference.known.left_by_rounding(value, truth, tolerance):
-            left = (
-                f"; if this output is what rounding leaves of terms that cancel, say how much it may be: Tolerance(atol={2 * apart.max_abs:.1g})"
-                if apart.max_abs < allowed
-                else ""
-            )
-            return (
-                f"the baseline is wrong: {output_name(path) if path else 'it'} is off the float64 oracle by {error:.3g} (relative L2), "
-                f"where rounding explains less than {allowed:.3g}{left}"
-            )
+            name, limit = output_name(path) if path else "it", f"where rounding explains less than {allowed:.3g}"
+            why = f"the baseline is wrong: {name} is off the float64 oracle by {error:.3g} (relative L2), {limit}"
+            if apart.max_abs < allowed:
+                advice = f"say how much it may be: Tolerance(atol={2 * apart.max_abs:.1g})"
+                why += f"; if this output is what rounding leaves of terms that cancel, {advice}"
+            return why
     return None
 
 
@@ -190,10 +186,8 @@ def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle
     call = make_call(operator, operator.baseline, "eager", trees.copy_inputs(reference.inputs))
     with SeenRandom() as seen:
         outputs = call.observe()
-    advice = (
-        "draw in inputs() and pass what was drawn, as the mask of a dropout, or declare Tolerance(random=256), which compares mean and variance "
-        "over so many calls"
-    )
+    declared = "declare Tolerance(random=256), which compares mean and variance over so many calls"
+    advice = f"draw in inputs() and pass what was drawn, as the mask of a dropout, or {declared}"
     if off := judge(outputs, reference.outputs, None, operator.tolerance_for, reference.known).mismatch:
         return f"the baseline is random: two calls on equal inputs differ ({off}); {advice}"
     if seen.name and off_the_oracle:
@@ -202,7 +196,7 @@ def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle
 
 
 def verify_entry(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
 ) -> Verification:
     flags = watched_flags()
     try:
@@ -215,7 +209,7 @@ def verify_entry(
 
 
 def _verify(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
 ) -> Verification:
     inputs = trees.copy_inputs(references[0].inputs)
     if entry.mode == "compile":
@@ -227,10 +221,8 @@ def _verify(
         forms.append(ModuleForms(call.given))
         outputs = call.observe()
     except CaptureError as error:
-        reason = f"cannot be captured as a CUDA graph: {error}"
-        return Verification(
-            entry=entry, status=Status.SKIPPED, reason=reason, capturable=False, uncapturable=str(error)
-        )
+        told = f"cannot be captured as a CUDA graph: {error}"
+        return Verification(entry=entry, status=Status.SKIPPED, reason=told, capturable=False, uncapturable=str(error))
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
     both = (  # not kept: where memory is short, the first were made for this alone
@@ -294,11 +286,8 @@ class _Reused:
     def _extents(self, observed: Any) -> list[tuple[int, int]]:
         """Return the addresses of the first byte of each returned tensor and behind its last."""
         returned = tensors(observed["output"] if self._of_state and observed is not None else observed)
-        return [
-            (tensor.data_ptr(), tensor.data_ptr() + extent(tensor) * tensor.element_size())
-            for tensor in returned
-            if _has_address(tensor) and tensor.numel()
-        ]
+        lying = (tensor for tensor in returned if _has_address(tensor) and tensor.numel())
+        return [(one.data_ptr(), one.data_ptr() + extent(one) * one.element_size()) for one in lying]
 
 
 def _has_address(tensor: torch.Tensor) -> bool:
@@ -314,7 +303,7 @@ def _verdicts(
     operator: Operator,
     call: Call,
     first_calls: list[Any],
-    references: tuple[ExpectedOutputs, ...],
+    references: References,
     device: torch.device,
     reused: "_Reused",
     apart: list[float | None],
@@ -336,9 +325,8 @@ def _verdicts(
             for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
         if not (trees.refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
-            raise SuiteFaultError(
-                Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
-            )
+            why = "inputs() gives other shapes or dtypes for another seed; a case is one shape"
+            raise SuiteFaultError(Status.FAILED, why)
         # Read by a copy behind the call in its own stream: what another stream has yet to write is not in it.
         observed = call.observe()
         reused.look(observed)
@@ -366,10 +354,9 @@ def _verdicts(
         if call.consumed:
             call.reset()
         verdict = judged(_copied(call.run(), sparing=first.sparing))
-        again_why = (
-            f"its second backward over one graph, which is retained, gives something else; it leaves what was saved alone, or declares "
-            f"consumes=({SAVED!r},) if its caller goes through a graph once: "
-        )
+        again_why = "its second backward over one graph, which is retained, gives something else"
+        declares = f"declares consumes=({SAVED!r},) if its caller goes through a graph once"
+        again_why = f"{again_why}; it leaves what was saved alone, or {declares}: "
         yield replace(verdict, mismatch=again_why + verdict.mismatch) if verdict.mismatch else verdict
     with PoisonEmpty() if call.mode == "eager" else contextlib.nullcontext():
         outputs = run(first)

@@ -11,12 +11,12 @@ import torch
 
 from pairbench.execute.worker.modules import TransparentMode
 
+Draws = Sequence[torch.Tensor]
 _Value = Callable[[torch.Tensor], torch.Tensor]
 
 DRAW = "draw"
 _PREFIX = re.compile(rf"{DRAW} \d+\.?")
-_ALPHA = 1e-7
-"""Chance that right outputs of one entry are refused on the inputs of one seed."""
+_ALPHA = 1e-7  # chance that right outputs of one entry are refused on the inputs of one seed
 _FEW, _PART = 3, 0.01
 """Number and part of the elements of a single draw that may be far outside of the baseline's range."""
 
@@ -46,9 +46,7 @@ class SeenRandom(TransparentMode):
         return func(*args, **(kwargs or {}))
 
 
-def off_the_distribution(
-    mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], rtol: float, atol: float
-) -> str | None:
+def off_the_distribution(mine: Draws, theirs: Draws, rtol: float, atol: float) -> str | None:
     """Return how draws differ from the baseline's, in words that follow the output's name, or None.
 
     Welch's tests compare mean and variance of each element over the calls, and of the mean of all elements; together they refuse right outputs once in ten million
@@ -59,7 +57,7 @@ def off_the_distribution(
     center, variance = _moments(theirs, lambda x: x)
     slack = atol + rtol * center.abs()
     width = 2 * slack * variance.sqrt() + slack**2
-    tests: list[tuple[str, Callable[[Sequence[torch.Tensor]], _Value], torch.Tensor]] = [
+    tests: list[tuple[str, Callable[[Draws], _Value], torch.Tensor]] = [
         ("mean", lambda _: lambda x: x, slack),
         ("variance", lambda draws: _squared(draws, lambda x: x), width),
         ("mean of all elements", lambda _: torch.mean, slack.mean()),
@@ -75,21 +73,20 @@ def off_the_distribution(
         if bool(wrong.any()):
             where = int(torch.where(wrong, (off / most.clamp(min=1e-300)).nan_to_num(math.inf), -1.0).argmax())
             place = f", the worst at {[int(i) for i in np.unravel_index(where, ours.shape)]}" if ours.dim() else ""
-            return (
-                f"has another {what} than the baseline's over {len(mine)} calls"
-                f"{f' in {int(wrong.sum())} of {wrong.numel()} elements' if ours.dim() else ''}{place}: "
-                f"{ours.reshape(-1)[where].item():.6g} instead of {right.reshape(-1)[where].item():.6g}"
-            )
+            some = f" in {int(wrong.sum())} of {wrong.numel()} elements" if ours.dim() else ""
+            got, wanted = (f"{one.reshape(-1)[where].item():.6g}" for one in (ours, right))
+            over = f"than the baseline's over {len(mine)} calls"
+            return f"has another {what} {over}{some}{place}: {got} instead of {wanted}"
     return None
 
 
-def _squared(draws: Sequence[torch.Tensor], value_of: _Value, reduce: _Value = lambda x: x) -> _Value:
+def _squared(draws: Draws, value_of: _Value, reduce: _Value = lambda x: x) -> _Value:
     """Return the squared distance of a value from its mean over these draws, reduced, so that its own mean over them is their variance."""
     center, part = _moments(draws, value_of)[0], len(draws) / (len(draws) - 1)
     return lambda x: reduce((value_of(x) - center) ** 2 * part)
 
 
-def _moments(draws: Sequence[torch.Tensor], value_of: _Value) -> tuple[torch.Tensor, torch.Tensor]:
+def _moments(draws: Draws, value_of: _Value) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean and variance of a value over several draws, in float64."""
     origin = value_of(draws[0].detach().double())
     total, square = torch.zeros_like(origin), torch.zeros_like(origin)
@@ -107,7 +104,7 @@ def _students(chance: float, freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
-def _out_of_range(mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> str | None:
+def _out_of_range(mine: torch.Tensor, theirs: Draws) -> str | None:
     low = high = theirs[0].detach().double()
     for draw in theirs[1:]:
         low, high = low.minimum(draw.detach()), high.maximum(draw.detach())

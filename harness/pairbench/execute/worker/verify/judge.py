@@ -13,20 +13,8 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.judge.plain import output_name, refused
 from pairbench.execute.worker.trees import leaves, same_bits, tensors
-from pairbench.execute.worker.verify.distance import (
-    AS_EXACT_AS_THE_ORACLE,
-    FLOAT32_LIMITS,
-    Distance,
-    ResolvedTolerance,
-    clearly_within,
-    distance,
-    find_beyond,
-    output_spacing,
-    resolve_tolerance,
-    tally,
-    within_but_strays,
-    wrong_at_the_end,
-)
+from pairbench.execute.worker.verify import distance as distances
+from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
 from pairbench.model.outcome import Correctness
 from pairbench.model.plain import Value
@@ -53,10 +41,10 @@ class Known:
     """Results on a baseline's outputs, computed once for all that are judged by them. The outputs must not change meanwhile."""
 
     def __init__(self, inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None) -> None:
-        self.resolve = functools.cache(resolve_tolerance)
+        self.resolve = functools.cache(distances.resolve_tolerance)
         self.distance = functools.cache(distance)
         # The baseline's elements that are beyond the limit to the oracle.
-        self.own = functools.cache(lambda expected, truth, allowed: tally(expected, truth, None, allowed))
+        self.own = functools.cache(lambda expected, truth, allowed: distances.tally(expected, truth, None, allowed))
         self._made = inputs
 
     @functools.cached_property
@@ -90,19 +78,16 @@ class Known:
         name, *along = (tolerance.ties,) if isinstance(tolerance.ties, str) else tolerance.ties
         pointed = self.inputs.get(name)
         if not isinstance(pointed, torch.Tensor):
-            raise DeclarationError(
-                f"ties names {name!r}, expected a tensor among the inputs ({', '.join(self.inputs)})"
-            )
+            known = ", ".join(self.inputs)
+            raise DeclarationError(f"ties names {name!r}, expected a tensor among the inputs ({known})")
         axis = _axis_of(expected, pointed, *along)
         if axis is None:
-            raise DeclarationError(
-                f"ties names {name!r} of the shape {list(pointed.shape)}, into which indices of the shape {list(expected.shape)} do not point along one axis; "
-                f"ties=({name!r}, axis) says along which"
-            )
+            indices = f"indices of the shape {list(expected.shape)} do not point along one axis"
+            what = f"{name!r} of the shape {list(pointed.shape)}, into which {indices}"
+            raise DeclarationError(f"ties names {what}; ties=({name!r}, axis) says along which")
         pointed = pointed.detach() if expected.dim() else pointed.detach().reshape(-1)
-        mine, theirs = (
-            one.long() if one.dim() == pointed.dim() else one.long().unsqueeze(axis) for one in (value, expected)
-        )
+        both = (value.long(), expected.long())
+        mine, theirs = (one if one.dim() == pointed.dim() else one.unsqueeze(axis) for one in both)
         if bool(((mine < 0) | (mine >= pointed.shape[axis])).any()) or _repeats(mine, axis) > _repeats(theirs, axis):
             return value
         ours, wanted = pointed.gather(axis, mine), pointed.gather(axis, theirs)
@@ -207,7 +192,7 @@ def clearly_right(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
     """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
     pairs = _paired(outputs, baseline)
     return pairs is not None and all(
-        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known.resolve)
+        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known)
         for path, value, expected in pairs
     )
 
@@ -217,9 +202,8 @@ def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
     for path, value, expected in _paired(outputs, baseline) or ():
         if _alike(value, expected) and value.is_floating_point():
             tolerance = tolerance_for(dtype_name(expected), path)
-            if not tolerance.random and (
-                found := wrong_at_the_end(value, expected, known.resolve(expected, tolerance))
-            ):
+            allowed = known.resolve(expected, tolerance)
+            if not tolerance.random and (found := distances.wrong_at_the_end(value, expected, allowed)):
                 return f"{output_name(path)} differs from the baseline's in {found[0]} of its last {found[1]} elements"
     return None
 
@@ -227,24 +211,17 @@ def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
 def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
     """Return whether each element is within the tolerance to the baseline, or a stray that the oracle shows to be right; False says nothing. The oracle rule is left out."""
     pairs, truths = _paired(outputs, baseline), _paired(oracle, baseline)
-    return (
-        pairs is not None
-        and truths is not None
-        and all(
-            _alike(value, expected)
-            and isinstance(truth, torch.Tensor)
-            and _within_but_strays(value, expected, truth, tolerance_for(dtype_name(expected), path), known)
-            for (path, value, expected), (_, truth, _) in zip(pairs, truths, strict=True)
-        )
-    )
-
-
-def _within_but_strays(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, known: Known
-) -> bool:
-    allowed = known.resolve(expected, tolerance)
-    own = functools.partial(known.own, expected, truth, allowed)
-    return tolerance.rel_l2 is None and within_but_strays(value, expected, truth, allowed, own)
+    if pairs is None or truths is None:
+        return False
+    for (path, value, expected), (_, truth, _) in zip(pairs, truths, strict=True):
+        if not _alike(value, expected) or not isinstance(truth, torch.Tensor):
+            return False
+        tolerance = tolerance_for(dtype_name(expected), path)
+        allowed = known.resolve(expected, tolerance)
+        own = functools.partial(known.own, expected, truth, allowed)
+        if tolerance.rel_l2 is not None or not distances.within_but_strays(value, expected, truth, allowed, own):
+            return False
+    return True
 
 
 def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
@@ -272,7 +249,7 @@ def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bo
         generator = torch.Generator(value.device).manual_seed(secrets.randbits(63))
         index = torch.randint(value.numel(), (_DRAWN,), generator=generator, device=value.device)
         value, expected = (tensor.detach().reshape(-1)[index] for tensor in (value, expected))
-    rtol, atol = resolve_tolerance(expected, replace(tolerance, atol_rms=0.0, rms_by_row=False))
+    rtol, atol = distances.resolve_tolerance(expected, replace(tolerance, atol_rms=0.0, rms_by_row=False))
     limit = expected.abs() * rtol + atol
     if tolerance.atol_rms and not tolerance.rms_by_row:
         limit += tolerance.atol_rms * expected.float().nan_to_num(0, 0, 0).square().mean().sqrt()
@@ -309,16 +286,11 @@ def _same_plain(value: Any, like: Any) -> bool:
     return type(value) is type(like) and (value is None or isinstance(value, _PLAIN_VALUES)) and value == like
 
 
-def _is_clear(
-    value: torch.Tensor,
-    expected: torch.Tensor,
-    tolerance: Tolerance,
-    resolve: Callable[[torch.Tensor, Tolerance], ResolvedTolerance],
-) -> bool:
+def _is_clear(value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, known: Known) -> bool:
     # The part of the limit that depends on all of the output takes a pass over it in float64, and most are clear without.
     alone = replace(tolerance, atol_rms=0.0, rms_by_row=False)
-    near = clearly_within(value, expected, resolve(expected, alone)) or (
-        tolerance.atol_rms > 0 and clearly_within(value, expected, resolve(expected, tolerance))
+    near = distances.clearly_within(value, expected, known.resolve(expected, alone)) or (
+        tolerance.atol_rms > 0 and distances.clearly_within(value, expected, known.resolve(expected, tolerance))
     )
     return near and (tolerance.rel_l2 is None or _off_as_a_whole(value, expected, tolerance.rel_l2) is None)
 
@@ -372,7 +344,8 @@ def _judge_tensor(
     allowed, left = known.resolve(expected, tolerance), known.left_by_rounding(expected, truth, tolerance)
     if left:
         allowed = allowed.at_least(left)
-    beyond = find_beyond(value, expected, truth, allowed, own=functools.partial(known.own, expected, truth, allowed))
+    own = functools.partial(known.own, expected, truth, allowed)
+    beyond = distances.find_beyond(value, expected, truth, allowed, own=own)
     # A NaN in one of both is beyond every limit, and right by no oracle.
     if beyond.wrong and (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
@@ -396,10 +369,9 @@ def _judge_tensor(
         # Not torch's function of the same name, which imports SymPy: 1.3 s for every worker that verifies.
         index = [int(place) for place in np.unravel_index(where, tuple(value.shape))]
         got, wanted = value.flatten()[where].item(), expected.flatten()[where].item()
-        mismatch = (
-            f"{name} differs from the baseline's in {beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond "
-            f"rtol {rtol:.3g} and atol {atol:.3g}; the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
-        )
+        part = f"{beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond rtol {rtol:.3g} and atol {atol:.3g}"
+        farthest = f"the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
+        mismatch = f"{name} differs from the baseline's in {part}; {farthest}"
         return OutputVerdict(mismatch=mismatch, correctness=correctness)
     if tolerance.rel_l2 is not None:
         wrong = _off_as_a_whole(value, expected, tolerance.rel_l2)
@@ -413,7 +385,7 @@ def _judge_tensor(
 def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, known: Known) -> OutputVerdict:
     """Judge a number of Python's by the tolerance of float32: it came out of some tensor, whose dtype nobody knows."""
     if tolerance.rtol is None:
-        tolerance = replace(tolerance, rtol=FLOAT32_LIMITS[0], atol=FLOAT32_LIMITS[1])
+        tolerance = replace(tolerance, rtol=distances.FLOAT32_LIMITS[0], atol=distances.FLOAT32_LIMITS[1])
     wide = torch.complex128 if isinstance(value, complex) else torch.float64
     mine, theirs = (torch.tensor(one, dtype=wide) for one in (value, expected))
     return _judge_tensor(name, mine, theirs, None, tolerance, known)
@@ -436,10 +408,9 @@ def _off_as_a_whole(value: torch.Tensor, expected: torch.Tensor, limit: float) -
 def _off_the_oracle(ratio: float | None) -> str | None:
     if ratio is None or ratio <= 2:
         return None
-    return (
-        f"its largest error against the float64 oracle is {ratio:.3g} times the baseline's (half an output spacing added); the "
-        "oracle rule allows 2 (where less precision is meant, Tolerance(rel_l2=...) says how much)"
-    )
+    off = f"is {ratio:.3g} times the baseline's (half an output spacing added)"
+    rule = "the oracle rule allows 2 (where less precision is meant, Tolerance(rel_l2=...) says how much)"
+    return f"its largest error against the float64 oracle {off}; {rule}"
 
 
 def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
@@ -462,14 +433,14 @@ def _oracle_ratio(
     known: Known,
     left: float,
     equal: bool,
-) -> tuple[float | None, Distance | None]:
+) -> tuple[float | None, distances.Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
     mine = known.distance(expected, truth) if equal else distance(value, truth)
-    if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
+    if not (value.is_floating_point() or value.is_complex()) or value.dtype in distances.AS_EXACT_AS_THE_ORACLE:
         return None, mine
     theirs = known.distance(expected, truth)
-    spacing = output_spacing(mine.max_reference, value.dtype, tolerance.spacing)
+    spacing = distances.output_spacing(mine.max_reference, value.dtype, tolerance.spacing)
     return mine.max_abs / (theirs.max_abs + max(spacing / 2, left)), mine
 
 
@@ -478,18 +449,8 @@ def worst(verdicts: Iterable[OutputVerdict]) -> Correctness | None:
     several = [verdict.correctness for verdict in verdicts if verdict.correctness]
     if not several:
         return None
-    tightest = min(several, key=lambda item: item.margin)
-
-    def largest(name: str) -> float | None:
-        return max((value for item in several if (value := getattr(item, name)) is not None), default=None)
-
-    return Correctness(
-        max_abs_error=largest("max_abs_error"),
-        mean_abs_error=largest("mean_abs_error"),
-        rel_l2_error=largest("rel_l2_error"),
-        oracle_ratio=largest("oracle_ratio"),
-        mismatched_fraction=max(item.mismatched_fraction for item in several),
-        rtol=tightest.rtol,
-        atol=tightest.atol,
-        margin=tightest.margin,
-    )
+    largest: dict[str, Any] = {}
+    for name in ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction"):
+        known = [value for item in several if (value := getattr(item, name)) is not None]
+        largest[name] = max(known, default=None)
+    return replace(min(several, key=lambda item: item.margin), **largest)

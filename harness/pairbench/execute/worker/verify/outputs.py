@@ -18,8 +18,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
 
-_CHUNK = 1 << 25
-"""Bytes that are worked on at once, a multiple of 8."""
+_CHUNK = 1 << 25  # bytes that are worked on at once, a multiple of 8
 
 
 def exchange_outputs(
@@ -34,9 +33,6 @@ def exchange_outputs(
         yield Fingerprint(entry=None, text=fingerprint(dict(parts(inputs))))
 
     def step(entry: Entry) -> Fingerprint | Entry | OutputsCompared:
-        theirs = (
-            torch.load(job.file, map_location=device, weights_only=True) if isinstance(job, CompareOutputs) else None
-        )
         call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
         call.refill(inputs)  # capturing a graph calls it, and so moves its state
         outputs = call.observe()
@@ -44,12 +40,11 @@ def exchange_outputs(
         if isinstance(job, FingerprintOutputs):
             return Fingerprint(entry=entry, text=fingerprint(outputs))
         # The leaves by path, as another process can read them without the suite's code.
-        ours = {
-            path: leaf.detach() if isinstance(leaf, torch.Tensor) else _plain(leaf) for path, leaf in leaves(outputs)
-        }
+        ours = {path: one.detach() if isinstance(one, torch.Tensor) else _plain(one) for path, one in leaves(outputs)}
         if isinstance(job, SaveOutputs):
             torch.save(ours, job.file)
             return entry
+        theirs = torch.load(job.file, map_location=device, weights_only=True)
         verdict = judge(ours, theirs, None, operator.tolerance_for, Known(inputs))
         return OutputsCompared(
             entry=entry,

@@ -20,6 +20,7 @@ from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memor
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, named_tensors, tensors, with_replaced
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
+    References,
     oracle_or_why,
     oracle_outputs,
     verify_entry,
@@ -47,9 +48,7 @@ def is_short(inputs: dict[str, Any], device: torch.device) -> bool:
     return _PLENTY * sum(tensor.nbytes for tensor in named_tensors(inputs).values()) > free_bytes(device)
 
 
-def sparing_references(
-    operator: Operator, case: Case, make: Make, *, bare: bool
-) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
+def sparing_references(operator: Operator, case: Case, make: Make, *, bare: bool) -> tuple[References, str | None]:
     """Return the references of both seeds, and why the outputs cannot tell right from wrong, or None; if `bare`, nothing is held, and there is no oracle."""
     make = _remembered(make)
     missing: str | None = "no oracle: out of memory beside what the implementation needs"
@@ -61,10 +60,9 @@ def sparing_references(
         if _extents(outputs) & _extents(other):  # the baseline gives the same memory each time
             outputs = copy_tree(_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
-            both = tuple(
-                ExpectedOutputs(make=functools.partial(make, case, seed), outputs=one)
-                for seed, one in zip(SEEDS, (outputs, other), strict=True)
-            )
+            pairs = zip(SEEDS, (outputs, other), strict=True)
+            made = ((functools.partial(make, case, seed), held) for seed, held in pairs)
+            both = tuple(ExpectedOutputs(make=one, outputs=held) for one, held in made)
             useless = why_anything_passes(operator, case, both, ())
 
     def reference(seed: int, outputs: Any = None, oracle: Any = None) -> ExpectedOutputs:
@@ -75,9 +73,7 @@ def sparing_references(
     return (reference(SEEDS[0], outputs, oracle), reference(SEEDS[1])), useless
 
 
-def less_held(
-    operator: Operator, case: Case, make: Make, *, bare: bool
-) -> tuple[tuple[ExpectedOutputs, ...], str | None]:
+def less_held(operator: Operator, case: Case, make: Make, *, bare: bool) -> tuple[References, str | None]:
     """Return the result of `sparing_references`, bare where memory runs out otherwise."""
     try:
         return sparing_references(operator, case, make, bare=bare)
@@ -92,7 +88,7 @@ class Held:
     """The references of a case, of which less is held once memory has run out."""
 
     def __init__(
-        self, operator: Operator, case: Case, device: torch.device, references: tuple[ExpectedOutputs, ...], make: Make
+        self, operator: Operator, case: Case, device: torch.device, references: References, make: Make
     ) -> None:
         self.references = references
         self._verify = functools.partial(verify_entry, operator, device=device)
@@ -169,10 +165,8 @@ def _oracle(operator: Operator, case: Case, make: Make) -> tuple[Any | None, str
 
 def _in_slices(operator: Operator, case: Case, make: Make, size: int, slices: int) -> dict[str, Any]:
     """Return the float64 outputs by path, computed slice by slice; a DeclarationError says that inputs or outputs do not run along the axis as a batch does."""
-    few = [
-        make(replace(case, axes=tuple({**dict(case.axes), operator.batched or "": count}.items())), SEEDS[0])
-        for count in (1, 2)
-    ]
+    axes = [tuple({**dict(case.axes), operator.batched or "": count}.items()) for count in (1, 2)]
+    few = [make(replace(case, axes=one), SEEDS[0]) for one in axes]
     of_inputs = _dimensions(*map(named_tensors, few))
     of_outputs = _dimensions(*(dict(leaves(oracle_outputs(operator, inputs))) for inputs in few))
     inputs, whole, step = make(case, SEEDS[0]), dict[str, Any](), -(-size // slices)
@@ -198,8 +192,7 @@ def _dimensions(one: dict[str, Any], two: dict[str, Any]) -> dict[str, int]:
         shapes = (tuple(tensor.shape), tuple(two[path].shape)) if isinstance(tensor, torch.Tensor) else ((), ())
         axes = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if sizes[0] != sizes[1]]
         if len(axes) > 1 or any((shapes[0][axis], shapes[1][axis]) != (1, 2) for axis in axes):
-            raise DeclarationError(
-                f"{path!r} has the shapes {list(shapes[0])} and {list(shapes[1])} for one and two along it"
-            )
+            both = f"{list(shapes[0])} and {list(shapes[1])}"
+            raise DeclarationError(f"{path!r} has the shapes {both} for one and two along it")
         found |= dict.fromkeys([path] if axes else [], *axes)
     return found
