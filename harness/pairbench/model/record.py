@@ -10,11 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pairbench.model.plain import Value
-from pairbench.stats import Floats
 
 
 def column(description: str, default: Any = None) -> Any:
@@ -325,8 +321,8 @@ class LazyRecords(Sequence[Record]):
         self._size, self._make = size, functools.cache(make)
         self.values = functools.cache(values)
         """Return a column's values."""
-        self.numbers = functools.cache(self._numbers)
-        self.codes = functools.cache(self._codes)
+        self.derived = functools.cache(lambda function, name: function(self.values(name)))
+        """Return a function of a column's values, computed once."""
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "LazyRecords":
@@ -345,17 +341,6 @@ class LazyRecords(Sequence[Record]):
         if isinstance(place, slice):
             return [self._make(index) for index in range(self._size)[place]]
         return self._make(range(self._size)[place])
-
-    def _numbers(self, name: str) -> Floats:
-        """Return a column of numbers, NaN where there is none."""
-        return np.array(self.values(name), dtype=np.float64)
-
-    def _codes(self, name: str) -> tuple[NDArray[np.intp], list[str]]:
-        """Return for each record the place of its text in a list of the column's texts, -1 for None; and that list, sorted."""
-        values = self.values(name)
-        texts = sorted({value for value in values if value is not None})
-        places: dict[str | None, int] = {None: -1, **{text: place for place, text in enumerate(texts)}}
-        return np.array([places[value] for value in values], dtype=np.intp), texts
 
     def series(self) -> list[Series | None]:
         """Return the series of each record; None for those of a suite that could not be loaded."""

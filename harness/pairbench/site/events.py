@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
 from pairbench.analyze.compare.exact import METRICS, AcceptedLevel
 from pairbench.analyze.history.changepoint import MIN_RUNS
@@ -209,8 +207,7 @@ def _series_event(
 def _begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> str:
     """Return the first run of the unbroken stretch around a run that is nearer to a new level than to the level before."""
     middle, up = math.sqrt(before_ns * after_ns), after_ns > before_ns
-    p50 = trend.points.p50
-    near = (~np.isnan(p50) & ((p50 > middle) == up)).tolist()
+    near = [not math.isnan(p50) and (p50 > middle) == up for p50 in trend.points.p50.tolist()]
     place = next((index for index in range(place, min(place + _NEAR + 1, len(near))) if near[index]), place)
     while place > 0 and near[place - 1]:
         place -= 1

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-import numpy as np
-
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.history.points import history, in_order
 from pairbench.analyze.history.steps import COLUMNS as COUNTED
@@ -416,7 +414,7 @@ class SiteReading:
                 known[case, mode].update(filter(None, (name,)))
         asked: list[Asked] = []
         for (case, mode), places in sorted(cases.items()):
-            of_case = in_order(records, np.array(places))
+            of_case = in_order(records, places)
             for name in sorted(known[case, mode], key=lambda name: (name != BASELINE, name)):
                 series = Series(device_name=key[0], suite=key[1], case=case, implementation=name, mode=mode)
                 past = history(of_case, name)

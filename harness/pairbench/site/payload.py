@@ -11,8 +11,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.plain import plain
@@ -29,6 +27,7 @@ from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.summary import worst_series
 from pairbench.site.templates import commit_url
+from pairbench.stats import significant
 
 _DEEPEST = 6  # number of levels that get fields of their own; what lies deeper stays JSON
 
@@ -341,17 +340,9 @@ _FEW = 20  # number of values up to which an array saves no time
 
 def _cut(values: Sequence[float]) -> list[float | None]:
     """Return `figures` of each value, with four digits."""
-    numbers = np.asarray(values, dtype=np.float64)
-    sizes = np.abs(numbers)
-    if len(numbers) <= _FEW or np.isnan(sizes).all() or ((sizes > 0) & (sizes < 1e-12)).any() or (sizes > 1e12).any():
+    if len(values) <= _FEW:
         return [figures(value, _DIGITS) for value in values]
-    digits = _DIGITS - 1 - np.floor(np.log10(np.where(sizes > 0, sizes, 1.0)))
-    # The quotient of a whole number and a power of ten below 1e23 is the double that is nearest to the decimal number.
-    below, above = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
-    rounded = np.where(numbers == np.trunc(numbers), numbers, np.rint(numbers * below / above) / below * above)
-    found: list[float | None] = rounded.tolist()
-    for place in np.flatnonzero(~np.isfinite(rounded)).tolist():
-        found[place] = None
-    for place in np.flatnonzero(rounded == np.trunc(rounded)).tolist():
-        found[place] = int(rounded[place])
-    return found
+    return [
+        None if not math.isfinite(value) else int(value) if value == int(value) else value
+        for value in significant(values, _DIGITS).tolist()
+    ]

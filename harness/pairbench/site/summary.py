@@ -10,8 +10,6 @@ from operator import itemgetter
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
-import numpy as np
-
 from pairbench.analyze.history.trend import Latest, Trend
 from pairbench.model.case import TIERS
 from pairbench.model.comparison import Change, GateOutcome, Verdict
@@ -159,9 +157,9 @@ def _spark(trends: Iterable[Trend]) -> tuple[float | None, ...]:
     logs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for points in (trend.points for trend in trends):
         runs = zip(points.values("started_at"), points.values("run_id"), strict=True)
-        for run, log in zip(runs, np.log(points.speedup).tolist(), strict=True):
-            if not math.isnan(log):
-                logs[run].append(log)
+        for run, speedup in zip(runs, points.speedup.tolist(), strict=True):
+            if speedup > 0:
+                logs[run].append(math.log(speedup))
     # A run of a few of the cases only has another mean, which would look like a move.
     most = max(map(len, logs.values()), default=0)
     whole = [logs[key] for key in sorted(logs) if len(logs[key]) == most]
@@ -297,14 +295,15 @@ def gpu_ratios(trend: Trend) -> dict[str, float]:
 
     Only what the newest run can be compared with counts: the same source, definition and environment.
     """
-    points, gpus = trend.points, trend.points.codes("device_uuid")
-    asked = np.stack([points.parts, *map(points.codes, ("implementation_hash", "environment_hash"))])[
-        :, points.measured
-    ]
+    points, gpus = trend.points, trend.points.values("device_uuid")
+    if len(set(gpus)) < 2:
+        return {}
+    hashes = (points.values(name) for name in ("implementation_hash", "environment_hash"))
+    asked = list(zip(points.parts.tolist(), *hashes, strict=True))
     of_gpu: defaultdict[str, list[float]] = defaultdict(list)
-    for place in points.measured[(asked == asked[:, -1:]).all(axis=0)].tolist():
-        if gpus[place] >= 0:
-            of_gpu[points.records.codes("device_uuid")[1][gpus[place]]].append(float(points.p50[place]))
+    for place in points.measured.tolist():
+        if gpus[place] and asked[place] == asked[points.measured[-1]]:
+            of_gpu[gpus[place]].append(float(points.p50[place]))
     if len(of_gpu) < 2:
         return {}
     levels = {gpu: statistics.median(values[-_NEWEST:]) for gpu, values in of_gpu.items()}

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.worker import flags
+from pairbench.execute.worker import flags, trusted
 from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags, stuck, watched_flags
 from pairbench.execute.worker.process_state import files, registered
+
+assert trusted.watch, "which also watches how kernels of operators are registered"
 
 
 @pytest.fixture(autouse=True)

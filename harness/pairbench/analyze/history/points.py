@@ -25,8 +25,27 @@ from pairbench.stats import Floats, Interval
 Places = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 Lines = tuple[Floats, Floats]  # the log latencies of a series and of its control
+_as_numbers = functools.partial(np.array, dtype=np.float64)
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
+
+
+def _numbers(records: LazyRecords, name: str) -> Floats:
+    """Return a column of numbers, NaN where there is none."""
+    found: Floats = records.derived(_as_numbers, name)
+    return found
+
+
+def _codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
+    """Return for each record the place of its text in a list of the column's texts, -1 for None; and that list, sorted."""
+    found: tuple[Places, list[str]] = records.derived(_as_codes, name)
+    return found
+
+
+def _as_codes(values: Sequence[str | None]) -> tuple[Places, list[str]]:
+    texts = sorted({value for value in values if value is not None})
+    places: dict[str | None, int] = {None: -1, **{text: place for place, text in enumerate(texts)}}
+    return np.array([places[value] for value in values], dtype=np.intp), texts
 
 
 class SeriesPoint(Value):
@@ -71,10 +90,10 @@ class Points(Sequence[SeriesPoint]):
         self._made: dict[int, SeriesPoint] = {}
 
     def numbers(self, name: str) -> Floats:
-        return self.records.numbers(name)[self.own]
+        return _numbers(self.records, name)[self.own]
 
     def codes(self, name: str) -> Places:
-        return self.records.codes(name)[0][self.own]
+        return _codes(self.records, name)[0][self.own]
 
     def values(self, name: str) -> list[Any]:
         values = self.records.values(name)
@@ -102,15 +121,14 @@ class Points(Sequence[SeriesPoint]):
         return [self[start:end] for start, end in itertools.pairwise(ends)]
 
     def _point(self, at: int) -> SeriesPoint:
-        p50, low, high, p95, control, speedup = (
-            float(one[at]) for one in (self.p50, self.low, self.high, self.p95, self.control, self.speedup)
-        )
+        columns = (self.p50, self.low, self.high, self.p95, self.control, self.speedup)
+        p50, low, high, p95, control, speedup = (float(one[at]) for one in columns)
         return SeriesPoint(
             record=self.records[int(self.own[at])],
             control=self.records[int(self.controls[at])] if self.controls[at] >= 0 else None,
             part=int(self.parts[at]),
             latency=self.latency,
-            gpu=self.records.codes("device_uuid")[1][self.gpus[at]] if self.gpus[at] >= 0 else None,
+            gpu=_codes(self.records, "device_uuid")[1][self.gpus[at]] if self.gpus[at] >= 0 else None,
             p50=None if math.isnan(p50) else Interval(p50, low, high),
             p95_ns=_known(p95),
             control_ns=_known(control),
@@ -128,14 +146,14 @@ def _positive(values: Floats) -> Flags:
 
 
 def _is(records: LazyRecords, places: Places, name: str, text: str | None) -> Flags:
-    codes, texts = records.codes(name)
+    codes, texts = _codes(records, name)
     found: Flags = codes[places] == (texts.index(text) if text in texts else -2)
     return found
 
 
 def _medians(records: LazyRecords, places: Places, latency: Latency) -> Floats:
     """Return the median latency of each record in ns; NaN unless it was measured and is a positive number."""
-    values = records.numbers(latency.p50)[places]
+    values = _numbers(records, latency.p50)[places]
     return np.where(_positive(values) & _is(records, places, "status", Status.MEASURED), values, np.nan)
 
 
@@ -166,7 +184,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     if again:
         notes.append(f"{_runs(again)} found twice in the store and counted once")
     own = ordered[_is(records, ordered, "implementation", implementation)]
-    timers, names = records.codes("timer")
+    timers, names = _codes(records, "timer")
     known = timers[own][timers[own] >= 0]
     timer = timer or (names[known[-1]] if len(known) else None)
     timed = own[timers[own] >= 0]
@@ -177,7 +195,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     ]
     own = own[(timers[own] < 0) | _is(records, own, "timer", timer)]
     on_device, measured = _on_device(records, own), np.flatnonzero(~np.isnan(_results(records, own)))
-    clocks = np.where(on_device, records.codes("device_timer")[0][own], -2)
+    clocks = np.where(on_device, _codes(records, "device_timer")[0][own], -2)
     latency = DEVICE if on_device[measured[-1:]].any() else CALL
     left = measured[clocks[measured] != clocks[measured[-1:]]]
     if number := len(left):
@@ -192,11 +210,11 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     control = _control(of_case, implementation)
     beside = ordered[_is(records, ordered, "implementation", control)]
     beside = beside[(timers[beside] < 0) | _is(records, beside, "timer", timer)]
-    runs, devices = records.codes("run_id")[0], records.codes("device_uuid")[0]
+    runs, devices = _codes(records, "run_id")[0], _codes(records, "device_uuid")[0]
     on = runs * (devices.max(initial=0) + 2) + devices
     controls = dict(zip(on[beside].tolist(), beside.tolist(), strict=True))
     places = np.array([controls.get(run, -1) for run in on[own].tolist()], dtype=np.intp)
-    definitions = records.codes("definition_hash")[0][own]
+    definitions = _codes(records, "definition_hash")[0][own]
     defined = np.flatnonzero(definitions >= 0)
     parts = np.zeros(len(own), dtype=np.intp)
     parts[defined[1:][np.diff(definitions[defined]) != 0]] = 1
@@ -211,7 +229,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
 
 def _on_device(records: LazyRecords, places: Places) -> Flags:
     """Return which records have a device's latency as their result, as `result_of` says of one."""
-    found: Flags = ~_is(records, places, "device_kind", "cpu") & _positive(records.numbers(DEVICE.p50)[places])
+    found: Flags = ~_is(records, places, "device_kind", "cpu") & _positive(_numbers(records, DEVICE.p50)[places])
     return found
 
 
@@ -221,11 +239,11 @@ def _results(records: LazyRecords, places: Places) -> Floats:
     return np.where(_on_device(records, places), of_device, of_call)
 
 
-def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder:
+def in_order(records: Iterable[Record], places: Sequence[int] | None = None) -> InOrder:
     """Return the records of a case, which are all, or those at some places, in the order of time."""
     whole = records if isinstance(records, LazyRecords) else LazyRecords.of(records)
-    here = np.arange(len(whole)) if places is None else places
-    runs, devices, names = (whole.codes(name)[0] for name in ("run_id", "device_uuid", "implementation"))
+    here = np.arange(len(whole)) if places is None else np.array(places)
+    runs, devices, names = (_codes(whole, name)[0] for name in ("run_id", "device_uuid", "implementation"))
     keys = zip(runs[here].tolist(), devices[here].tolist(), names[here].tolist(), strict=True)
     by_run: dict[tuple[int, ...], int] = {}
     again, results = set(), _results(whole, here)
@@ -260,7 +278,7 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
 
 def _moments(records: LazyRecords, places: Places, name: str) -> Floats:
     """Return a column of moments in seconds since 1970; -infinity where a commit's is not known, NaN where a run's is not."""
-    codes, texts = records.codes(name)
+    codes, texts = _codes(records, name)
     unknown = -math.inf if name == "commit_at" else math.nan
     moments = [unknown if (moment := moment_of(text)) is None else moment for text in texts]
     return np.array([*moments, unknown])[codes[places]]
@@ -268,7 +286,7 @@ def _moments(records: LazyRecords, places: Places, name: str) -> Floats:
 
 def _began(records: LazyRecords, places: Places) -> Floats:
     """Return when each run began; run ids begin with the same moment, for records that do not say it."""
-    codes, texts = records.codes("run_id")
+    codes, texts = _codes(records, "run_id")
     named = [math.inf if (moment := moment_of(text.partition("-")[0] + "+00:00")) is None else moment for text in texts]
     started = _moments(records, places, "started_at")
     return np.where(np.isnan(started), np.array([*named, math.inf])[codes[places]], started)
@@ -288,7 +306,7 @@ def _control(of_case: InOrder, implementation: str) -> str | None:
     if implementation != BASELINE:
         return BASELINE
     records, ordered, _ = of_case
-    codes, names = records.codes("implementation")
+    codes, names = _codes(records, "implementation")
     measured = codes[ordered[~np.isnan(_results(records, ordered))]]
     variants = Counter(names[code] for code in measured.tolist() if code >= 0 and names[code] != BASELINE)
     return min(variants, key=lambda name: (-variants[name], name), default=None)
