@@ -319,9 +319,10 @@ class LazyRecords(Sequence[Record]):
 
     def __init__(self, size: int, values: Callable[[str], Sequence[Any]], make: Callable[[int], Record]) -> None:
         self._size, self._make = size, functools.cache(make)
-        self.values = functools.cache(values)
+        # Without a reference to itself: the collector of garbage is at rest while a site is made.
+        self.values = read = functools.cache(values)
         """Return a column's values."""
-        self.derived = functools.cache(lambda function, name: function(self.values(name)))
+        self.derived = functools.cache(lambda function, name: function(read(name)))
         """Return a function of a column's values, computed once."""
 
     @classmethod

@@ -90,16 +90,16 @@ def records_of(table: pa.Table) -> LazyRecords:
     """Return a table as records that are made when they are asked for; a missing column has its default."""
     lacking, names = {item.name: item.default for item in fields(Record)}, table.column_names
 
+    @functools.cache
     def values(name: str) -> Sequence[Any]:
         if name not in names:
             return [lacking[name]] * table.num_rows
         return list(_values(_HINTS[Record][name], python_values(table.column(name))))
 
     def make(place: int) -> Record:
-        return _row(Record, lacking | {name: found.values(name)[place] for name in names})
+        return _row(Record, lacking | {name: values(name)[place] for name in names})
 
-    found = LazyRecords(table.num_rows, values, make)
-    return found
+    return LazyRecords(table.num_rows, values, make)
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

@@ -19,6 +19,7 @@ from tests.lab.scale.bench import best, judge, notify, run
 from tests.lab.scale.big_store import write_store
 
 BUILD_S = 60.0
+NIGHT_S = 30.0  # two cores; hosts differ by a factor of two
 UNCHANGED_S = 4.0
 MEMORY_GB = 2.0
 PAGE_MB = 3.0  # an operator's page with its data, without the scripts that all pages share
@@ -53,7 +54,7 @@ def measure(folder: Path, *, runs: int, series: int) -> int:
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
     rows = [
         ("first build", first, "s", BUILD_S),
-        ("build after one more run", second, "s", BUILD_S),
+        ("build after one more run", second, "s", NIGHT_S),
         ("build after no change", unchanged, "s", UNCHANGED_S),
         ("peak memory", memory, "GB", MEMORY_GB),
         ("largest operator page", pages[-1] / 1e6, "MB", PAGE_MB),

@@ -116,9 +116,7 @@ class Points(Sequence[SeriesPoint]):
 
     def by_part(self) -> list["Points"]:
         ends = [0, *(np.flatnonzero(np.diff(self.parts)) + 1).tolist(), len(self)]
-        if len(ends) == 2:
-            return [self] if len(self) else []
-        return [self[start:end] for start, end in itertools.pairwise(ends)]
+        return [self[start:end] for start, end in itertools.pairwise(ends)] if len(ends) > 2 else [self] * bool(self)
 
     def _point(self, at: int) -> SeriesPoint:
         columns = (self.p50, self.low, self.high, self.p95, self.control, self.speedup)
@@ -278,10 +276,12 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
 
 def _moments(records: LazyRecords, places: Places, name: str) -> Floats:
     """Return a column of moments in seconds since 1970; -infinity where a commit's is not known, NaN where a run's is not."""
-    codes, texts = _codes(records, name)
-    unknown = -math.inf if name == "commit_at" else math.nan
-    moments = [unknown if (moment := moment_of(text)) is None else moment for text in texts]
-    return np.array([*moments, unknown])[codes[places]]
+    found: Floats = records.derived(_as_moments, name)[places]
+    return np.where(np.isnan(found), -math.inf, found) if name == "commit_at" else found
+
+
+def _as_moments(values: Sequence[str | None]) -> Floats:
+    return np.array([moment_of(value) for value in values], dtype=np.float64)
 
 
 def _began(records: LazyRecords, places: Places) -> Floats:

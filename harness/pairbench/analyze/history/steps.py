@@ -18,6 +18,7 @@ from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact,
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import Points
 from pairbench.model.comparison import Attribution, EraChange, GateOutcome, Judgement
+from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.record import Record
 
@@ -65,7 +66,10 @@ def steps_of(points: Points) -> tuple[Step, ...]:
     walk = _Walk(points)
     columns = [points.parts, *(points.codes(name) for name in _TEXTS), *map(points.numbers, _METRICS)]
     same = [(one[1:] == one[:-1]) | ((one[1:] != one[1:]) & (one[:-1] != one[:-1])) for one in columns]  # NaN is NaN
-    for index in [*range(min(1, len(points))), *(np.flatnonzero(~np.all(same, axis=0)) + 1).tolist()]:
+    changed = (np.flatnonzero(~np.all(same, axis=0)) + 1).tolist()
+    if not changed and points.values(STATUS)[:1] in ([], [Status.MEASURED]):
+        return ()
+    for index in [0, *changed]:
         if index and points.parts[index] != points.parts[index - 1]:
             walk.new_definition(index)
         walk.take(index, points[index].record)
