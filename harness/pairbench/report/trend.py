@@ -216,17 +216,14 @@ class SeriesChart(Value):
 
 def series_chart(trend: Trend) -> SeriesChart:
     points = trend.points
-    known = ~np.isnan(points.p50)
-    scale, unit = units.scale_of(float(points.p50[known].max(initial=0.0)) or 1.0)
+    known = points.p50[points.measured]
+    scale, unit = units.scale_of(float(known.max()) if len(known) else 1.0)
     lines = {name: _scaled(getattr(points, name), scale) for name in ("p50", "low", "high", "p95", "control")}
     # A baseline has no interval of a speedup.
-    variant = trend.series.implementation != BASELINE
-    lines |= {
-        f"speedup{end}": _scaled(
-            points.numbers(f"{points.latency.speedup}{end}") + 0 * points.speedup, 1 if variant else math.nan
-        )
-        for end in ENDS[1:]
-    }
+    without = np.isnan(points.speedup) | (trend.series.implementation == BASELINE)
+    for end in ENDS[1:]:
+        ends = points.numbers(f"{points.latency.speedup}{end}")
+        lines[f"speedup{end}"] = _scaled(np.where(without, math.nan, ends), 1.0)
     lines["speedup"] = _scaled(points.speedup, 1.0)
     values = [value for name in ("p50", "p95") for value in lines[name] if value > 0]
     ticks = []

@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -32,7 +32,7 @@ from pairbench.site import paths
 from pairbench.site.cache import Part, SiteCache, digest
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.events import RunKey
-from pairbench.site.gather import SiteReading, about_of, shown_store
+from pairbench.site.gather import Jobs, SiteReading, about_of, one_by_one, shown_store
 from pairbench.site.operator import operator
 from pairbench.site.overview import breakdowns, compare, overview, run, runs
 from pairbench.site.paths import File, OperatorFacts, RunFacts, head_of
@@ -239,27 +239,26 @@ def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iter
 
 
 _MOST = 8  # number of processes that make pages: each has objects of its own made of the store's columns
-_inherited: dict[str, Any] = {}  # a function and its arguments, in the processes that call it
+_inherited: list[Callable[[], Any]] = []  # the jobs of a process that was forked to do some of them
 
 
-def _in_processes(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterator[Any]:
-    """Yield a function of each value, in order, made in as many forked processes as there are cores."""
+def _in_processes(jobs: Jobs) -> Iterator[Any]:
+    """Yield what each job returns, in order; they are done in as many forked processes as there are cores."""
     # A fork inherits the store's columns and the templates.
-    if (number := min(_cores(), len(values), _MOST)) < 2:
-        yield from map(function, values)
+    if (number := min(_cores(), len(jobs), _MOST)) < 2:
+        yield from one_by_one(jobs)
         return
-    inherited = {"function": function, "values": values}
     fork = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(number, fork, initializer=_inherited.update, initargs=(inherited,))
+    pool = ProcessPoolExecutor(number, fork, initializer=_inherited.extend, initargs=(jobs,))
     done = 0
     try:
         with _without_warning():
-            made = pool.map(_call, range(len(values)))
+            made = pool.map(_call, range(len(jobs)))
         for one in made:
             yield one
             done += 1
     except BrokenProcessPool:  # a process was killed
-        yield from map(function, values[done:])
+        yield from one_by_one(jobs[done:])
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -299,7 +298,7 @@ def _without_warning() -> Iterator[None]:
 
 
 def _call(place: int) -> Any:
-    return _inherited["function"](_inherited["values"][place])
+    return _inherited[place]()
 
 
 # End tags, those of paragraphs only in a cell; empty values; quotes around one word. In text a quote is escaped.

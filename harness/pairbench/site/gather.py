@@ -59,7 +59,15 @@ _RUNS = 40  # the number of runs that are judged: each takes a while to be read,
 
 
 Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its reference says
-Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]  # `map`, or the same in several processes
+Jobs = Sequence[Callable[[], Any]]
+Each = Callable[[Jobs], Iterable[Any]]  # yields what each job returns, in order
+
+
+def one_by_one(jobs: Jobs) -> Iterator[Any]:
+    return (job() for job in jobs)
+
+
+Samples = Mapping[str, Mapping[Series, LatencySamples]]  # by run
 
 
 def compared(
@@ -243,11 +251,12 @@ class SiteReading:
         self,
         find: Find = lambda *_: None,
         make: Callable[[Part[OperatorFacts]], Any] = lambda part: part,
-        each: Each = map,
+        each: Each = one_by_one,
     ) -> Iterator[Any]:
         """Yield `make` of every operator on every device model that `find` does not find, and put what is said of all of them together."""
         found: list[Contribution | None] = []
-        wanted: list[tuple[Any, ...]] = []
+        jobs: list[Callable[[], tuple[Contribution, Any]]] = []
+        samples: dict[str, Mapping[Series, LatencySamples]] = {}
         sampled, needed = set(stored_files(self._store, "samples").run_ids), set[str]()
         for key, table in self._whole.tables(OPERATOR, _TREND):
             device_name, suite, operator = key
@@ -263,23 +272,20 @@ class SiteReading:
             )
             elsewhere = tuple(sorted(self._devices[suite, operator] - {device_name}))
             of_each = (self._newest, self._changes, self._accepted, self._floors)
-            values = [[each.get(series) for each in of_each] for series in own]
+            values = [[held.get(series) for held in of_each] for series in own]
             with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
             name = paths.operator_page(*key)
             inputs = digest(self._digests()[key], described, values, with_samples, site, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
-                wanted.append((name, inputs, site, key, table, described, elsewhere))
+                facts = functools.partial(
+                    self._operator, key, records_of(table), described, elsewhere, site.runs, samples
+                )
+                jobs.append(functools.partial(_operator_part, make, Part(name, inputs, site, facts)))
                 needed.update(with_samples)
         # Read here, for a forked process must not use a connection to a store.
-        samples = {run_id: latency_samples(self._store, run_id).value for run_id in sorted(needed)}
-
-        def made(one: tuple[Any, ...]) -> tuple[Contribution, Any]:
-            name, inputs, site, key, table, described, elsewhere = one
-            facts = self._operator(key, records_of(table), described, elsewhere, site.runs, samples)
-            return facts.contribution, make(Part(name, inputs, site, facts))
-
-        makings = iter(each(made, wanted))
+        samples |= {run_id: latency_samples(self._store, run_id).value for run_id in sorted(needed)}
+        makings = iter(each(jobs))
         for place, contribution in enumerate(found):
             if contribution is None:
                 found[place], product = next(makings)
@@ -293,7 +299,7 @@ class SiteReading:
         described: About | None,
         elsewhere: tuple[str, ...],
         heads: Sequence[RunHead],
-        samples: Mapping[str, Mapping[Series, LatencySamples]],
+        samples: Samples,
     ) -> OperatorFacts:
         device_name, suite, operator = key
         trends, own = self._trends(key, records), list[SeriesEvent]()
@@ -345,7 +351,10 @@ class SiteReading:
         )
 
     def runs(
-        self, find: Find = lambda *_: None, make: Callable[[Part[RunFacts]], Any] = lambda part: part, each: Each = map
+        self,
+        find: Find = lambda *_: None,
+        make: Callable[[Part[RunFacts]], Any] = lambda part: part,
+        each: Each = one_by_one,
     ) -> Iterator[Any]:
         """Yield `make` of every run that `find` does not find; their pages show events, so these come after the operators."""
         shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
@@ -355,7 +364,7 @@ class SiteReading:
         pages: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         for row in self.facts.rows:
             pages[row.device_name].add((row.device_name, row.suite, row.operator))
-        wanted: list[tuple[Any, ...]] = []
+        jobs: list[Callable[[], Any]] = []
         for key, table in self._whole.tables(RUN, _RUN):
             head, verdicts, beside = self._heads[key], self.verdicts.get(key), self.facts.beside.get(key)
             site = replace(
@@ -372,19 +381,15 @@ class SiteReading:
             named = tuple(sorted(pages[head.device_name]))
             name, inputs = paths.run_page(*key), digest(self._digests()[key], head, verdicts, site, named)
             if find(name, inputs) is None:
-                wanted.append((name, inputs, site, head, verdicts, table, named))
-
-        def made(one: tuple[Any, ...]) -> Any:
-            name, inputs, site, head, verdicts, table, named = one
-            return make(Part(name, inputs, site, self._run(head, verdicts, from_table(table, Record), named)))
-
-        yield from each(made, wanted)
+                facts = functools.partial(self._run, head, verdicts, records_of(table), named)
+                jobs.append(functools.partial(_run_part, make, Part(name, inputs, site, facts)))
+        yield from each(jobs)
 
     def _run(
         self,
         head: RunHead,
         verdicts: RunVerdicts | None,
-        records: Sequence[Record],
+        records: LazyRecords,
         pages: tuple[tuple[str, str, str], ...],
     ) -> RunFacts:
         known = [(record, series) for record in records if (series := Series.of(record))]
@@ -425,9 +430,7 @@ class SiteReading:
         # A run may have been pruned since the store was read; then fewer of its columns are known.
         return self._newest.get(trend.series) or trend.points[-1].record
 
-    def _facts_of(
-        self, trend: Trend, samples: Mapping[str, Mapping[Series, LatencySamples]], worst: SeriesEvent | None
-    ) -> SeriesFacts:
+    def _facts_of(self, trend: Trend, samples: Samples, worst: SeriesEvent | None) -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
         gate_status = gate_status_of(record.status, record.reason, next(own, None), trend.newest)
@@ -446,6 +449,15 @@ class SiteReading:
         reading = read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
         records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
         return tuple(site_events.with_kernels(event, records) for event in events)
+
+
+def _operator_part(make: Callable[[Part[OperatorFacts]], Any], part: Part[Any]) -> tuple[Contribution, Any]:
+    facts = part.facts()
+    return facts.contribution, make(part._replace(facts=facts))
+
+
+def _run_part(make: Callable[[Part[RunFacts]], Any], part: Part[Any]) -> Any:
+    return make(part._replace(facts=part.facts()))
 
 
 def about_of(config: Config, suite: str) -> Mapping[str, About]:

@@ -1,5 +1,6 @@
 """Pages made in several processes: as one process makes them, also where one of them is killed."""
 
+import functools
 import os
 import signal
 import threading
@@ -17,21 +18,25 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_results_come_in_order_from_several_processes() -> None:
-    found = [*build._in_processes(lambda value: (value, os.getpid()), range(40))]
+    found = [*build._in_processes([functools.partial(seen, value) for value in range(40)])]
     assert [value for value, _ in found] == [*range(40)]
     assert os.getpid() not in {process for _, process in found} and len({process for _, process in found}) == 2
 
 
 def test_one_value_is_not_worth_a_process() -> None:
-    assert [*build._in_processes(lambda value: (value, os.getpid()), [7])] == [(7, os.getpid())]
+    assert [*build._in_processes([functools.partial(seen, 7)])] == [(7, os.getpid())]
 
 
 def test_an_error_in_a_process_is_raised() -> None:
     with pytest.raises(OSError, match="no space"):
-        [*build._in_processes(full, range(4))]
+        [*build._in_processes([full] * 4)]
 
 
-def full(value: int) -> int:
+def seen(value: int) -> tuple[int, int]:
+    return value, os.getpid()
+
+
+def full() -> None:
     raise OSError(28, "no space")
 
 
@@ -43,7 +48,7 @@ def test_what_a_killed_process_had_to_do_is_done_here() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return value
 
-    assert [*build._in_processes(ends, range(12))] == [*range(12)]
+    assert [*build._in_processes([functools.partial(ends, value) for value in range(12)])] == [*range(12)]
     assert build._begin(lambda: ends(5))() == 5
 
 

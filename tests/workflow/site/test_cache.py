@@ -17,7 +17,7 @@ from pairbench.site import build as site_build
 from pairbench.site import cache
 from pairbench.site.build import SiteOptions, Written, build_site
 from pairbench.site.cache import CACHE
-from pairbench.site.gather import SiteReading
+from pairbench.site.gather import SiteReading, one_by_one
 from pairbench.site.operator import operator
 from pairbench.site.overview import run
 from pairbench.store import upkeep
@@ -185,7 +185,7 @@ def test_pages_of_operators_and_runs_that_did_not_change_are_not_made(
 
         return called
 
-    monkeypatch.setattr(site_build, "_in_processes", map)  # what another process notes is not seen here
+    monkeypatch.setattr(site_build, "_in_processes", one_by_one)  # what another process notes is not seen here
     monkeypatch.setattr(site_build, "operator", noted(operator))
     monkeypatch.setattr(site_build, "run", noted(run))
     of_one_operator(folder)

@@ -154,9 +154,7 @@ def _likeliest(
     risen = np.minimum(np.maximum(ends - ramps.starts, 0), ramps.lengths)
     sums = risen * (risen + 1) / 2 + ramps.lengths * np.maximum(ends - ramps.stops, 0)
     squares = ramps.squares - ((sums[1:] - sums[:-1]) ** 2 / np.diff(ends, axis=0)).sum(axis=0)
-    if (
-        ramps.lines is not None
-    ):  # beside a cut, two neighbours may fit equally well: rounding chooses, so it stays as it is
+    if ramps.lines is not None:  # beside a cut two neighbours may fit equally well, and rounding chooses
         products = rest @ ramps.lines
     else:  # A slope is a sum of steps of one unit, and the product with a step the sum of all that is left from it on.
         total = np.append(0.0, rest[::-1].cumsum()[::-1].cumsum())
