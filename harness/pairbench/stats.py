@@ -70,20 +70,20 @@ def row_medians(values: Floats) -> Floats:
     return medians.reshape(values.shape[:-1])
 
 
-def significant(values: ArrayLike, digits: int) -> Floats:
-    """Return numbers rounded to so many significant digits, each the double nearest to its decimal number; whole numbers stay."""
+def rounded(values: ArrayLike, digits: int) -> Floats:
+    """Return numbers to so many significant digits, each the double nearest to its decimal number; whole numbers stay, and a tie may go either way."""
     numbers = np.asarray(values, dtype=np.float64)
     sizes = np.abs(numbers)
     usual = (sizes >= 1e-12) & (sizes <= 1e12)
     after = digits - 1 - np.floor(np.log10(np.where(usual, sizes, 1.0)))
     # A quotient of a whole number and a power of ten below 1e23 is that double.
     below, above = 10.0 ** np.maximum(after, 0), 10.0 ** np.maximum(-after, 0)
-    rounded: Floats = np.where(
+    found: Floats = np.where(
         usual & (numbers != np.trunc(numbers)), np.rint(numbers * below / above) / below * above, numbers
     )
     for place in np.flatnonzero(~usual & np.isfinite(numbers) & (numbers != np.trunc(numbers))).tolist():
-        rounded[place] = float(f"{numbers[place]:.{digits - 1}e}")
-    return rounded
+        found[place] = float(f"{numbers[place]:.{digits - 1}e}")
+    return found
 
 
 def lower_mean(values: ArrayLike) -> float:

@@ -28,7 +28,7 @@ _PACKED = "packed"
 
 
 class NoMessageError(ValueError):
-    """Bytes that are no message, or a message that may not come; its text says why."""
+    """Bytes that are no message, or a message that is not allowed where it came; the text says why."""
 
 
 class Frame(NamedTuple):

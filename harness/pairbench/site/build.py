@@ -238,7 +238,7 @@ def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iter
     yield from map(_short, _files(reading.facts, reading.verdicts, reading.breakdowns, options.address))
 
 
-_MOST = 8  # number of processes that make pages: each has objects of its own made of the store's columns
+_MOST = 8  # the most processes that make pages: each makes objects of its own of the store's columns
 _inherited: list[Callable[[], Any]] = []  # the jobs of a process that was forked to do some of them
 
 

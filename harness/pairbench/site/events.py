@@ -205,7 +205,7 @@ def _series_event(
 
 
 def _begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> str:
-    """Return the first run of the unbroken stretch around a run that is nearer to a new level than to the level before."""
+    """Return the first of the runs in a row, around a given one, whose latencies are all nearer to the new level than to the level before."""
     middle, up = math.sqrt(before_ns * after_ns), after_ns > before_ns
     near = [not math.isnan(p50) and (p50 > middle) == up for p50 in trend.points.p50.tolist()]
     place = next((index for index in range(place, min(place + _NEAR + 1, len(near))) if near[index]), place)

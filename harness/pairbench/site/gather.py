@@ -278,10 +278,9 @@ class SiteReading:
             inputs = digest(self._digests()[key], described, values, with_samples, site, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
-                facts = functools.partial(
-                    self._operator, key, records_of(table), described, elsewhere, site.runs, samples
-                )
-                jobs.append(functools.partial(_operator_part, make, Part(name, inputs, site, facts)))
+                part, records = functools.partial(Part, name, inputs, site), records_of(table)
+                facts = functools.partial(self._operator, key, records, described, elsewhere, site.runs, samples)
+                jobs.append(functools.partial(_operator_part, make, part, facts))
                 needed.update(with_samples)
         # Read here, for a forked process must not use a connection to a store.
         samples |= {run_id: latency_samples(self._store, run_id).value for run_id in sorted(needed)}
@@ -382,7 +381,7 @@ class SiteReading:
             name, inputs = paths.run_page(*key), digest(self._digests()[key], head, verdicts, site, named)
             if find(name, inputs) is None:
                 facts = functools.partial(self._run, head, verdicts, records_of(table), named)
-                jobs.append(functools.partial(_run_part, make, Part(name, inputs, site, facts)))
+                jobs.append(functools.partial(_run_part, make, functools.partial(Part, name, inputs, site), facts))
         yield from each(jobs)
 
     def _run(
@@ -451,13 +450,19 @@ class SiteReading:
         return tuple(site_events.with_kernels(event, records) for event in events)
 
 
-def _operator_part(make: Callable[[Part[OperatorFacts]], Any], part: Part[Any]) -> tuple[Contribution, Any]:
-    facts = part.facts()
-    return facts.contribution, make(part._replace(facts=facts))
+def _operator_part(
+    make: Callable[[Part[OperatorFacts]], Any],
+    part: Callable[[OperatorFacts], Part[OperatorFacts]],
+    facts: Callable[[], OperatorFacts],
+) -> tuple[Contribution, Any]:
+    found = facts()
+    return found.contribution, make(part(found))
 
 
-def _run_part(make: Callable[[Part[RunFacts]], Any], part: Part[Any]) -> Any:
-    return make(part._replace(facts=part.facts()))
+def _run_part(
+    make: Callable[[Part[RunFacts]], Any], part: Callable[[RunFacts], Part[RunFacts]], facts: Callable[[], RunFacts]
+) -> Any:
+    return make(part(facts()))
 
 
 def about_of(config: Config, suite: str) -> Mapping[str, About]:

@@ -27,7 +27,7 @@ from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.summary import worst_series
 from pairbench.site.templates import commit_url
-from pairbench.stats import significant
+from pairbench.stats import rounded
 
 _DEEPEST = 6  # number of levels that get fields of their own; what lies deeper stays JSON
 
@@ -339,10 +339,10 @@ _FEW = 20  # number of values up to which an array saves no time
 
 
 def _cut(values: Sequence[float]) -> list[float | None]:
-    """Return `figures` of each value, with four digits."""
+    """Return each value to four digits, as `figures` does."""
     if len(values) <= _FEW:
         return [figures(value, _DIGITS) for value in values]
     return [
         None if not math.isfinite(value) else int(value) if value == int(value) else value
-        for value in significant(values, _DIGITS).tolist()
+        for value in rounded(values, _DIGITS).tolist()
     ]

@@ -124,7 +124,7 @@ _FINEST = 1e-4  # the standard deviation in log units below which noise is not b
 _CANDIDATES = 16
 _MOST = 50
 """The largest number of changes in one set. The time goes with its square, and a reader does not follow more."""
-_TOGETHER = 20000  # the values that are searched together, 40 lines of 200: fewer pay for calls, more leave the cache
+_TOGETHER = 20000  # the number of values searched together, 40 series of 200: fewer spend the time on calls, more exceed the cache
 _EXACT = 2500  # the longest series in which every place is tried
 _NEWEST = 1000  # the newest runs of a longer one, in which every place is tried too: what is new is looked at
 _SPACING = 4  # the places in its old part are so many runs apart
@@ -164,7 +164,7 @@ class Drift(Value):
 
 
 class Found(NamedTuple):
-    """What a search found in a series, for `explained` to weigh."""
+    """The segmentations that a search proposes for a series, with what it takes to weigh them."""
 
     size: int
     places: NDArray[np.intp]  # the indices of the runs with a value
@@ -173,7 +173,7 @@ class Found(NamedTuple):
     proposals: Sequence[Cuts]
 
     def explained(self, floor: float | None, breaks: Collection[int]) -> tuple[tuple[Changepoint, ...], Drift | None]:
-        """Return what `explain` does."""
+        """Return the changepoints and the drift, as `explain` does."""
         if floor is not None and not 0 <= floor < math.inf:
             raise ValueError(f"floor is {floor}, expected numbers from 0 up")
         if len(self.cleaned) < 2 * MIN_RUNS:

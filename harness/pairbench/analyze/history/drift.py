@@ -53,7 +53,7 @@ def likelihood_of(noise: Floats, least: float) -> float:
 
 
 def likelihoods_of(values: Floats, sets: Sequence[Collection[int]], least: float) -> Floats:
-    """Return that of what several sets of cuts leave of values as noise, all in the time of two or three."""
+    """Return the log-likelihood of the noise that each set of cuts leaves; any number of sets takes the time of two or three."""
     size = len(values)
     cuts = [number * size + cut for number, some in enumerate(sets) for cut in (0, *sorted(some))]
     noise = without_levels(np.tile(values, len(sets)), cuts[1:]).reshape(len(sets), size)
@@ -100,7 +100,9 @@ def slope_beside(
         stops = best.stop + near if best.stop < size else np.array([size])
         around = _Ramps.of(size, *(one.ravel() for one in np.meshgrid(best.start + near, stops)))
         refined = search(around, best.cuts)
-        own = [one for one in refined if (one[1].start, one[1].stop) == (best.start, best.stop)]  # its bits as theirs
+        own = [
+            one for one in refined if (one[1].start, one[1].stop) == (best.start, best.stop)
+        ]  # computed as its neighbours are
         most, best = max([*(own or [(most, best)]), *refined], key=lambda found: found[0])
     places = range(max(1, best.start - SHORTEST), min(size, best.stop + SHORTEST))
     if score([{*best.cuts, place} for place in places]) + _MARGIN > most:
@@ -121,7 +123,7 @@ def _sets(values: Floats, cuts: Cuts) -> Iterator[Cuts]:
 
 
 class _Ramps(Value):
-    """Slopes of one log unit a run, with their lengths and squares, and a column each; None where they are places apart."""
+    """Slopes of one log unit a run, with the length and the sum of squares of each; `lines` has a column for each, and is None on a coarse grid."""
 
     starts: NDArray[np.intp]
     stops: NDArray[np.intp]

@@ -91,7 +91,7 @@ def judge_newest(
         verdict = Verdict.UNDECIDED if back else _towards(last.after - last.before)
         return NewestRuns(verdict=verdict, runs=runs, effect=last.effect, reason=reason)
     most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
-    # The runs before so many newest, in a row each.
+    # A row for each number of newest runs, with the runs before them.
     rows = clean(np.where(np.arange(-len(values), 0) >= -np.c_[1 : most + 1], np.nan, values)) if most > 0 else ()
     found = (_tail(values, row[:-runs], cuts, runs, floor) for runs, row in enumerate(rows, start=1))
     if not (tails := [tail for tail in found if tail is not None]):
@@ -155,6 +155,7 @@ def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
 
 
 Asked = tuple[Series, History, Floor | None, AcceptedLevel | None]
+"""A series with its history, its noise floor and its accepted level."""
 _DRIFTS = 3  # the most drifts that are looked for in a part, one after the other
 _NEWS = 2 * MIN_RUNS  # the number of runs for which a new level is news: half of them it takes to be seen
 

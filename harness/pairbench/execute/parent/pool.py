@@ -419,7 +419,7 @@ class Workers(AbstractContextManager["Workers"]):
 
 
 def judge_of(context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> Workers | None:
-    """Return what judges in a process of its own, interpreting Triton's kernels as those it judges; None for what `do_bench` times, whose samples nobody sees as they are taken."""
+    """Return the workers of a judge, which interpret Triton's kernels if the judged workers do; None for calls that `do_bench` times, whose samples come at the end alone."""
     return None if timed and context.settings.timer == "do_bench" else Workers(context, device, interpret=interpret)
 
 

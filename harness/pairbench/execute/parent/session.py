@@ -319,7 +319,7 @@ class DeviceSession:
         ]
 
     def finish(self) -> None:
-        """Report everything that is left: what was verified and is not to be timed."""
+        """Report the entries that are left, which were verified and will not be timed."""
         for state in self.states:
             self._report(state, state.planned.entries)
 

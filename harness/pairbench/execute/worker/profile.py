@@ -166,7 +166,7 @@ def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Coun
 
 
 def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
-    """Run groups of calls with sentinels around each, in one session, and count each group."""
+    """Run groups of calls in one session of the profiler, with a sentinel kernel before and after each, and return the counts of each group."""
 
     def marked() -> None:
         run_sentinel()

@@ -433,8 +433,8 @@ def _restored(now: Any, was: Any) -> Any:
     elif isinstance(was, tuple):
         held = [_restored(*pair) for pair in zip(now, was, strict=True)]
         return now if all(new is old for new, old in zip(held, now, strict=True)) else copy_inputs(was)
-    put, drop = partial(object.__setattr__, now), partial(object.__delattr__, now)
-    _restore_names(_attributes(now), _attributes(was), drop, put)
+    own = partial(object.__delattr__, now), partial(object.__setattr__, now)
+    _restore_names(_attributes(now), _attributes(was), *own)
     return now
 
 

@@ -305,7 +305,7 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
 
 
 def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
-    """Return pytest-benchmark's statistics, as it defines them, of at least one latency in s."""
+    """Return the statistics that pytest-benchmark stores, by its definitions; there is at least one latency, in s."""
     ordered = sorted(seconds)
     mean = statistics.fmean(ordered)
     squares = math.fsum((value - mean) ** 2 for value in ordered)  # statistics.stdev takes a second for a large run

@@ -37,7 +37,7 @@ WholeRuns = dict[str, dict[str, set[str]]]  # the environments of complete runs,
 
 
 def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> WholeRuns:
-    """Return complete runs from rows with `COLUMNS` of finished runs."""
+    """Return the complete runs among finished ones, from rows of these with the columns of `COLUMNS`."""
     environments: dict[str, set[str]] = {}
     cut_short = set()
     for row in rows:

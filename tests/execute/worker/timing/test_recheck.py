@@ -95,7 +95,7 @@ def test_where_one_remembers_those_that_began_on_new_values_are_called_in_pairs(
 
 
 class Judging:
-    """A case whose timed calls are judged, with what is done to them written down."""
+    """A case whose timed calls are judged, and which notes each step that the judge takes."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, round_index: int, *, sparing: bool = False, **call_ms: float

@@ -360,7 +360,8 @@ def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry], *, thoro
             yield given
             given, entries = None, [timed for timed in entries if timed is not baseline]
     right = Right(case, inputs, given=given)
-    for timed, following in zip(entries := baseline_last(entries), [*entries[1:], None], strict=True):
+    entries = baseline_last(entries)
+    for timed, following in zip(entries, [*entries[1:], None], strict=True):
 
         def step(timed: Timed = timed, following: Timed | None = following) -> str | None:
             if isinstance(case, Elsewhere):
@@ -398,7 +399,7 @@ class Replays:
         self._ready = ready
         self._inputs = inputs
         self.of_graphs = memory_of_graphs()
-        """Whether a tensor is in a graph's own memory, which no other replay overwrites."""
+        """Tells whether a tensor lies in the memory of one graph alone, which no other graph's replay overwrites."""
 
     def first_copied(self, timed: Timed) -> Any:
         """Return a copy of the first capture's outputs, and poison the outputs."""

@@ -33,7 +33,7 @@ from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
 
 _PLENTY = 20
-"""Multiple of the inputs' size that verification may take if it holds all of both seeds, float64 copies included, and outputs are as large."""
+"""Times the size of the inputs that verification may need: inputs and outputs of both seeds with their float64 copies, if outputs are as large as inputs."""
 
 _LONG_S, _COPIES = 1.0, 4
 """Seconds from which made inputs are kept, if the host has free memory for so many copies of them."""
