@@ -45,6 +45,7 @@ class Slope(Value):
 
 def likelihood_of(noise: Floats, least: float) -> float:
     """Return the log-likelihood of noise that remembers its last value (AR(1)), its memory and size fitted; `least` is a variance."""
+    # Not by `likelihoods_of`: slopes that fit equally well are chosen by the last bits, and another order of sums moves their first run.
     power = float(noise @ noise)
     memory = min(max(float(noise[1:] @ noise[:-1]) / power, 0.0), _MEMORY) if power else 0.0
     fresh = noise[1:] - memory * noise[:-1]
