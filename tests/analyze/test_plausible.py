@@ -239,9 +239,11 @@ def test_a_replay_is_not_divided_by_launches() -> None:
     assert fast.device_speedup == fast.stream_speedup == pytest.approx(51.0 / 52.7)
 
 
-def controlled(*alone_us: tuple[float, ...]) -> tuple[Outcome, ...]:
-    """Return a baseline of 200 us beside a variant, in rounds in which it took so long alone."""
-    both = round_of(samples(BASELINE, (2e5,) * 20), samples(FAST, (1e5,) * 20))
+def controlled(*alone_us: tuple[float, ...], device_us: float | None = None) -> tuple[Outcome, ...]:
+    """Return a baseline of 200 us beside a variant, in rounds in which it took so long alone; on a GPU if a device's latency is given."""
+    devices = None if device_us is None else (device_us * 1e3,) * 20
+    timer = "perf_counter" if device_us is None else "cuda_event"
+    both = round_of(samples(BASELINE, (2e5,) * 20, devices), samples(FAST, (1e5,) * 20, devices), timer=timer)
     rounds = [replace(both, alone_ns=tuple(us * 1e3 for us in taken)) for taken in alone_us]
     return tuple(outcome(entry, *rounds) for entry in (BASELINE, FAST))
 
@@ -266,6 +268,12 @@ def test_a_baseline_that_is_slower_beside_the_variants_gives_no_speedup(
     assert (fast.speedup is None) is (fast.speedup_low is None) is slowed
     words = "its speedup is withheld: the baseline takes 200.0 us beside the variants and 100.0 us in a process where none was called"
     assert all((words in (record.reason or "")) is slowed for record in (baseline, fast))
+
+
+@pytest.mark.parametrize(("device_us", "slowed"), [(200.0, True), (100.0, False)])
+def test_on_a_gpu_latencies_of_the_device_are_compared(device_us: float, slowed: bool) -> None:
+    baseline, _ = records(*controlled((100.0,) * 9, device_us=device_us))
+    assert ("its speedup is withheld: the baseline takes 200.0 us" in (baseline.reason or "")) is slowed
 
 
 def test_on_a_busy_host_that_says_nothing_of_who_slowed_it() -> None:

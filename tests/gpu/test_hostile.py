@@ -54,3 +54,14 @@ def test_a_wait_for_the_device_is_legal_until_it_is_to_be_captured(found: Any) -
     assert "capturing" in eager["uncapturable"]
     assert graph["status"] == "skipped"
     assert "cannot be captured" in graph["reason"]
+
+
+def test_a_baseline_that_a_variant_slows_gives_no_speedup(tmp_path: Path) -> None:
+    suite = ROOT / "tests/suites/exploits/disturbs.py::slowed"
+    command = [sys.executable, "-m", "pairbench", "run", str(suite), "--device", "cuda:0", "--format", "json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = {row["implementation"]: row for row in json.loads(done.stdout)["records"]}
+    for name in ("slows", "good"):
+        assert rows[name]["status"] == "measured" and rows[name]["speedup"] is rows[name]["device_speedup"] is None
+        assert "its speedup is withheld: the baseline takes" in rows[name]["reason"]

@@ -67,8 +67,9 @@ def why_slowed(outcomes: Sequence[Outcome]) -> str | None:
     baseline = next((item for item in outcomes if item.entry.role == "baseline" and item.entry.mode == "eager"), None)
     if baseline is None or baseline.status is not Status.MEASURED:
         return None
-    timed = ((timed.alone_ns, samples_of(timed, baseline.entry)) for timed in baseline.rounds)
-    both = [(alone_ns, samples.call_ns) for alone_ns, samples in timed if alone_ns and samples]
+    taken = ((timed, samples_of(timed, baseline.entry)) for timed in baseline.rounds)
+    timed = ((timed.alone_ns, timed.beside_ns(samples)) for timed, samples in taken if samples)
+    both = [(alone_ns, beside_ns) for alone_ns, beside_ns in timed if alone_ns and beside_ns]
     if not both or not all(itertools.starmap(is_slowed, both)):
         return None
     alone, beside = (percentile([*itertools.chain(*side)], 50) for side in zip(*both, strict=True))

@@ -287,7 +287,7 @@ class Answer(Value):
 
 
 class Alone(Value):
-    """Latencies of the baseline's calls in a process in which no variant was ever called, in ns; empty where there is no eager baseline."""
+    """Latencies of the baseline in a process in which no variant was ever called, in ns, on a GPU the device's; empty where they cannot be taken."""
 
     call_ns: tuple[float, ...]
     plain: bool

@@ -7,6 +7,7 @@ from pairbench.model.case import Case
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.record import KernelCount
+from pairbench.model.settings import OWN_TIMERS
 from pairbench.stats import percentile
 
 
@@ -141,7 +142,12 @@ class TimedRound(Value):
     judging_s: float = 0.0
     """Seconds spent on making and placing other values for the inputs, and on judging outputs of timed calls."""
     alone_ns: tuple[float, ...] = ()
-    """Latencies in ns of the baseline's calls in a process that calls no variant; empty where they were not taken."""
+    """Latencies in ns of the baseline in a process that calls no variant, on a GPU the device's; empty where they were not taken."""
+
+    def beside_ns(self, baseline: EntrySamples) -> tuple[float, ...]:
+        """Return the latencies of the baseline beside the variants that those alone compare with; empty where there are none."""
+        # On a GPU the host's part of a call differs between processes: 93 us beside honest variants, 36 us alone.
+        return baseline.call_ns if self.timer == OWN_TIMERS["cpu"] else baseline.device_ns or ()
 
 
 class Launches(Value):

@@ -316,7 +316,7 @@ def test_a_baseline_that_looks_slowed_is_timed_alone_once_more_but_not_on_a_busy
     asked = list[Any]()
     judge = timing_judge(asked=asked)
     slow = taken(True, (1e6, 1.0) * 9)
-    worker = says(slow, taken(False), timed_case((0,)), timed_round(BASELINE, VARIANT, blocks=9))
+    worker = says(slow, taken(False), timed_case((0,)), timed_round(BASELINE, VARIANT, blocks=9, timer="perf_counter"))
     (found,) = results(worker, judge, TIME)
     again = [] if foreign_cores else [TimeAlone]
     assert len(found.alone_ns) == 18 * len(again) and [type(job) for job in asked] == [TimeAlone, JudgeTimed, *again]

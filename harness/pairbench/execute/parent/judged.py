@@ -332,7 +332,7 @@ class _Timing:
         beside = [
             samples for samples in timed.entries if samples.entry.role == "baseline" and samples.entry.mode == "eager"
         ]
-        if not beside or not timed.alone_ns or not is_slowed(timed.alone_ns, beside[0].call_ns):
+        if not beside or not timed.alone_ns or not is_slowed(timed.alone_ns, timed.beside_ns(beside[0])):
             return timed
         if self._is_disturbed(waits=True):
             return dataclasses.replace(timed, alone_ns=())
