@@ -342,7 +342,3 @@ class LazyRecords(Sequence[Record]):
         if isinstance(place, slice):
             return [self._make(index) for index in range(self._size)[place]]
         return self._make(range(self._size)[place])
-
-    def series(self) -> list[Series | None]:
-        """Return the series of each record; None for those of a suite that could not be loaded."""
-        return [None if None in names else _series(*names) for names in zip(*map(self.values, COLUMNS), strict=True)]

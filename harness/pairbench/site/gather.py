@@ -171,6 +171,16 @@ _RUN = (
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
+
+
+@functools.lru_cache(maxsize=1)  # most runs have the series of the run before
+def _in_budget(reasons: tuple[str | None, ...], *columns: tuple[Any, ...]) -> frozenset[Series]:
+    """Return the series in columns of records, without those that a run had no time for."""
+    rows = zip(reasons, zip(*columns, strict=True), strict=True)
+    named = (names for reason, names in rows if reason != OUT_OF_BUDGET and None not in names)
+    return frozenset(Series(**dict(zip(COLUMNS, names, strict=True))) for names in named)
+
+
 _STATES = {"measured": "unchanged", "skipped": "skipped"}
 _EXPLAINED = 100  # the number of newest events that say how kernels differ
 
@@ -191,15 +201,14 @@ class SiteReading:
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._digests = functools.cache(begin(self._digests_of_tables))
         self._heads: dict[RunKey, RunHead] = {}
-        newest: dict[Series, str] = {}
-        measured: dict[RunKey, set[Series]] = {}
+        measured: dict[RunKey, frozenset[Series]] = {}
         for key, table in self._whole.tables(RUN, _HEAD):
             (first,), records = from_table(table.slice(0, 1), Record), records_of(table)
             self._heads[key] = run_head(first, records)
-            told = zip(records.series(), records.values("reason"), strict=True)
-            here = {one for one, reason in told if one is not None and reason != OUT_OF_BUDGET}
-            newest |= dict.fromkeys(here, key[0])
-            measured[key] = here
+            measured[key] = _in_budget(*(tuple(records.values(name)) for name in ("reason", *COLUMNS)))
+        newest: dict[Series, str] = {}
+        for (run_id, _), here in measured.items():
+            newest |= dict.fromkeys(here, run_id)
         self._measured = measured
         self.suites = sorted({series.suite for series in newest})
         self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
