@@ -62,6 +62,7 @@ OTHERS: dict[str, frozenset[str]] = {
     "markupsafe": frozenset({"site"}),
     "matplotlib": frozenset({"interface", "report"}),
     "numpy": frozenset({"analyze", "execute", "features", "report", "stats", "store"}),
+    "packaging": frozenset({"model"}),
     "pandas": frozenset({"features", "integrations", "interface", "report", "store"}),
     "plotly": frozenset({"site"}),
     "pyarrow": frozenset({"store"}),

@@ -182,6 +182,21 @@ def test_without_triton_its_variants_are_skipped(device: Device) -> None:
     assert skipped("triton", device, triton=False) == "needs Triton, which is not installed"
 
 
+@pytest.mark.parametrize(
+    ("need", "installed", "reason"),
+    [
+        ("package:liger_kernel", {"liger_kernel": "0.8.1"}, None),
+        ("package:liger_kernel>=0.8", {"liger_kernel": "0.8.1.dev3"}, None),
+        ("package:liger_kernel>=0.8", {"liger_kernel": "0.7"}, "needs liger_kernel>=0.8; installed is 0.7"),
+        ("package:liger_kernel>=0.8", {}, "needs liger_kernel>=0.8, which is not installed"),
+    ],
+)
+def test_a_package_and_its_version(need: str, installed: dict[str, str], reason: str | None) -> None:
+    peer = ImplementationDescription(name="peer", needs=(need,), hash="peer", packages=installed)
+    (case,) = plan("op[rows=4]", operators=[operator("a.py", "op", peer)]).cases
+    assert case.skipped.get(Entry(implementation="peer", mode="eager")) == reason
+
+
 def test_triton_on_a_cpu_is_verified_and_not_timed() -> None:
     kernel = operator("a.py", "op", implementation("kernel", "triton"), implementation("plain"))
     (on_cpu,) = plan("op[rows=4]", operators=[kernel]).cases

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pairbench.errors import SelectionError
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
+from pairbench.model.operator import needed_packages
 from pairbench.model.plain import Value
 from pairbench.model.plan import (
     BASELINE,
@@ -290,6 +291,12 @@ def _unmet(entry: Entry, implementation: ImplementationDescription, equipment: E
         have = 0 if device.capability is None else device.capability[0] * 10 + device.capability[1]
         if need.startswith("sm_") and have < int(need.removeprefix("sm_")):
             return f"needs {need} or newer; this is {f'sm_{have}' if have else device.selector}"
+    for package in needed_packages(implementation.needs):
+        installed = implementation.packages.get(package.name)
+        if installed is None:
+            return f"needs {package}, which is not installed"
+        if not package.specifier.contains(installed, prereleases=True):
+            return f"needs {package}; installed is {installed}"
     if device.kind != "cuda" and entry.mode == "graph":
         return "mode graph needs a CUDA device"
     interpreted = device.kind != "cuda" and entry.mode != "eager" and "triton" in implementation.needs

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairbench.analyze.compare.attribute import era_changes
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.model.case import make_case
 from pairbench.model.environment import Commit, Device, Environment
@@ -123,6 +124,19 @@ def test_identity(pair: tuple[Record, Record]) -> None:
     assert (fast.device_name, fast.device_uuid, fast.torch) == ("NVIDIA H200", "GPU-0", "2.13.0")
     assert fast.environment_hash == ENVIRONMENT.hash and json.loads(fast.environment) == ENVIRONMENT.rest
     assert fast.status == "measured" and fast.reason is None
+
+
+def test_versions_of_packages_are_in_the_environment_of_who_needs_them() -> None:
+    def recorded(version: str) -> tuple[Record, Record]:
+        plain, fast = OPERATOR.implementations
+        packages = {"liger_kernel": version}
+        operator = replace(OPERATOR, implementations=(plain, replace(fast, packages=packages, hash=version)))
+        before, after = records(*(outcome(entry, *ROUNDS, operator=operator) for entry in (BASELINE, FAST)))
+        return before, after
+
+    (control, old), (_, new) = recorded("0.7"), recorded("0.8")
+    assert control.environment_hash == old.environment_hash and "liger" not in str(control.environment)
+    assert [str(change) for change in era_changes(old, new)] == ["packages.liger_kernel 0.7 -> 0.8"]
 
 
 def test_each_latency_has_the_percentiles_of_all_its_rounds_with_intervals_and_those_of_each(

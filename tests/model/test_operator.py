@@ -209,11 +209,17 @@ def test_what_must_be_a_function_of_a_variant(what: str, value: Any) -> None:
 
 @pytest.mark.parametrize("need", ["gpu", "sm90", "sm_9", "sm_9000", "gpus", "gpus:two", "CUDA", "cuda "])
 def test_a_need_that_nobody_can_meet(need: str) -> None:
-    with refused(f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N"):
+    with refused(f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN, gpus:N or package:NAME"):
         Variant(fast, needs=need)
 
 
-@pytest.mark.parametrize("need", ["cpu", "cuda", "triton", "sm_90", "sm_120", "gpus:2"])
+@pytest.mark.parametrize("need", ["package:", "package:>=1", "package:liger kernel", "package:liger_kernel>=new"])
+def test_a_package_that_pip_would_not_take(need: str) -> None:
+    with refused(f"Variant: needs={need!r} names no package, expected a name and versions as pip takes them"):
+        Variant(fast, needs=need)
+
+
+@pytest.mark.parametrize("need", ["cpu", "cuda", "triton", "sm_90", "sm_120", "gpus:2", "package:a>=1,<2"])
 def test_needs_are_one_or_several(need: str) -> None:
     assert Variant(fast, needs=need).needs == (need,)
     assert Variant(fast, needs=["cuda", need]).needs == ("cuda", need)

@@ -6,7 +6,7 @@ contradict one another.
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -226,7 +226,7 @@ def to_records(
         reasons = (item.reason, of_time, item.profile.reason if item.profile else None)
         records.append(
             Record(
-                **of_run,
+                **of_run | {"environment": _environment_text(environment, declared.packages)},
                 **_key_columns(item),
                 definition_hash=operator.definition_hash,
                 implementation_hash=declared.hash,
@@ -309,8 +309,14 @@ def environment_columns(environment: Environment) -> dict[str, Any]:
         "device_uuid": device.uuid,
         **{name: getattr(environment, name) for name in names},
         "environment_hash": environment.hash,
-        "environment": json.dumps(plain(environment.rest, canonical=True), sort_keys=True),
+        "environment": _environment_text(environment),
     }
+
+
+def _environment_text(environment: Environment, packages: Mapping[str, str] | None = None) -> str:
+    """Return the rest of an environment as JSON, with the versions of the packages that an implementation needs, if it needs any."""
+    rest = environment.rest | ({"packages": packages} if packages else {})
+    return json.dumps(plain(rest, canonical=True), sort_keys=True)
 
 
 def _correctness_columns(outcome: Outcome) -> dict[str, Any]:

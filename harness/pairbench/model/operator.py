@@ -6,9 +6,9 @@ import inspect
 import itertools
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pairbench.errors import DeclarationError
 from pairbench.model.case import (
@@ -27,9 +27,23 @@ from pairbench.model.case import (
 from pairbench.model.claim import Claim, check_claims
 from pairbench.model.tolerance import TF32_SPACING, Tolerance, with_tf32
 
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
 _LETTERS = "expected a name of letters, digits and _ . -"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
+_PACKAGE = "package:"
+
+
+def needed_packages(needs: Iterable[str]) -> "list[Requirement]":
+    """Return the packages among what an implementation needs, such as `package:liger_kernel>=0.8`; raise ValueError for one of another form."""
+    wanted = [need.removeprefix(_PACKAGE) for need in needs if need.startswith(_PACKAGE)]
+    if not wanted:  # as in most suites, which do without loading this
+        return []
+    from packaging.requirements import Requirement
+
+    return [Requirement(text) for text in wanted]
 
 
 class Cost(NamedTuple):
@@ -67,7 +81,8 @@ class Variant(_Declared):
     valid: Callable[..., bool | str] | None = None
     """A function of the inputs: True where the mathematics is the same, else False or a sentence that says why it is not."""
     needs: tuple[str, ...] = ()
-    """What the implementation needs: `cuda`, `cpu`, `triton`, `sm_90` (that architecture or newer), `gpus:2`. On a CPU
+    """What the implementation needs: `cuda`, `cpu`, `triton`, `sm_90` (that architecture or newer), `gpus:2`, or a package
+    as pip names it, `package:liger_kernel>=0.8`; without all of that it is skipped with a reason. On a CPU
     `triton` is met for verification only, through Triton's interpreter."""
     builds_on: str = ""
     """Name of an earlier variant that this one extends by one step, whose gain is then shown by itself; empty for none."""
@@ -92,8 +107,14 @@ class Variant(_Declared):
                     raise DeclarationError(f"{what} is {value!r}, expected a function")
             wanted = (needs,) if isinstance(needs, str) else tuple(needs)
             for need in wanted:
-                if not _NEED.fullmatch(need):
-                    raise DeclarationError(f"needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N")
+                if not _NEED.fullmatch(need) and not need.startswith(_PACKAGE):
+                    expected = "expected cpu, cuda, triton, sm_NN, gpus:N or package:NAME"
+                    raise DeclarationError(f"needs={need!r} is unknown, {expected}")
+                try:
+                    needed_packages([need])
+                except ValueError as error:
+                    expected = "expected a name and versions as pip takes them, such as package:liger_kernel>=0.8"
+                    raise DeclarationError(f"needs={need!r} names no package, {expected}") from error
             consumed = _names("consumes", consumes)
             vars(self).update(function=function, prepare=prepare, valid=valid)
             vars(self).update(needs=wanted, builds_on=builds_on, consumes=consumed)

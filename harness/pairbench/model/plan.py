@@ -18,6 +18,8 @@ class ImplementationDescription(Value):
     hash: str
     builds_on: str = ""
     consumes: tuple[str, ...] = ()
+    packages: dict[str, str] = field(default_factory=dict)
+    """The installed versions of the packages that it needs, by name."""
 
     @property
     def gpus(self) -> int:

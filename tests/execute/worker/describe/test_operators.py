@@ -1,3 +1,4 @@
+import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +113,16 @@ def test_every_python_has_the_hashes_of_312(described: Describe) -> None:
         "fast": "d837efb3a3857ac5",
         "prepared": "15c6a6d32968d5b4",
     }
+
+
+def test_a_newer_package_is_another_implementation(described: Describe, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = ('needs="cuda"', 'needs=["cuda", "package:numpy>=1", "package:not_there"]')
+    before = described(needs)
+    versions = {item.name: item.packages for item in before.implementations}
+    assert versions == {"baseline": {}, "fast": {}, "prepared": {"numpy": importlib.metadata.version("numpy")}}
+    assert changed(described(), before) == {"prepared"}
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99")
+    assert changed(before, described(needs)) == {"prepared"}
 
 
 CODE, PLAIN = "return helper(x) * weight", set[str]()

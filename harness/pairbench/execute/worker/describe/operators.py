@@ -4,6 +4,7 @@ import ast
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import inspect
 import linecache
 import math
@@ -19,7 +20,7 @@ from pairbench.errors import SuiteError
 from pairbench.execute.worker.faults import message_of
 from pairbench.execute.worker.frozen import codes_within
 from pairbench.model.case import Case
-from pairbench.model.operator import Cost, Operator, Variant
+from pairbench.model.operator import Cost, Operator, Variant, needed_packages
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.suite.load import place_in_suite
 from pairbench.suite.modules import NAMESPACE, STATEMENTS, file_of
@@ -110,7 +111,12 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
 
     def described(name: str, variant: Variant) -> ImplementationDescription:
         return ImplementationDescription(
-            name=name, needs=variant.needs, hash=next(digests), builds_on=variant.builds_on, consumes=variant.consumes
+            name=name,
+            needs=variant.needs,
+            hash=next(digests),
+            builds_on=variant.builds_on,
+            consumes=variant.consumes,
+            packages=_installed(variant),
         )
 
     try:
@@ -156,8 +162,20 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
     digests = [_digest(definition)]
     for one in (*operator.implementations.values(), *operator.impostors.values()):
         consumes = [f"consumes {sorted(one.consumes)}"] if one.consumes else []
-        digests.append(_digest([source(one.function), source(one.prepare) if one.prepare else "", *consumes]))
+        packages = [f"{name} {version}" for name, version in sorted(_installed(one).items())]
+        digests.append(
+            _digest([source(one.function), source(one.prepare) if one.prepare else "", *consumes, *packages])
+        )
     return tuple(digests)
+
+
+def _installed(variant: Variant) -> dict[str, str]:
+    """Return the installed versions of the packages that a variant needs, by name."""
+    versions: dict[str, str] = {}
+    for package in needed_packages(variant.needs):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package.name] = importlib.metadata.version(package.name)
+    return versions
 
 
 def _functions(operator: Operator) -> list[Callable[..., Any]]:
