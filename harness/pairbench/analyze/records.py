@@ -255,8 +255,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     names = ("position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns")
     for outcome in outcomes:
         for timed in outcome.rounds:
-            samples = samples_of(timed, outcome.entry)
-            if samples is None:
+            if (samples := samples_of(timed, outcome.entry)) is None:
                 continue
             count = len(samples.call_ns)
             rows.append(
