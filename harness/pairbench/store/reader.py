@@ -78,7 +78,7 @@ LatencySamples = Mapping[str, NDArray[np.float64]]
 """Samples in ns by the name of the latency, `device`, `stream` or `call`; without those that could not be taken."""
 
 
-def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySamples]]:
+def latency_samples(store: Store, run_id: str) -> Reading[Mapping[Series, LatencySamples]]:
     """Return the latencies of a run that its statistics rest on; none where its samples have been pruned."""
     # Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
     latencies = {"call_ns": CALL, "device_ns": DEVICE, "stream_ns": STREAM}
@@ -92,10 +92,8 @@ def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySa
             if isinstance(values, np.ndarray | list | tuple):
                 kept = without_throttled(values, throttled)
                 rounds[latency.name].append(kept[~np.isnan(kept)])
-    return Reading(
-        {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()},
-        problems,
-    )
+    found = {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()}
+    return Reading(found, problems)
 
 
 class RunSummary(Value):
