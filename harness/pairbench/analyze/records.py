@@ -227,7 +227,7 @@ def to_records(
         records.append(
             Record(
                 **of_run | {"environment": _environment_text(environment, declared.packages)},
-                **_key_columns(item),
+                **key_columns(item),
                 definition_hash=operator.definition_hash,
                 implementation_hash=declared.hash,
                 axes=json.dumps(dict(case.axes)),
@@ -255,8 +255,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     names = ("position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns")
     for outcome in outcomes:
         for timed in outcome.rounds:
-            samples = samples_of(timed, outcome.entry)
-            if samples is None:
+            if (samples := samples_of(timed, outcome.entry)) is None:
                 continue
             count = len(samples.call_ns)
             rows.append(
@@ -264,7 +263,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
                     run_id=run.run_id,
                     device_name=environment.device.name,
                     device_uuid=environment.device.uuid,
-                    **_key_columns(outcome),
+                    **key_columns(outcome),
                     timer=timed.timer,
                     round=timed.round,
                     stop_reason=timed.stop_reason,
@@ -277,7 +276,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     return rows
 
 
-def _key_columns(outcome: Outcome) -> dict[str, Any]:
+def key_columns(outcome: Outcome) -> dict[str, Any]:
     return {
         "suite": outcome.operator.suite,
         "operator": outcome.operator.name,

@@ -1,7 +1,5 @@
 """A file with the records of many runs of one device model and month; a reader of one case reads only a part of it.
 
-    <store>/records/device=<slug>/month=YYYY-MM/<newest run_id>.compact-<hash>.parquet
-
 It is parquet with the columns of the runs' own files and one more, `row`: the index that a row had in its run's file. Rows are
 sorted by case, so that one series over all runs is in one row group. The footer names the runs, with the number of rows of
 each, and the cases of each group. Beside the checksum of the whole file it has one for the footer and for each group:

@@ -173,20 +173,19 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
-    """Abort the unfinished uploads below some folders of a store on S3 that began more than a day ago, and return how many."""
+def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> None:
+    """Abort the unfinished uploads below some folders of a store on S3 that began more than a day ago."""
     # A process that is killed leaves one where a file has more than five megabytes, or where pyarrow is older than 18 and begins one for each.
     # Its parts take space that is paid for, and no listing shows them. pyarrow can neither list nor abort uploads, so this takes botocore, and
     # the right to list them: without these nothing happens, and a rule of the bucket (AbortIncompleteMultipartUpload) does the same.
     if getattr(filesystem, "type_name", "") != "s3":
-        return 0
+        return
     try:
         session, config = importlib.import_module("botocore.session"), importlib.import_module("botocore.config")
         errors = importlib.import_module("botocore.exceptions")
     except ImportError:
-        return 0
+        return
     bucket, _, prefix = root.partition("/")
-    aborted = 0
     with contextlib.suppress(errors.BotoCoreError, errors.ClientError, LookupError, TypeError, ValueError):
         client = _client(session, config, filesystem)
         paginator = client.get_paginator("list_multipart_uploads")
@@ -195,8 +194,6 @@ def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
             for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
                 if is_old(upload["Initiated"]):
                     client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-                    aborted += 1
-    return aborted
 
 
 def is_old(made: dt.datetime | None) -> bool:

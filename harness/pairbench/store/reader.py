@@ -27,16 +27,7 @@ from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.opened import OpenedFile
 from pairbench.store.reading import dataset_files, read_each, stored_files, with_derived, without_throttled
-from pairbench.store.schema import (
-    PARTITIONS,
-    SUITE,
-    TEXT,
-    fields_of,
-    from_columns,
-    from_table,
-    python_values,
-    type_of,
-)
+from pairbench.store.schema import PARTITIONS, SUITE, TEXT, fields_of, from_columns, from_table, python_values, type_of
 
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
@@ -87,7 +78,7 @@ LatencySamples = Mapping[str, NDArray[np.float64]]
 """Samples in ns by the name of the latency, `device`, `stream` or `call`; without those that could not be taken."""
 
 
-def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySamples]]:
+def latency_samples(store: Store, run_id: str) -> Reading[Mapping[Series, LatencySamples]]:
     """Return the latencies of a run that its statistics rest on; none where its samples have been pruned."""
     # Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
     latencies = {"call_ns": CALL, "device_ns": DEVICE, "stream_ns": STREAM}
@@ -101,10 +92,8 @@ def latency_samples(store: Store, run_id: str) -> Reading[dict[Series, LatencySa
             if isinstance(values, np.ndarray | list | tuple):
                 kept = without_throttled(values, throttled)
                 rounds[latency.name].append(kept[~np.isnan(kept)])
-    return Reading(
-        {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()},
-        problems,
-    )
+    found = {series: {name: np.concatenate(taken) for name, taken in of.items()} for series, of in by_series.items()}
+    return Reading(found, problems)
 
 
 class RunSummary(Value):
@@ -254,7 +243,8 @@ class WholeStore:
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
         """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster."""
         for key, table in self.tables(OPERATOR, columns):
-            if kept := in_budget(from_table(table, Record)):
+            # What a run had no time for is known by the column `reason`, if that was read.
+            if kept := tuple(record for record in from_table(table, Record) if record.reason != OUT_OF_BUDGET):
                 yield key, kept
 
     def tables(self, names: tuple[str, ...], columns: Collection[str]) -> Iterator[tuple[Any, pa.Table]]:
@@ -288,14 +278,6 @@ def table_digest(table: pa.Table) -> str:
         stream.write_table(rest)
     whole.update(sink.getvalue())
     return whole.hexdigest()
-
-
-def in_budget(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return records without those that a run had no time for; they are known by the column `reason`, if that was read."""
-    return tuple(record for record in records if record.reason != OUT_OF_BUDGET)
-
-
-Columns = dict[str, list[Any]]
 
 
 def read_series(
@@ -335,7 +317,7 @@ def read_distinct(
 _MANY = 64  # the rows from which on it pays to take a column's values all at once; a run has few of one case
 
 
-def _columns(file: OpenedFile, names: Sequence[str], wanted: Mapping[str, Sequence[object]]) -> Columns:
+def _columns(file: OpenedFile, names: Sequence[str], wanted: Mapping[str, Sequence[object]]) -> dict[str, list[Any]]:
     """Return some columns, one at least, of the rows that have the wanted texts; a column that the file lacks is None."""
     constants = file.constants(names)
     if any(value not in wanted[name] for name, value in constants.items() if name in wanted):

@@ -153,9 +153,8 @@ def _present(hint: Any) -> Any:
 
 
 def _stored(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_stored(item) for item in value] if value and is_dataclass(value[0]) else value
-    return {item.name: getattr(value, item.name) for item in fields(value)} if is_dataclass(value) else value
+    is_of_objects = isinstance(value, tuple) and value and is_dataclass(value[0])
+    return [vars(item) for item in value] if is_of_objects else value
 
 
 def _values(hint: Any, values: Iterable[Any]) -> Iterable[Any]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from pairbench.analyze.records import key_columns
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, SelectionError, UsageError
 from pairbench.execute.parent.case_state import CaseState
@@ -118,11 +119,7 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
     facts = ("first_call_ns", "uncapturable", "reuses_output", "repeat_error")
     return {
         "device": device.selector,
-        "suite": outcome.operator.suite,
-        "operator": outcome.operator.name,
-        "case": outcome.case.key,
-        "implementation": outcome.entry.implementation,
-        "mode": outcome.entry.mode,
+        **key_columns(outcome),
         "status": outcome.status.value,
         **{one.name: correctness and getattr(correctness, one.name) for one in fields(Correctness)},
         **{name: verification and getattr(verification, name) for name in facts},

@@ -195,7 +195,6 @@ def find_commit(repository: Path, name: str) -> str | None:
 
 
 def resolve(repository: Path, name: str) -> str:
-    """Return the commit of a branch, tag or hash."""
     if sha := find_commit(repository, name):
         return sha
     hint = "`git branch --all` and `git tag` list what there is"

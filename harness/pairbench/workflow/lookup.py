@@ -52,7 +52,6 @@ def read_trend(store: Store, text: str, *, timer: str | None, last: int | None, 
 
 
 def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series]:
-    """Return the one series that a text names."""
     place = StoreLocation.of(store)
     suite, separator, rest = text.partition("::")
     text = f"{place.moved.get(suite, suite)}{separator}{rest}"

@@ -178,7 +178,7 @@ def one(metric: str, before: Any, now: Any, **more: Any) -> list[Judgement]:
 
 @pytest.mark.parametrize("metric", [*LAUNCHES, *COUNTS])
 def test_one_more_is_a_regression_and_one_less_an_improvement(metric: str) -> None:
-    same = judge_exact(RECORD, RECORD)
+    same = [*judge_exact(RECORD, RECORD)]
     assert {item.metric for item in same} == set(METRICS)
     assert {item.outcome for item in same} == {GateOutcome.UNCHANGED}
     (worse,), (better,) = one(metric, 3, 4), one(metric, 3, 2)
@@ -205,7 +205,8 @@ def test_a_count_that_is_gone_is_undecided(metric: str, gone: float | None) -> N
     ],
 )
 def test_launches_need_to_be_exact_on_both_sides(before: str, now: str | None, expected: GateOutcome | None) -> None:
-    found = judge_exact(replace(RECORD, launch_status=before), replace(RECORD, launch_status=now, launches_per_call=99))
+    current = replace(RECORD, launch_status=now, launches_per_call=99)
+    found = [*judge_exact(replace(RECORD, launch_status=before), current)]
     assert not [item for item in found if item.metric in LAUNCHES]
     assert [item.outcome for item in found if item.metric == "launch_status"] == ([expected] if expected else [])
 

@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
@@ -181,18 +182,10 @@ def _gone(series: Series, records: Records, broken: Record | None, candidates: C
 
 def _renamed(series: Series, record: Record, candidates: Candidates) -> Series | None:
     """Return the new series with the same source, or else the most similar name; None if there is none."""
-    source = (record.axes, record.implementation_hash)
-    same = [
-        other
-        for other, theirs in candidates
-        if source[1] is not None and (theirs.axes, theirs.implementation_hash) == source
-    ]
-    near = [
-        other
-        for other, _ in candidates
-        if (other.operator, other.implementation) == (series.operator, series.implementation)
-        or (other.suite, other.case) == (series.suite, series.case)
-    ]
+    source = (record.axes, record.implementation_hash) if record.implementation_hash is not None else None
+    same = [other for other, theirs in candidates if (theirs.axes, theirs.implementation_hash) == source]
+    code, question = attrgetter("operator", "implementation"), attrgetter("suite", "case")
+    near = [other for other, _ in candidates if code(other) == code(series) or question(other) == question(series)]
     names = {other.name: other for other in same or near}
     closest = difflib.get_close_matches(series.name, names, n=1, cutoff=0.0 if same else 0.6)
     return names[closest[0]] if closest else None
@@ -214,21 +207,16 @@ COUNTS = {"ops_per_call": "dispatched operators", "allocations_per_call": "alloc
 METRICS = (*LAUNCHES, *COUNTS, "peak_bytes")
 
 
-def judge_exact(reference: Record, current: Record) -> list[Judgement]:
+def judge_exact(reference: Record, current: Record) -> Iterator[Judgement]:
     before, now = reference.launch_status, current.launch_status
-    judgements: list[Judgement] = []
     if before == now == "exact":
-        judgements += _counts(reference, current, LAUNCHES)
+        yield from _counts(reference, current, LAUNCHES)
     elif before == "exact" or "unreliable" in (before, now):
-        judgement = Judgement(
-            metric="launch_status",
-            outcome=GateOutcome.UNDECIDED,
-            reference=before,
-            current=now,
-            reason=f"launches cannot be judged: {before or 'not counted'} in the reference, {now or 'not counted'} now",
-        )
-        judgements.append(judgement)
-    return [*judgements, *_counts(reference, current, COUNTS), *_memory(reference, current)]
+        why = f"launches cannot be judged: {before or 'not counted'} in the reference, {now or 'not counted'} now"
+        outcome = GateOutcome.UNDECIDED
+        yield Judgement(metric="launch_status", outcome=outcome, reference=before, current=now, reason=why)
+    yield from _counts(reference, current, COUNTS)
+    yield from _memory(reference, current)
 
 
 def number(record: Record, metric: str) -> float | None:

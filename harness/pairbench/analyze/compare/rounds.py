@@ -26,16 +26,10 @@ from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED, LATENCIES, 
 from pairbench.model.plain import Value
 from pairbench.model.record import Record, Series
 
-_ROUNDS = {
-    **{
-        metric: rounds
-        for latency in LATENCIES
-        for metric, rounds in zip((latency.p50, latency.p95), latency.rounds, strict=True)
-    },
-    # Interruptions of the host only add to its time, so the lower half of a round's samples repeats better than their median.
-    HOST.p50: HOST_JUDGED,
-}
+_ROUNDS = {column: rounds for one in LATENCIES for column, rounds in zip((one.p50, one.p95), one.rounds, strict=True)}
 """The column with the latency of each round that is judged, by the column with that of all of them."""
+# Interruptions of the host only add to its time, so the lower half of a round's samples repeats better than their median.
+_ROUNDS[HOST.p50] = HOST_JUDGED
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -113,8 +113,6 @@ _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateO
 
 
 class _Evidence(Value):
-    """All that one series is judged by."""
-
     matched: Matched
     measured: MeasuredSides | None
     latencies: Mapping[str, Judgement]

@@ -58,13 +58,11 @@ def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shor
         if fit is None or fit[1] <= likelihood:
             break
         best, likelihood, borders = fit
-    return best if likelihood > plain + _margin(len(values)) else cut
-
-
-def _margin(size: int) -> float:
-    """Return the nats that two modes must gain: SICc's, for five parameters instead of three, spread not counted."""
-    # Two levels, the distance and the two chances of the modes; or two levels and one memory. 5.1 for 100 runs.
-    return 0.5 * size * math.log(size) * (5 / (size - 7) - 3 / (size - 5)) if size > 7 else math.inf
+    # The nats that two modes must gain are SICc's, for five parameters instead of three, spread not counted: two levels, the distance and the
+    # two chances of the modes; or two levels and one memory. 5.1 for 100 runs.
+    size = len(values)
+    margin = 0.5 * size * math.log(size) * (5 / (size - 7) - 3 / (size - 5)) if size > 7 else math.inf
+    return best if likelihood > plain + margin else cut
 
 
 def _parted(values: Floats, cut: int) -> tuple[float, float]:

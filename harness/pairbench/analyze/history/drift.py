@@ -101,9 +101,8 @@ def slope_beside(
         stops = best.stop + near if best.stop < size else np.array([size])
         around = _Ramps.of(size, *(one.ravel() for one in np.meshgrid(best.start + near, stops)))
         refined = search(around, best.cuts)
-        own = [
-            one for one in refined if (one[1].start, one[1].stop) == (best.start, best.stop)
-        ]  # computed as its neighbours are
+        # Computed as its neighbours are.
+        own = [one for one in refined if (one[1].start, one[1].stop) == (best.start, best.stop)]
         most, best = max([*(own or [(most, best)]), *refined], key=lambda found: found[0])
     places = range(max(1, best.start - SHORTEST), min(size, best.stop + SHORTEST))
     if score([{*best.cuts, place} for place in places]) + _MARGIN > most:

@@ -78,15 +78,14 @@ class Points(Sequence[SeriesPoint]):
         self.records, self.own, self.controls = records, own, controls
         self.parts, self.latency, self.gpus = parts, latency, gpus
         self.p50 = _medians(records, own, latency)
-        self.low, self.high = (
-            np.where(np.isnan(self.p50), np.nan, self.numbers(f"{latency.p50}{end}")) for end in ENDS[1:]
-        )
+        gap = np.isnan(self.p50)
+        self.low, self.high = (np.where(gap, np.nan, self.numbers(f"{latency.p50}{end}")) for end in ENDS[1:])
         p95 = self.numbers(latency.p95)
-        self.p95 = np.where(np.isnan(self.p50) | ~_positive(p95), np.nan, p95)
+        self.p95 = np.where(gap | ~_positive(p95), np.nan, p95)
         self.control = np.where(controls < 0, np.nan, _medians(records, controls, latency))
         baseline = len(own) > 0 and records.values("implementation")[own[0]] == BASELINE
         self.speedup = self.p50 / self.control if baseline else self.control / self.p50
-        self.measured = np.flatnonzero(~np.isnan(self.p50))
+        self.measured = np.flatnonzero(~gap)
         self._made: dict[int, SeriesPoint] = {}
 
     def numbers(self, name: str) -> Floats:
@@ -217,9 +216,8 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     parts = np.zeros(len(own), dtype=np.intp)
     parts[defined[1:][np.diff(definitions[defined]) != 0]] = 1
     alone = np.bincount(runs[own], minlength=1)[runs[own]] == 1
-    points = Points(
-        records, own, places, parts=np.cumsum(parts), latency=latency, gpus=np.where(alone, devices[own], -1)
-    )
+    gpus = np.where(alone, devices[own], -1)
+    points = Points(records, own, places, parts=np.cumsum(parts), latency=latency, gpus=gpus)
     if (number := len(np.unique(devices[own]))) > 1:
         notes.append(f"the runs are of {number} devices of this model")
     return History(points, timer, control if controls else None, tuple(notes), latency)
@@ -262,9 +260,8 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     # which the machine changed.
     committed, started = (_moments(records, ordered, name) for name in ("commit_at", "started_at"))
     # A run that fills in never is of the latest commit so far.
-    late = (
-        (committed < np.maximum.accumulate(committed)) & (started - committed > _FILLED_IN_S) & (committed > -math.inf)
-    )
+    earlier = (committed < np.maximum.accumulate(committed)) & (committed > -math.inf)
+    late = earlier & (started - committed > _FILLED_IN_S)
     if not late.any():
         return ordered
     # The newest commit up to each record never falls, so it can be bisected.

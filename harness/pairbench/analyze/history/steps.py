@@ -136,8 +136,7 @@ class _Walk:
             self._end(metric, index, lambda step: not step.worse and not self._holds(step, index), superseded=True)
             self.lasting[metric].append(self._step(judgement, index))
         else:
-            ended = self._end(metric, index, lambda step: step.worse and self._holds(step, index))
-            if ended:
+            if ended := self._end(metric, index, lambda step: step.worse and self._holds(step, index)):
                 judgement = self._judged(metric, ended[0].level, index)
             if judgement.outcome is GateOutcome.IMPROVEMENT:
                 self.lasting[metric].append(self._step(judgement, index))

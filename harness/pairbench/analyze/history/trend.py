@@ -49,8 +49,6 @@ _SHORTEST = 3  # runs that a level must have besides the ones that are judged
 
 
 class NewestRuns(Value):
-    """The verdict of the newest runs of a series on its current level."""
-
     verdict: Verdict
     reason: str
     runs: int = 0
@@ -171,13 +169,7 @@ class Latest(Value):
 
 
 def latest(
-    points: Points,
-    first: int,
-    moves: Sequence[Move],
-    line: Floats,
-    own: Sequence[Changepoint],
-    *,
-    floor: float | None,
+    points: Points, first: int, moves: Sequence[Move], line: Floats, own: Sequence[Changepoint], *, floor: float | None
 ) -> Latest:
     # `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices of `own`, its
     # changepoints, count.
