@@ -3,7 +3,8 @@
 import random
 import time
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,8 @@ from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
 from pairbench.model.plain import Value
 
-
-@dataclass
-class Making:
-    """The time that making inputs took in this process so far."""
-
-    seconds: float = 0.0
-
-
-making = Making()
+making = SimpleNamespace(seconds=0.0)
+"""The time that making inputs took in this process so far."""
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:

@@ -279,9 +279,7 @@ class Blocks:
                 timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
                 timed.stream_ns.append(self._stream_sample(timed))
                 # A call without a lead-in is so long that what is queued before it does not matter, nor can it be made twice more.
-                host_ns = None
-                if timed.lead_in:
-                    host_ns = self._setup.timer.sample_host(timed.run, timed.reset)
+                host_ns = self._setup.timer.sample_host(timed.run, timed.reset) if timed.lead_in else None
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
                 timed.turn_ns.append(trusted.perf_counter_ns() - self._began - at)
             self._throttling.turn_ns = trusted.perf_counter_ns() - self._began - at

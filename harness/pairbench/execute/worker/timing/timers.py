@@ -135,10 +135,7 @@ class CudaTimer:
         # Twice the L2 cache, and no less than Triton's 256 MiB, whose time is the host's head start as in `do_bench`.
         flushed = max(2 * int(torch.cuda.get_device_properties(device).L2_cache_size), 256 * 2**20)
         self._flush = torch.empty(flushed // 4, dtype=torch.int32, device=device)
-        self._start = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
-        self._ahead = torch.cuda.Event(enable_timing=True)
-        self._behind = torch.cuda.Event(enable_timing=True)
+        self._start, self._end, self._ahead, self._behind = (torch.cuda.Event(enable_timing=True) for _ in range(4))
         self._shortest_spin_ms = math.inf
 
     def flush(self) -> None:
@@ -155,9 +152,8 @@ class CudaTimer:
         # A copy is queued right behind the end: what another stream has yet to write is not in it.
         kept = keep(outputs) if keep else None
         trusted.wait(self._end)
-        return Sample(
-            call_ns=trusted.elapsed_ms(self._start, self._end) * 1e6, host_ns=float(returned - began), kept=kept
-        )
+        call_ns = trusted.elapsed_ms(self._start, self._end) * 1e6
+        return Sample(call_ns=call_ns, host_ns=float(returned - began), kept=kept)
 
     def lead_in(self, call_ns: float) -> int:
         return next((calls - 1 for limit, calls in self._CALLS_BELOW if call_ns < limit), 0)
@@ -189,12 +185,9 @@ class CudaTimer:
         trusted.wait(self._end)
         spin_ms = trusted.elapsed_ms(self._ahead, self._behind)
         self._shortest_spin_ms = min(spin_ms, self._shortest_spin_ms)
-        return SpinSample(
-            device_ns=trusted.elapsed_ms(self._start, self._end) * 1e6,
-            hidden=hidden,
-            host_s=host_s,
-            throttled=spin_ms > _THROTTLED * self._shortest_spin_ms,
-        )
+        throttled = spin_ms > _THROTTLED * self._shortest_spin_ms
+        device_ns = trusted.elapsed_ms(self._start, self._end) * 1e6
+        return SpinSample(device_ns=device_ns, hidden=hidden, host_s=host_s, throttled=throttled)
 
 
 class SpinSample(Value):
@@ -359,11 +352,9 @@ class TelemetryRecorder:
         """Return the readings since the start as one value: medians, and the highest temperature."""
         if self._nvml is None:
             return Telemetry()
-
-        def known(index: int) -> list[float]:
-            return [value for reading in self._readings if (value := reading[index]) is not None]
-
-        clocks, temperatures, powers = known(0), known(1), known(2)
+        clocks, temperatures, powers = (
+            [value for reading in self._readings if (value := reading[place]) is not None] for place in range(3)
+        )
         return Telemetry(
             sm_clock_mhz=statistics.median(clocks) if clocks else None,
             temperature_c=max(temperatures, default=None),
