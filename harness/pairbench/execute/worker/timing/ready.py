@@ -62,10 +62,9 @@ def choices() -> Iterator[list[str]]:
 
 def _text(tuner: Any) -> str:
     name = getattr(getattr(tuner, "base_fn", None), "__name__", "a kernel")
-    settings = {
-        key: value for key, value in tuner.best_config.all_kwargs().items() if key not in _USUAL or value != _USUAL[key]
-    }
-    return f"{name}: {', '.join(f'{key}={value}' for key, value in settings.items())}"
+    chosen = tuner.best_config.all_kwargs().items()
+    settings = [f"{key}={value}" for key, value in chosen if key not in _USUAL or value != _USUAL[key]]
+    return f"{name}: {', '.join(settings)}"
 
 
 _FEWEST_CORES = 4
@@ -218,12 +217,8 @@ def _capture(
             replays[entry] = replay
     torch.cuda.empty_cache()
     # Replays are judged on other inputs, beside a copy of what the baseline's gives.
-    beside = tensors(
-        [
-            named_tensors(inputs),
-            *(replay.replays[0].outputs for entry, replay in replays.items() if entry.role == "baseline"),
-        ]
-    )
+    baselines = [replay.replays[0].outputs for entry, replay in replays.items() if entry.role == "baseline"]
+    beside = tensors([named_tensors(inputs), *baselines])
     room = _ROOM * needed + sum(tensor.nbytes for tensor in beside)
     return replays if torch.cuda.mem_get_info()[0] >= room else {}
 

@@ -340,9 +340,8 @@ class TelemetryRecorder:
             return False
         clock, temperature, power, bits = self._nvml.reading()
         self._readings.append((clock, temperature, power))
-        reasons = throttle_names(
-            functools.reduce(operator.or_, [gpu.reading()[3] or 0 for gpu in self.beside], bits or 0)
-        )
+        beside = [gpu.reading()[3] or 0 for gpu in self.beside]
+        reasons = throttle_names(functools.reduce(operator.or_, beside, bits or 0))
         self._reasons.update(dict.fromkeys(reasons))
         if (state := self._nvml.performance_state()) is not None:
             self._states[state] = None
@@ -396,8 +395,7 @@ class Throttling:
         """Whether the GPU throttled, for each block; where NVML labels them, blocks since its last reading are labelled at the next one."""
         self.rested_ns = 0
         self._hot = False
-        self.turn_ns = 0
-        """Time of the last turn in ns."""
+        self.turn_ns = 0  # of the last turn
         recorder.throttling()
         self._last_reading, self._unread = trusted.perf_counter_ns(), 0
 
