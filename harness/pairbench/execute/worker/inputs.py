@@ -45,9 +45,7 @@ class Make(Value):
     generator: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
-        generator = torch.Generator(self.device)
-        generator.manual_seed(self.seed)
-        object.__setattr__(self, "generator", generator)
+        object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(self.seed))
 
     def normal(
         self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0

@@ -86,17 +86,12 @@ class Training:
         self._versions = [tensor._version for tensor in self.watched]
         self._outputs = self._forward()
 
-    @property
-    def stale(self) -> bool:
-        """Whether backward would go through a graph of other values than those in place, or through one that may be overwritten."""
-        if self.operator.direction != "bwd":
-            return False
-        return self.once or bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
-
     def ready(self, build: Callable[[], Any] | None = None) -> None:
-        """Restore the call's state, and build the autograd graph again if it is stale; a replay gives its own function `build` to do so."""
+        """Restore the call's state, and build the graph of a backward again if it is of other values or may be overwritten; a replay gives its own function `build` to do so."""
         self.reset()
-        if self.stale:
+        if self.operator.direction != "bwd":
+            return
+        if self.once or self.operator.state or self._versions != [tensor._version for tensor in self.watched]:
             (build or self.build)()
             self._versions = [tensor._version for tensor in self.watched]
 

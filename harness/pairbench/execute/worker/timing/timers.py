@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.graphs import nothing
 from pairbench.model.outcome import Telemetry
 from pairbench.model.plain import Value
 from pairbench.model.settings import OWN_TIMERS
@@ -218,9 +219,7 @@ class DeviceClock:
     _WAITS = 2
     """Most samples in a row in which the host takes half as long again behind a longer spin: it then waits for the device, or for room in its queue."""
 
-    def __init__(
-        self, timer: CudaTimer, run: Run, reset: Callable[[], None] = lambda: None, name: str = "spin"
-    ) -> None:
+    def __init__(self, timer: CudaTimer, run: Run, reset: Callable[[], None] = nothing, name: str = "spin") -> None:
         """Take no sample yet; `reset` comes before each run, and `name` is that of this clock in records: `spin`, or `graph_replay`."""
         self._timer = timer
         self._run = run

@@ -66,14 +66,14 @@ class Beyond(Value):
         return self.count - self.strays
 
 
-class Distance(NamedTuple):
+class Distance(Value):
     """The distances of one output tensor to another, in the outputs' own unit."""
 
     max_abs: float
-    max_reference: float
     sum_abs: float
     sum_square: float
     sum_square_reference: float
+    max_reference: float
 
 
 class ResolvedTolerance(NamedTuple):
@@ -313,15 +313,18 @@ def _read(*values: torch.Tensor) -> list[float]:
 def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
     """Return the distances of a tensor to a reference in float64; elements that are not finite in both are left out."""
     if not value.numel():
-        return Distance(0.0, 0.0, 0.0, 0.0, 0.0)
+        return Distance(max_abs=0.0, sum_abs=0.0, sum_square=0.0, sum_square_reference=0.0, max_reference=0.0)
     norms = _norms(value, truth)
     if not all(map(math.isfinite, norms[:2])):
         norms = _norms(value, truth, finite=True)
-    return Distance(*norms)
+    furthest, highest, total, square, square_reference = norms
+    return Distance(
+        max_abs=furthest, sum_abs=total, sum_square=square, sum_square_reference=square_reference, max_reference=highest
+    )
 
 
 def _norms(value: torch.Tensor, truth: torch.Tensor, *, finite: bool = False) -> list[float]:
-    """Return the fields of a `Distance`; of elements `finite` in both alone, which takes twice as long."""
+    """Return the largest difference and reference, and the sums of differences, their squares and those of the reference; of elements `finite` in both alone, which takes twice as long."""
     found = list[torch.Tensor]()
     for mine, reference in _chunks(value, truth):
         difference, magnitude = (mine - reference).abs(), reference.abs()
