@@ -1,6 +1,7 @@
 """Finds suite files and loads them: a suite is a Python file that declares operators, named by its path."""
 
 import ast
+import contextlib
 import itertools
 import re
 import sys
@@ -110,13 +111,11 @@ def refuse_syntax_errors(files: Iterable[Path]) -> None:
     errors = []
     for file in files:
         try:
-            ast.parse(file.read_bytes(), str(file))
+            with contextlib.suppress(OSError, ValueError):  # the worker that loads the file reports it
+                ast.parse(file.read_bytes(), str(file))
+            return
         except SyntaxError as error:
             errors.append(_sentence(file, error))
-        except (OSError, ValueError):  # the worker that loads the file reports it
-            return
-        else:
-            return
     if errors:
         raise SuiteError("; ".join(errors))
 

@@ -12,13 +12,13 @@ import ast
 import functools
 import importlib
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import re
 import symtable
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -56,11 +56,11 @@ def search(folder: str) -> None:
     sys.meta_path[:] = [_Current(folder), *(finder for finder in sys.meta_path if not isinstance(finder, _Current))]
 
 
-def find_package(name: str) -> importlib.machinery.ModuleSpec | None:
+def find_package(name: str) -> ModuleSpec | None:
     """Return the spec of the package that a plain name means in a suite."""
     # Raises ImportError, ValueError, AttributeError or OSError where a module of that name, or a finder, is no ordinary one.
     folder = next((finder.folder for finder in sys.meta_path if isinstance(finder, _Current)), str(Path.cwd()))
-    found = None if name in _LIBRARIES else importlib.machinery.PathFinder.find_spec(name, [folder, *sys.path])
+    found = None if name in _LIBRARIES else PathFinder.find_spec(name, [folder, *sys.path])
     return found or importlib.util.find_spec(name)
 
 
@@ -88,7 +88,7 @@ def _make_package(name: str, folder: Path) -> None:
     """Make a folder importable under a name, without running an `__init__.py`."""
     if name in sys.modules:
         return
-    spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    spec = ModuleSpec(name, None, is_package=True)
     spec.submodule_search_locations = [str(folder)]
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
@@ -98,17 +98,15 @@ def _make_package(name: str, folder: Path) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is None or not name.startswith(f"{NAMESPACE}."):
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        spec = PathFinder.find_spec(name, path, target)
         if spec is None:  # the name of a file that is no identifier
             (folder, *_) = path
             file = file_beside(Path(folder), name.rpartition(".")[2])
             spec = importlib.util.spec_from_file_location(name, file) if file else None
-        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec
 
@@ -122,12 +120,10 @@ class _Current(importlib.abc.MetaPathFinder):
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is not None or name in _LIBRARIES or not _asked_by_own_code():
             return None
-        return importlib.machinery.PathFinder.find_spec(name, [self.folder, *sys.path], target)
+        return PathFinder.find_spec(name, [self.folder, *sys.path], target)
 
 
 _NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
@@ -146,7 +142,7 @@ def _asked_by_own_code() -> bool:
     return file.startswith("/") and not file.startswith(_NOT_OWN) and not installed
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
+class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002 (a loader's signature)
         # From the source each time: Python's bytecode beside the file is of the file as it stands, and an import by the file's plain
         # name would take ours for that.

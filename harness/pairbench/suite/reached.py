@@ -114,15 +114,9 @@ def _imports_of(file: Path, _mtime_ns: int, _size: int) -> tuple[set[Path], set[
 
 def _along(folder: Path, parts: list[str]) -> Iterator[Path]:
     """Yield the files that an import of a dotted name below a folder runs, if they exist."""
-    for part in parts:
-        yield from filter(None, [_package_file(folder), file_beside(folder, part)])
-        folder /= part
-    yield from filter(None, [_package_file(folder)])
-
-
-def _package_file(folder: Path) -> Path | None:
-    file = folder / "__init__.py"
-    return file if file.is_file() else None
+    folders = [folder.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+    yield from filter(Path.is_file, (one / "__init__.py" for one in folders))
+    yield from filter(None, map(file_beside, folders, parts))
 
 
 @functools.cache

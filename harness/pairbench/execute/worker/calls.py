@@ -119,7 +119,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     training, run = None, bound(function, kwargs)
     if operator.direction:
         once = bool(set(variant.consumes) - {OUTPUT_GRADIENTS})
-        training = Training.of(operator, function, kwargs, given, reset, once=once)
+        training = Training(operator, function, kwargs, given, reset, once=once)
         run = training.run
     if mode == "graph":
         with charged():

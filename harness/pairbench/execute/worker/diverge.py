@@ -4,11 +4,10 @@ All outputs at once may exceed memory. So they are compared a stretch at a time:
 first two only this stretch's outputs are kept.
 """
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -95,37 +94,39 @@ _PART = 0.25  # part of the free memory for outputs that wait to be compared
 Key = tuple[str, int]
 
 
-@dataclass(kw_only=True)
-class _Visits:
-    """Watches the calls of modules, and gives each a key: its name, and the number of calls of that name before."""
-
-    left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None
-    entered: Callable[[Key, Any], None] = lambda *_: None
-    begun: Counter[str] = field(default_factory=Counter)
-
-    def __call__(self, name: str, module: torch.nn.Module, inputs: Any, call: Callable[[], Any]) -> Any:
-        key = (name, self.begun[name])
-        self.begun[name] += 1
-        self.entered(key, inputs)
-        outputs = call()
-        self.left(key, module, outputs)
-        return outputs
-
-
 @dataclass
 class _Side:
     call: Call
     names: dict[torch.nn.Module, str]
     device: torch.device
 
-    def run(self, visits: _Visits | None = None) -> Any:
+    def run(self) -> Any:
         """Run once from the declared state, and return the observed outputs."""
         operator = self.call.operator
         restore(self.call.kwargs, {name: self.call.shared[name] for name in operator.state})
-        with watching(self.names, visits) if visits else contextlib.nullcontext():
-            outputs = self.call.observe()
+        outputs = self.call.observe()
         synchronize(self.device)
         return outputs
+
+    def visit(
+        self,
+        left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None,
+        entered: Callable[[Key, Any], None] = lambda *_: None,
+    ) -> Counter[str]:
+        """Run once, with each call of a module by a key (its name, and the number of calls of that name before), and return the number of calls by name."""
+        begun = Counter[str]()
+
+        def around(name: str, module: torch.nn.Module, inputs: Any, call: Callable[[], Any]) -> Any:
+            key = (name, begun[name])
+            begun[name] += 1
+            entered(key, inputs)
+            outputs = call()
+            left(key, module, outputs)
+            return outputs
+
+        with watching(self.names, around):
+            self.run()
+        return begun
 
 
 def diverge(
@@ -205,9 +206,8 @@ class _Lockstep:
             tensors = [leaf for _, leaf in tensors_of(outputs)]
             sizes[key] = sum(leaf.numel() for leaf in tensors), sum(leaf.nbytes for leaf in tensors)
 
-        visits = _Visits(left=left)
-        side.run(visits)
-        return sizes, visits.begun
+        calls = side.visit(left)
+        return sizes, calls
 
     def _room(self) -> int:
         if self._baseline.device.type != "cuda":
@@ -224,7 +224,7 @@ class _Lockstep:
             if key in stretch:
                 layers[key] = self._layer(key, module, tensors_of(outputs), expected[key], truth.get(key))
 
-        self._variant.run(_Visits(left=left))
+        self._variant.visit(left)
         # In the baseline's order: the variant may call them in another.
         return [layers[key] for key in expected if key in layers]
 
@@ -236,7 +236,7 @@ class _Lockstep:
                 # Whoever comes next may write into it.
                 kept[key] = [(path, leaf.clone()) for path, leaf in tensors_of(outputs)]
 
-        side.run(_Visits(left=left))
+        side.visit(left)
         return kept
 
     def _layer(self, key: Key, module: torch.nn.Module, mine: Tensors, theirs: Tensors, truth: Tensors | None) -> Layer:
@@ -261,8 +261,8 @@ class _Lockstep:
             if key == wanted:
                 given.append([(path, leaf.clone()) for path, leaf in tensors_of(inputs)])
 
-        self._baseline.run(_Visits(entered=entered))
-        self._variant.run(_Visits(entered=entered))
+        self._baseline.visit(entered=entered)
+        self._variant.visit(entered=entered)
         theirs, mine = given
         return None if incomparable(mine, theirs) else gap_of(self._operator, mine, theirs)
 

@@ -3,7 +3,8 @@
 import random
 import time
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,8 @@ from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
 from pairbench.model.plain import Value
 
-
-@dataclass
-class Making:
-    """The time that making inputs took in this process so far."""
-
-    seconds: float = 0.0
-
-
-making = Making()
+making = SimpleNamespace(seconds=0.0)
+"""The time that making inputs took in this process so far."""
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:
@@ -51,9 +45,7 @@ class Make(Value):
     generator: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
-        generator = torch.Generator(self.device)
-        generator.manual_seed(self.seed)
-        object.__setattr__(self, "generator", generator)
+        object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(self.seed))
 
     def normal(
         self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0

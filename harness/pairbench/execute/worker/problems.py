@@ -157,5 +157,4 @@ def cast(value: Any, device: Any, dtype: Any) -> Any:
 
 
 def shapes(module: Any) -> dict[str, Any]:
-    """Return the shape of each weight and buffer of a module."""
     return {name: value.shape for name, value in module.state_dict().items()}

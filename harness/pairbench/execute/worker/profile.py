@@ -313,12 +313,9 @@ def cuda_memory(run: Run) -> tuple[int, int]:
 def host_memory(run: Run) -> tuple[int, int]:
     """Return the peak of allocated bytes above those before, and the number of allocations, of one call on a CPU, as the profiler records them."""
     events = raw_trace(run, (ProfilerActivity.CPU,), memory=True)
-    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
-    held = peak = 0
-    for _, change in changes:
-        held += change
-        peak = max(peak, held)
-    return peak, sum(change > 0 for _, change in changes)
+    noted = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    changes = [change for _, change in noted]
+    return max(itertools.accumulate(changes, initial=0)), sum(change > 0 for change in changes)
 
 
 def profile_entries(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:

@@ -47,7 +47,7 @@ from pairbench.execute.worker.verify.outputs import exchange_outputs
 from pairbench.execute.worker.verify.sparing import Held, is_short, less_held
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound, Verification
+from pairbench.model.outcome import TIME_CAP, Status, TimedRound, Verification
 from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05  # seconds from which the time to make a case's inputs is reported
@@ -420,21 +420,10 @@ def time_with_do_bench(ready: Ready, heartbeat: Heartbeat) -> TimedRound:
         with of_entry(timed, heartbeat), ready.watch.turn(0):
             at = time.perf_counter_ns() - began
             timed.reset()
-            call_ns = tuple(ms * 1e6 for ms in triton.testing.do_bench(timed.run, return_mode="all"))
-            timed.call_ns = list(call_ns)
+            timed.call_ns = [ms * 1e6 for ms in triton.testing.do_bench(timed.run, return_mode="all")]
+            timed.position, timed.at_ns = [0] * len(timed.call_ns), [at] * len(timed.call_ns)
             ready.recorder.throttling()
-            samples = EntrySamples(
-                entry=timed.entry,
-                position=(0,) * len(call_ns),
-                at_ns=(at,) * len(call_ns),
-                call_ns=call_ns,
-                host_ns=None,
-                device_ns=None,
-                device_timer=None,
-                first_call_ns=timed.first_call_ns,
-                autotuned=timed.autotuned,
-            )
-            taken.append(samples)
+            taken.append(replace(timed.samples(), host_ns=None, device_ns=None, device_timer=None))
     return TimedRound(
         round=ready.job.round,
         timer="do_bench",

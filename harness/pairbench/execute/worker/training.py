@@ -6,8 +6,8 @@ which the graph is freed. Nothing is ever computed by subtraction.
 """
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,27 +33,11 @@ def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if name != OUTPUT_GRADIENTS}
 
 
-@dataclass(kw_only=True)
 class Training:
     """One implementation in one direction, with leaves of its own: no two implementations share a node of a graph, or `.grad`."""
 
-    operator: Operator
-    function: Callable[..., Any]
-    kwargs: dict[str, Any]
-    """The arguments; differentiated inputs are leaves of this object's own, at the addresses of the inputs."""
-    targets: dict[str, torch.Tensor]
-    output_gradients: dict[str, torch.Tensor]
-    watched: list[torch.Tensor]
-    """The inputs that the graph depends on, whose values change only as they are refilled."""
-    reset: Callable[[], None]
-    once: bool
-    """Whether a call may overwrite what was saved, so that no graph is used twice."""
-    _outputs: Any = field(default=None, init=False)
-    _versions: list[int] | None = field(default=None, init=False)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         operator: Operator,
         function: Callable[..., Any],
         kwargs: dict[str, Any],
@@ -61,21 +45,30 @@ class Training:
         reset: Callable[[], None],
         *,
         once: bool,
-    ) -> "Training":
-        """Make leaves at the addresses of the inputs, which the gradients of the outputs are among."""
+    ) -> None:
+        """Make leaves of the arguments, and take the gradients of the outputs from the inputs; `once`: a call may overwrite what was saved, so that no graph is used twice."""
+        self.operator, self.function, self.reset, self.once = operator, function, reset, once
         named = named_tensors(kwargs)
-        own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
-        found = named_tensors(own)
-        return cls(
-            operator=operator,
-            function=function,
-            kwargs=own,
-            targets={name: found[name] for name in operator.gradients},
-            output_gradients=inputs.get(OUTPUT_GRADIENTS, {}),
-            watched=list(named_tensors({name: kwargs[name] for name in kwargs if name not in operator.state}).values()),
-            reset=reset,
-            once=once,
-        )
+        self._make_leaves(kwargs, {name: named[name] for name in operator.gradients})
+        self.output_gradients: dict[str, torch.Tensor] = inputs.get(OUTPUT_GRADIENTS, {})
+        watched = {name: value for name, value in kwargs.items() if name not in operator.state}
+        self.watched = list(named_tensors(watched).values())
+        """The inputs that the graph depends on, whose values change only as they are refilled."""
+
+    def _make_leaves(self, kwargs: dict[str, Any], targets: dict[str, torch.Tensor]) -> None:
+        """Take arguments, with leaves of this object's own in the place of the targets, at the same addresses; all other tensors are shared."""
+        own = {
+            id(target): torch.nn.Parameter(target.detach())
+            if isinstance(target, torch.nn.Parameter)
+            else target.detach().requires_grad_()
+            for target in targets.values()
+        }
+        held = {name: value for name, value in kwargs.items() if own.keys() & map(id, named_tensors(value).values())}
+        self.kwargs = {**kwargs, **with_replaced(held, own)}
+        found = named_tensors(self.kwargs)
+        self.targets = {name: found[name] for name in targets}
+        self._outputs: Any = None
+        self._versions: list[int] | None = None
 
     def run(self) -> Any:
         match self.operator.direction:
@@ -93,17 +86,12 @@ class Training:
         self._versions = [tensor._version for tensor in self.watched]
         self._outputs = self._forward()
 
-    @property
-    def stale(self) -> bool:
-        """Whether backward would go through a graph of other values than those in place, or through one that may be overwritten."""
-        if self.operator.direction != "bwd":
-            return False
-        return self.once or bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
-
     def ready(self, build: Callable[[], Any] | None = None) -> None:
-        """Restore the call's state, and build the autograd graph again if it is stale; a replay gives its own function `build` to do so."""
+        """Restore the call's state, and build the graph of a backward again if it is of other values or may be overwritten; a replay gives its own function `build` to do so."""
         self.reset()
-        if self.stale:
+        if self.operator.direction != "bwd":
+            return
+        if self.once or self.operator.state or self._versions != [tensor._version for tensor in self.watched]:
             (build or self.build)()
             self._versions = [tensor._version for tensor in self.watched]
 
@@ -202,9 +190,8 @@ class Training:
 
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
         """Capture the call as a CUDA graph with leaves of its own, as nodes remember their stream; a backward over a captured forward, whose replay comes before it, outside of the clock."""
-        own = _own_leaves(self.kwargs, list(self.targets.values()))
-        found = named_tensors(own)
-        again = replace(self, kwargs=own, targets={name: found[name] for name in self.targets})
+        again = copy.copy(self)
+        again._make_leaves(self.kwargs, self.targets)
         if self.operator.direction != "bwd":
             return capture(again.run, shared_pool, before=self.reset)
         return capture_behind(
@@ -219,15 +206,3 @@ def accumulated(inputs: dict[str, Any]) -> str:
             advice = f"declare gradients=({name!r},) and return the outputs alone, or use torch.autograd.grad"
             return f"; calls leave a gradient in {name}.grad, to which each call adds: {advice}"
     return ""
-
-
-def _own_leaves(tree: dict[str, Any], targets: list[torch.Tensor]) -> dict[str, Any]:
-    """Return a tree with leaves of its own in the place of some tensors, at the same addresses; all other tensors are shared."""
-    own = {
-        id(target): torch.nn.Parameter(target.detach())
-        if isinstance(target, torch.nn.Parameter)
-        else target.detach().requires_grad_()
-        for target in targets
-    }
-    held = {name: value for name, value in tree.items() if own.keys() & map(id, named_tensors(value).values())}
-    return {**tree, **with_replaced(held, own)}

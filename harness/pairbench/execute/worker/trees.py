@@ -61,7 +61,6 @@ def copy_tree(tree: Any) -> Any:
 
 
 def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a tensor that has its strides, gaps included."""
     # clone() would make a sliced tensor dense, and an implementation that is slow or wrong on strides would be missed.
     length = extent(tensor)
     if tensor.numel() == 0 or length == tensor.numel():

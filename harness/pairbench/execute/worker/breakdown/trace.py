@@ -32,7 +32,7 @@ WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"  # prefix of the mark around one call of a module, before the module's name
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Span:
     """One host call, from `start` to `end` in ns of the trace's clock."""
 
@@ -133,18 +133,12 @@ def _nest(events: list[dict[str, Any]], windows: list[Window], launched_by: Laun
             if window is not None and stack[-1] is window.span:
                 window = None
             stack.pop()
-        arguments = event.get("args", {})
-        span = Span(
-            category=event["cat"],
-            name=event["name"],
-            start=start,
-            end=start + event["dur"] * 1e3,
-            parent=stack[-1] if stack else None,
-        )
-        if span.parent is not None:
+        arguments, parent = event.get("args", {}), stack[-1] if stack else None
+        span = Span(event["cat"], event["name"], start, start + event["dur"] * 1e3, parent)
+        if parent is not None:
             # Rounding may put the end of a span a nanosecond behind its parent's.
-            span.end = min(span.end, span.parent.end)
-            span.parent.inside_ns += span.end - span.start
+            span.end = min(span.end, parent.end)
+            parent.inside_ns += span.end - span.start
         stack.append(span)
         if span.name == WINDOW:
             window = Window(span=span)

@@ -311,7 +311,7 @@ def _function_of(member: Any) -> types.FunctionType | None:
 def _is_helper(module: Any, user: types.FunctionType) -> bool:
     """Return whether a value is a module of helpers: loaded like a suite, or a file beside the user's."""
     file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
-    return file is not None and (file_of(module.__name__) is not None or _is_beside(file, user))
+    return file is not None and (file_of(module.__name__) is not None or _is_beside(file, user.__code__.co_filename))
 
 
 def _is_own(reached: Any, user: types.FunctionType) -> bool:
@@ -325,13 +325,9 @@ def _is_own(reached: Any, user: types.FunctionType) -> bool:
     if code is None:
         owner = reached if inspect.isclass(reached) else type(reached)
         return callable(reached) and owner.__module__ == user.__module__
-    return file_of(str(function.__module__)) is not None or _is_beside(code.co_filename, user)
-
-
-def _is_beside(file: str, user: types.FunctionType) -> bool:
-    return _folder(file) == _folder(user.__code__.co_filename)
+    return file_of(str(function.__module__)) is not None or _is_beside(code.co_filename, user.__code__.co_filename)
 
 
 @functools.cache
-def _folder(file: str) -> Path:
-    return Path(file).parent
+def _is_beside(file: str, other: str) -> bool:
+    return Path(file).parent == Path(other).parent

@@ -154,12 +154,11 @@ def time_entries(
     reason: str | None = None
     with no_collection():
         blocks = Blocks(setup, heartbeat, renew=renew, parent=parent, longest_s=stopping.longest_s)
+        paired = functools.partial(_paired_blocks, setup.timed)
         while reason is None:
             blocks.take()
             if blocks.may_end:
-                reason = checks.reason(
-                    blocks.throttled, blocks.elapsed_s, lambda good: _paired_blocks(setup.timed, good)
-                )
+                reason = checks.reason(blocks.throttled, blocks.elapsed_s, paired)
     return blocks.result(round_index, reason)
 
 
@@ -180,18 +179,17 @@ class Blocks:
         self._renewed = False
         """Whether the inputs of the first block have values that no call was made on before."""
         self._began = trusted.perf_counter_ns()
-        entries = setup.timed
         _warm_up(setup, heartbeat)
-        clocks = [timed.device_clock for timed in entries if timed.device_clock is not None]
+        clocks = [timed.device_clock for timed in self._entries if timed.device_clock is not None]
         self._throttling = Throttling(setup.recorder, clocks)
-        block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in entries), 1.0)
+        block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in self._entries), 1.0)
         for _ in range(min(setup.timer.settling, int(_SETTLING_NS / block_ns))):
             self._take_block()
-            for timed in entries:
+            for timed in self._entries:
                 timed.forget_last()
         # The first sample of entries without a lead-in is taken on values that no call has seen, if there is time for a second: no further call on new values is needed.
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
-        self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
+        self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in self._entries) and renew()
         self._began = trusted.perf_counter_ns()
         self._busy_s = 0.0
         self._parent = parent
@@ -279,9 +277,7 @@ class Blocks:
                 timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
                 timed.stream_ns.append(self._stream_sample(timed))
                 # A call without a lead-in is so long that what is queued before it does not matter, nor can it be made twice more.
-                host_ns = None
-                if timed.lead_in:
-                    host_ns = self._setup.timer.sample_host(timed.run, timed.reset)
+                host_ns = self._setup.timer.sample_host(timed.run, timed.reset) if timed.lead_in else None
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
                 timed.turn_ns.append(trusted.perf_counter_ns() - self._began - at)
             self._throttling.turn_ns = trusted.perf_counter_ns() - self._began - at

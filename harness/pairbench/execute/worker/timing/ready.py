@@ -62,10 +62,9 @@ def choices() -> Iterator[list[str]]:
 
 def _text(tuner: Any) -> str:
     name = getattr(getattr(tuner, "base_fn", None), "__name__", "a kernel")
-    settings = {
-        key: value for key, value in tuner.best_config.all_kwargs().items() if key not in _USUAL or value != _USUAL[key]
-    }
-    return f"{name}: {', '.join(f'{key}={value}' for key, value in settings.items())}"
+    chosen = tuner.best_config.all_kwargs().items()
+    settings = [f"{key}={value}" for key, value in chosen if key not in _USUAL or value != _USUAL[key]]
+    return f"{name}: {', '.join(settings)}"
 
 
 _FEWEST_CORES = 4
@@ -167,7 +166,11 @@ def make_ready(
     if device.type == "cuda":
         replays = yield from _capture(job, calls, inputs, heartbeat, first_calls)
     for entry, call in calls.items():
-        timed[entry].device_clock, timed[entry].stream_clock = _clocks(timer, entry, call, replays.get(entry))
+        if isinstance(timer, timers.CudaTimer) and entry.mode != "graph":  # those of a graph are the timer's own
+            timed[entry].device_clock = clock = timers.DeviceClock(timer, call.run, call.reset)
+            if (replay := replays.get(entry)) is not None:
+                timed[entry].stream_clock = clock
+                timed[entry].device_clock = timers.DeviceClock(timer, replay, replay.before, "graph_replay")
     if why := first_calls.changed():
         raise UnnamedError(why, "")
     nvml, _ = timers.open_nvml(config.device.uuid)
@@ -218,26 +221,10 @@ def _capture(
             replays[entry] = replay
     torch.cuda.empty_cache()
     # Replays are judged on other inputs, beside a copy of what the baseline's gives.
-    beside = tensors(
-        [
-            named_tensors(inputs),
-            *(replay.replays[0].outputs for entry, replay in replays.items() if entry.role == "baseline"),
-        ]
-    )
+    baselines = [replay.replays[0].outputs for entry, replay in replays.items() if entry.role == "baseline"]
+    beside = tensors([named_tensors(inputs), *baselines])
     room = _ROOM * needed + sum(tensor.nbytes for tensor in beside)
     return replays if torch.cuda.mem_get_info()[0] >= room else {}
-
-
-def _clocks(
-    timer: timers.Timer, entry: Entry, call: Call, replay: Replay | Rotation | None
-) -> tuple[timers.DeviceClock | None, timers.DeviceClock | None]:
-    """Return the clock of a call's device latency and, where that is another one, of its own launches. Those of a graph are the timer's own."""
-    if not isinstance(timer, timers.CudaTimer) or entry.mode == "graph":
-        return None, None
-    of_launches = timers.DeviceClock(timer, call.run, call.reset)
-    if replay is None:
-        return of_launches, None
-    return timers.DeviceClock(timer, replay, replay.before, "graph_replay"), of_launches
 
 
 def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.graphs import nothing
 from pairbench.model.outcome import Telemetry
 from pairbench.model.plain import Value
 from pairbench.model.settings import OWN_TIMERS
@@ -135,10 +136,7 @@ class CudaTimer:
         # Twice the L2 cache, and no less than Triton's 256 MiB, whose time is the host's head start as in `do_bench`.
         flushed = max(2 * int(torch.cuda.get_device_properties(device).L2_cache_size), 256 * 2**20)
         self._flush = torch.empty(flushed // 4, dtype=torch.int32, device=device)
-        self._start = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
-        self._ahead = torch.cuda.Event(enable_timing=True)
-        self._behind = torch.cuda.Event(enable_timing=True)
+        self._start, self._end, self._ahead, self._behind = (torch.cuda.Event(enable_timing=True) for _ in range(4))
         self._shortest_spin_ms = math.inf
 
     def flush(self) -> None:
@@ -155,9 +153,8 @@ class CudaTimer:
         # A copy is queued right behind the end: what another stream has yet to write is not in it.
         kept = keep(outputs) if keep else None
         trusted.wait(self._end)
-        return Sample(
-            call_ns=trusted.elapsed_ms(self._start, self._end) * 1e6, host_ns=float(returned - began), kept=kept
-        )
+        call_ns = trusted.elapsed_ms(self._start, self._end) * 1e6
+        return Sample(call_ns=call_ns, host_ns=float(returned - began), kept=kept)
 
     def lead_in(self, call_ns: float) -> int:
         return next((calls - 1 for limit, calls in self._CALLS_BELOW if call_ns < limit), 0)
@@ -189,12 +186,9 @@ class CudaTimer:
         trusted.wait(self._end)
         spin_ms = trusted.elapsed_ms(self._ahead, self._behind)
         self._shortest_spin_ms = min(spin_ms, self._shortest_spin_ms)
-        return SpinSample(
-            device_ns=trusted.elapsed_ms(self._start, self._end) * 1e6,
-            hidden=hidden,
-            host_s=host_s,
-            throttled=spin_ms > _THROTTLED * self._shortest_spin_ms,
-        )
+        throttled = spin_ms > _THROTTLED * self._shortest_spin_ms
+        device_ns = trusted.elapsed_ms(self._start, self._end) * 1e6
+        return SpinSample(device_ns=device_ns, hidden=hidden, host_s=host_s, throttled=throttled)
 
 
 class SpinSample(Value):
@@ -225,9 +219,7 @@ class DeviceClock:
     _WAITS = 2
     """Most samples in a row in which the host takes half as long again behind a longer spin: it then waits for the device, or for room in its queue."""
 
-    def __init__(
-        self, timer: CudaTimer, run: Run, reset: Callable[[], None] = lambda: None, name: str = "spin"
-    ) -> None:
+    def __init__(self, timer: CudaTimer, run: Run, reset: Callable[[], None] = nothing, name: str = "spin") -> None:
         """Take no sample yet; `reset` comes before each run, and `name` is that of this clock in records: `spin`, or `graph_replay`."""
         self._timer = timer
         self._run = run
@@ -347,9 +339,8 @@ class TelemetryRecorder:
             return False
         clock, temperature, power, bits = self._nvml.reading()
         self._readings.append((clock, temperature, power))
-        reasons = throttle_names(
-            functools.reduce(operator.or_, [gpu.reading()[3] or 0 for gpu in self.beside], bits or 0)
-        )
+        beside = [gpu.reading()[3] or 0 for gpu in self.beside]
+        reasons = throttle_names(functools.reduce(operator.or_, beside, bits or 0))
         self._reasons.update(dict.fromkeys(reasons))
         if (state := self._nvml.performance_state()) is not None:
             self._states[state] = None
@@ -359,11 +350,9 @@ class TelemetryRecorder:
         """Return the readings since the start as one value: medians, and the highest temperature."""
         if self._nvml is None:
             return Telemetry()
-
-        def known(index: int) -> list[float]:
-            return [value for reading in self._readings if (value := reading[index]) is not None]
-
-        clocks, temperatures, powers = known(0), known(1), known(2)
+        clocks, temperatures, powers = (
+            [value for reading in self._readings if (value := reading[place]) is not None] for place in range(3)
+        )
         return Telemetry(
             sm_clock_mhz=statistics.median(clocks) if clocks else None,
             temperature_c=max(temperatures, default=None),
@@ -405,8 +394,7 @@ class Throttling:
         """Whether the GPU throttled, for each block; where NVML labels them, blocks since its last reading are labelled at the next one."""
         self.rested_ns = 0
         self._hot = False
-        self.turn_ns = 0
-        """Time of the last turn in ns."""
+        self.turn_ns = 0  # of the last turn
         recorder.throttling()
         self._last_reading, self._unread = trusted.perf_counter_ns(), 0
 

@@ -269,17 +269,15 @@ def same_outputs(one: Any, other: Any) -> bool:
 
 def furthest(one: Any, other: Any) -> float:
     """Return the largest difference between elements of two calls' outputs; infinity where they are not of one form."""
-    theirs = list(leaves(other))
-    mine = in_order_of(theirs, one)
     found = [
         distance(value, like).max_abs
         if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor) and value.shape == like.shape
         else 0.0
         if _same_plain(value, like)
         else math.inf
-        for (_, value), (_, like) in zip(mine, theirs, strict=False)
+        for _, value, like in _paired(one, other) or ()
     ]
-    return max(found, default=math.inf) if len(mine) == len(theirs) else math.inf
+    return max(found, default=math.inf)
 
 
 def _same_plain(value: Any, like: Any) -> bool:
