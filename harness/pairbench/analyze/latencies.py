@@ -1,7 +1,7 @@
 """The columns of a record about time: percentiles of its samples with their intervals, speedups, and the limit of a call."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency, interval_columns
@@ -73,6 +73,26 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
     device_ns, host_ns = columns.get(DEVICE.p50), columns.get(HOST.p50)
     limit = "host" if (host_ns or 0) > (device_ns or 0) else "device"
     return columns | {"bound": None if device_ns is None or host_ns is None else limit}
+
+
+def best_columns(
+    outcome: Outcome, columns: Mapping[str, Any], control: Outcome | None, others: Iterable[Outcome], *, resamples: int
+) -> dict[str, Any]:
+    """Return the columns of a variant's speedup over the fastest of its control, over which `columns` has the speedups, and of other implementations."""
+    if control is None or not columns.get(CALL.speedup):
+        return {}
+    rounds, over = sampled_rounds(outcome), {_named(control.entry): columns}
+    over |= {_named(one.entry): _speedup_columns(rounds, (DEVICE, CALL), outcome, one, resamples) for one in others}
+    known = {name: found for name, found in over.items() if found.get(CALL.speedup)}
+    latency = DEVICE if all(found.get(DEVICE.speedup) for found in known.values()) else CALL
+    best = min(known, key=lambda name: known[name][latency.speedup])
+    return {f"speedup_over_best{end}": known[best][f"{latency.speedup}{end}"] for end in ENDS} | {
+        "best_alternative": best
+    }
+
+
+def _named(entry: Entry) -> str:
+    return entry.implementation if entry.mode == "eager" else f"{entry.implementation} ({entry.mode})"
 
 
 def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dict[str, Any]:

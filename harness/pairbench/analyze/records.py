@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pairbench.analyze.latencies import latency_columns, samples_of, samples_of_rounds
+from pairbench.analyze.latencies import best_columns, latency_columns, samples_of, samples_of_rounds
 from pairbench.model.environment import Commit, Environment, withheld
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status, is_slowed
 from pairbench.model.plain import Value, plain
-from pairbench.model.plan import BrokenSuite
+from pairbench.model.plan import LIBRARY, BrokenSuite
 from pairbench.model.record import Record, Samples
 from pairbench.stats import outliers, percentile
 
@@ -239,7 +239,7 @@ def to_records(
                 reason="; ".join(filter(None, reasons)) or None,
                 consumes=declared.consumes or None,
                 **_correctness_columns(item),
-                **_time_columns(item, controls.get(entry.mode), environment, resamples),
+                **_time_columns(item, controls.get(entry.mode), _alternatives(item, known), environment, resamples),
                 **_profile_columns(item),
             )
         )
@@ -336,10 +336,27 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
     return columns
 
 
-def _time_columns(outcome: Outcome, control: Outcome | None, environment: Environment, draws: int) -> dict[str, Any]:
+def _alternatives(outcome: Outcome, known: Iterable[Outcome]) -> list[Outcome]:
+    """Return what one would use instead of a variant beside the baseline of its mode: compiled baselines, and variants of the kind `library`."""
+    own = outcome.entry
+    return [
+        one
+        for one in known
+        if one.status is Status.MEASURED
+        and one.entry.implementation != own.implementation
+        and one.entry.mode in (own.mode, "compile")
+        and (one.entry.role == "variant" or one.entry.mode != own.mode)
+        and (one.entry.role == "baseline" or one.operator.implementation(one.entry.implementation).kind == LIBRARY)
+    ]
+
+
+def _time_columns(
+    outcome: Outcome, control: Outcome | None, others: Iterable[Outcome], environment: Environment, draws: int
+) -> dict[str, Any]:
     columns = latency_columns(outcome, control, resamples=draws)
     if not columns:
         return {}
+    columns |= best_columns(outcome, columns, control, others, resamples=draws)
     latency_ns = columns.get(DEVICE.p50) or columns[CALL.p50]
     readings = [timed.telemetry for timed in outcome.rounds]
     names = ("sm_clock_mhz", "temperature_c", "power_w")

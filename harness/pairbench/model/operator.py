@@ -25,6 +25,7 @@ from pairbench.model.case import (
     with_directions,
 )
 from pairbench.model.claim import Claim, check_claims
+from pairbench.model.plan import LIBRARY
 from pairbench.model.tolerance import TF32_SPACING, Tolerance, with_tf32
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ class Variant(_Declared):
     """Inputs that a call may overwrite, in the forward or the backward pass. It has copies of its own of them, which are restored before each
     call, outside of the clock; what a call leaves in them is not judged. `output gradient` stands for the gradients of the outputs, and
     `saved tensors` for what the forward has saved beside its inputs: no graph is gone through twice then."""
+    kind: str = ""
+    """`library` for what one would use instead of an own kernel: PyTorch's own function, its compiler, or another package. The other variants
+    are compared with the fastest of these, and of the baseline, beside their speedup over the baseline."""
 
     def __init__(
         self,
@@ -100,6 +104,7 @@ class Variant(_Declared):
         needs: str | Sequence[str] = (),
         builds_on: str = "",
         consumes: Sequence[str] = (),
+        kind: str = "",
     ) -> None:
         with declaring("Variant"):
             for what, value in (("function", function), ("prepare", prepare), ("valid", valid)):
@@ -117,7 +122,9 @@ class Variant(_Declared):
                     raise DeclarationError(f"needs={need!r} names no package, {expected}") from error
             consumed = _names("consumes", consumes)
             vars(self).update(function=function, prepare=prepare, valid=valid)
-            vars(self).update(needs=wanted, builds_on=builds_on, consumes=consumed)
+            if kind not in ("", LIBRARY):
+                raise DeclarationError(f"kind={kind!r} is unknown, expected {LIBRARY!r}, or none")
+            vars(self).update(needs=wanted, builds_on=builds_on, consumes=consumed, kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True)

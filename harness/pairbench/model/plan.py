@@ -8,6 +8,8 @@ from pairbench.model.plain import Value
 
 BASELINE = "baseline"
 """The name of every operator's plain implementation."""
+LIBRARY = "library"
+"""The kind of variants that one would use instead of an own kernel."""
 
 
 class ImplementationDescription(Value):
@@ -18,6 +20,7 @@ class ImplementationDescription(Value):
     hash: str
     builds_on: str = ""
     consumes: tuple[str, ...] = ()
+    kind: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     """The installed versions of the packages that it needs, by name."""
 

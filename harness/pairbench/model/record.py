@@ -200,6 +200,15 @@ class Record(Value):
     host_speedup: float | None = column("baseline's median host time over this one's, same mode")
     host_speedup_low: float | None = column("lower end of its 95 % interval")
     host_speedup_high: float | None = column("upper end of its 95 % interval")
+    speedup_over_best: float | None = column(
+        "median latency of the best alternative over this variant's: the device's on a GPU where both have it, else the call's; null where the "
+        "speedups over the baseline are"
+    )
+    speedup_over_best_low: float | None = column("lower end of its 95 % interval")
+    speedup_over_best_high: float | None = column("upper end of its 95 % interval")
+    best_alternative: str | None = column(
+        "the fastest of the baseline, its compiled form and the variants of kind `library`, itself apart: `baseline`, `baseline (compile)` or a variant's name"
+    )
 
     launches_per_call: int | None = column("launches that the host makes: kernels and graphs")
     kernels_per_call: int | None = column("kernels that run on the device, nodes of graphs included")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pairbench.model.latency import CALL, DEVICE, HOST, Latency, p50_of, p95_of, result_of, speedup_is_of, speedup_of
 from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.report import units
 
@@ -52,6 +53,13 @@ def speedup(record: Record | None) -> str:
 def speedup_range(record: Record | None) -> str:
     known = speedup_of(record)
     return units.ratio_range(known.low, known.high) if known else ""
+
+
+def over_best(record: Record) -> str:
+    """Return the speedup over the best alternative, like `1.93x over compiled`; empty where that is the baseline."""
+    known = record.speedup_over_best if speedup_of(record) else None
+    is_baseline = record.best_alternative in (None, BASELINE, f"{BASELINE} ({record.mode})")
+    return f"{units.ratio(known)} over {record.best_alternative}" if known and not is_baseline else ""
 
 
 def call(record: Record) -> str:

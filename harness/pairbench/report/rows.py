@@ -162,7 +162,12 @@ def note(record: Record, baseline: Record | None = None) -> str:
     """Return a record's status where it was not measured, and remarks on its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(filter(None, (status, record.reason)))
-    of_call = (latency_words.same_memory(record), latency_words.repeats_otherwise(record, baseline))
+    over_best = latency_words.over_best(record)
+    of_call = (
+        f"{over_best}, the best alternative" if over_best else "",
+        latency_words.same_memory(record),
+        latency_words.repeats_otherwise(record, baseline),
+    )
     return clean("; ".join(filter(None, (why, latency_words.remark(record), *of_call, autotuned(record)))))
 
 
@@ -330,7 +335,8 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
     for _, one in largest:
         figure = f"{latency_words.speedup(one)} ({latency_words.speedup_range(one)})"
         mode = "" if one.mode == "eager" else f" ({one.mode})"
-        lines.append(f"  {figure:<24} {clean(f'{one.implementation} of {one.case}{mode}')}")
+        over_best = f"; {beside}" if (beside := latency_words.over_best(one)) else ""
+        lines.append(f"  {figure:<24} {clean(f'{one.implementation} of {one.case}{mode}{over_best}')}")
     bad = [
         f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}"
         for one in records

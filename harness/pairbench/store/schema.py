@@ -16,6 +16,7 @@
 #   8  host_round_lower_mean_ns
 #   9  stream_*: the latency of the call's own launches; stream_speedup; stream_ns of samples; float32_precision; reuses_output; consumes
 #  10  deterministic, repeat_error
+#  11  speedup_over_best, best_alternative
 
 import contextlib
 import functools
@@ -34,7 +35,7 @@ from pairbench.model.plain import plain
 from pairbench.model.record import LazyRecords, Record, Samples
 from pairbench.store.location import is_run_id
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""

@@ -37,7 +37,7 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
     name = _name(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
     baseline = _bound(_call, space)
     baseline.__doc__ = space["Model"].__doc__
-    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled)}
+    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled, kind="library")}
     own = [("ModelNew", path)] if "ModelNew" in space else []
     for candidate, file in (*own, *_candidates(path, against)):
         variants[candidate] = _variant(file, module)

@@ -116,6 +116,7 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
             hash=next(digests),
             builds_on=variant.builds_on,
             consumes=variant.consumes,
+            kind=variant.kind,
             packages=_installed(variant),
         )
 
