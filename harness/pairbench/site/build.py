@@ -189,24 +189,17 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     repository, today = Repository(config.root), dt.datetime.now(dt.UTC).date()
     branch = (repository.default_branch, sorted(repository.default_commits)) if repository.is_one else None
     inputs = digest(sorted(fingerprint(store)), sorted(store.moved.items()), asked, branch, today)
-    suites, known = cache.values(_WHOLE) or ((), ())
+    suites, problems = cache.values(_WHOLE) or ((), ())
     if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
-        return replace(publish(options.folder, cache.unchanged()), problems=known)
+        return replace(publish(options.folder, cache.unchanged()), problems=problems)
     try:
         reading = SiteReading(
             config, repository=address, last=options.last, options=options.store_options, begin=_begin
         )
     except EmptyStoreError as error:
         kept, missed = read_breakdowns(store)
-        facts = SiteFacts(
-            store=shown_store(config),
-            repository=None,
-            runs=(),
-            rows=(),
-            events=(),
-            problems=missed,
-            breakdowns=tuple(map(head_of, kept)),
-        )
+        known: dict[str, Any] = {"problems": missed, "breakdowns": tuple(map(head_of, kept))}
+        facts = SiteFacts(store=shown_store(config), repository=None, runs=(), rows=(), events=(), **known)
         written = publish(options.folder, _files(facts, {}, kept, options.address))
         return replace(written, problems=(str(error), *missed))
     problems = reading.facts.problems

@@ -23,6 +23,7 @@ from pairbench.errors import SelectionError, UsageError
 from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, TRIAGE, Event, Moved, RunHead, SiteFacts, Triage
 from pairbench.report import units
+from pairbench.report.labels import listed
 from pairbench.report.render import shorten
 from pairbench.site import paths
 from pairbench.site.events import TOLD_TOGETHER
@@ -301,7 +302,7 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
 
 def _title(event: Event) -> str:
     names = list(dict.fromkeys(shorten(one.series.operator or one.series.suite, 40) for one in event.moved))
-    operators = ", ".join(names[:_TITLED]) + (f" and {len(names) - _TITLED} more" if len(names) > _TITLED else "")
+    operators = listed(names, _TITLED)
     devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
     if event.kind in TOLD_TOGETHER:
         words = headline(event)
