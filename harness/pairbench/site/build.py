@@ -329,11 +329,7 @@ _LAST = (paths.OVERVIEW, "index.json", "feed.xml")  # what readers and programs 
 
 
 def upload(folder: Path, target: str | StoreLocation) -> Written:
-    """Copy a site from its folder to a folder or URL; what else lies there stays as it is.
-
-    Data, styles and scripts go first, then pages, then the overview and the index; then old files are deleted. The list of
-    files comes last, so that an interrupted copy is done again.
-    """
+    """Copy a site from its folder to a folder or URL; what else lies there stays as it is."""
     try:
         place = StoreLocation.of(target)
     except StoreError as error:
@@ -359,7 +355,7 @@ def _upload(folder: Path, place: StoreLocation) -> Written:
             "name an empty place, or a folder inside of it"
         )
     written: list[str] = []
-    # Data, styles and scripts, then pages, then what is opened first.
+    # Data, styles and scripts, then pages, then what is opened first; the list of files last, for an interrupted copy is done again.
     stages = {name: 2 if name in _LAST else 1 if name.endswith(".html") else 0 for name in names}
     with ThreadPoolExecutor(_THREADS) as pool:
         for stage in range(3):  # each needs those before it

@@ -91,10 +91,7 @@ def counts_in_words(moved: Moved) -> tuple[str, ...]:
 
 
 def _windows_of(runs: Sequence[RunHead]) -> dict[tuple[str, str], set[str]]:
-    """Return the windows that each run lies in, of all runs, the newest first.
-
-    Windows of runs are of the runs on a device model; days count back from the newest run of all.
-    """
+    """Return the windows that each of all runs, the newest first, lies in: those of runs are of its device model's, those of days of all."""
     ranks: Counter[str] = Counter()
     newest = moment_of(runs[0].started_at) if runs else None
     windows: dict[tuple[str, str], set[str]] = {}
