@@ -7,7 +7,6 @@ import pytest
 from pairbench.analyze.compare.rounds import latency_of_run, latency_of_runs
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config, load_config
-from pairbench.features.ab import compare_interleaved
 from pairbench.features.levels import accept_level
 from pairbench.model.comparison import Change, Comparison, Floor, Judgement, Side
 from pairbench.model.latency import CALL
@@ -119,7 +118,7 @@ def test_of_several_runs_the_median_is_shown_and_the_table_says_so() -> None:
 
 def test_two_commits_in_turns_show_the_p50_of_their_records() -> None:
     before, now = make_run(0), make_run(1, slower={"fused": 1.1})
-    assert p50(compare_interleaved(before, now)).current == p50_of(now)
+    assert p50(compare(before, now, interleaved=True)).current == p50_of(now)
 
 
 def test_what_is_accepted_is_what_is_shown(tmp_path: Path) -> None:

@@ -20,17 +20,7 @@ from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
-from pairbench.model.comparison import (
-    DEFAULT,
-    Attribution,
-    Change,
-    Comparison,
-    GateOutcome,
-    Judgement,
-    Policy,
-    Side,
-    Verdict,
-)
+from pairbench.model.comparison import Attribution, Change, Comparison, GateOutcome, Judgement, Policy, Side, Verdict
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Agreement, Outcome, OutputsCompared, Status
 from pairbench.model.plain import Value, plain
@@ -167,18 +157,6 @@ def _text_on_side(text: str, asked: Arguments, checkout: Checkout, root: Path, m
     return next((f"{side}{separator}{pattern}" for side in sides if side and side.exists()), None)
 
 
-def compare_interleaved(
-    reference: Sequence[Record],
-    current: Sequence[Record],
-    *,
-    outputs: Mapping[Series, OutputsCompared] | None = None,
-    policy: Policy = DEFAULT,
-) -> tuple[Change, ...]:
-    """Return the change of each series; the same round of both commits is a pair, and `outputs` says whether both compute the same."""
-    changes = compare(reference, current, policy=policy, interleaved=True)
-    return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
-
-
 def to_measure_again(changes: Sequence[Change]) -> frozenset[Series]:
     """Return the series that are slower or may be: further rounds tell. Counts are exact and need none."""
     worse = set(suspects(changes))
@@ -189,7 +167,8 @@ def to_measure_again(changes: Sequence[Change]) -> frozenset[Series]:
     return frozenset(change.series for change in changes if any(again(change, item) for item in change.judgements))
 
 
-def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
+def with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
+    """Return a change that also says whether both commits compute the same."""
     if compared is None or change.outcome is GateOutcome.INCOMPARABLE:
         return change
     correctness, why = compared.correctness, compared.reason
@@ -340,9 +319,10 @@ class _Measurement:
             for shared in self.alternation.twins
             for entry, agreement in shared.outputs.items()
         }
-        compared = compare_interleaved(*records, outputs=outputs, policy=self.loaded.policy)
+        # The same round of both commits is a pair.
+        compared = compare(*records, policy=self.loaded.policy, interleaved=True)
         # A suite that loads on neither side has no series: it is a problem, and no change.
-        changes = tuple(change for change in compared if change.series.case)
+        changes = tuple(with_outputs(one, outputs.get(one.series)) for one in compared if one.series.case)
         named = [(side.checkout.asked, side) for side in self.loaded.sides]
         reference, current = (Side(asked=name, runs=(), commits=(side.checkout.commit.sha,)) for name, side in named)
         problems = [f"{name}: {suite.reason}" for name, side in named for suite in side.chosen.survey.broken]

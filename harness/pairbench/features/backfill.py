@@ -18,16 +18,7 @@ from pairbench.model.plain import plain
 from pairbench.model.record import Record
 from pairbench.report.render import render_rows, to_json
 from pairbench.store.reader import read_frame, read_records
-from pairbench.workflow.git import (
-    Worktrees,
-    git,
-    list_commits,
-    open_worktrees,
-    read_commit,
-    run_git,
-    skipped,
-    touched_files,
-)
+from pairbench.workflow import git
 from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.record import record_run
 from pairbench.workflow.setup import Request, open_context, pick_devices, store_of
@@ -91,9 +82,9 @@ def backfill(
     """Measure commits of a range, oldest first, and leave out what the store has already."""
     # All commits, or every nth, or those with a tag, or the most that `steps` allows: where they change an implementation, then in between.
     repository = arguments.repository
-    commits = list_commits(repository, "--first-parent", arguments.base)
+    commits = git.list_commits(repository, "--first-parent", arguments.base)
     if tags:
-        tagged = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
+        tagged = git.run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
         names = set(tagged.split())
         commits = tuple(commit for commit in commits if commit.sha in names)
     if nth is not None:
@@ -102,10 +93,10 @@ def backfill(
         what = f"range {arguments.base!r} has no commit{' with a tag' if tags else ''}"
         raise UsageError(f"{what}, expected one like v1.0..main; `git log {arguments.base}` lists it")
     end = arguments.base.rpartition("..")[2].lstrip(".") or "HEAD"
-    branch = git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
+    branch = git.git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
     with (
         open_context(config, arguments.suites(config)) as context,
-        open_worktrees(repository) as worktrees,
+        git.open_worktrees(repository) as worktrees,
         open_progress() as progress,
     ):
         branch = branch.removeprefix("origin/") if branch and branch != "HEAD" else None
@@ -127,7 +118,7 @@ class _Walk:
     commits: tuple[HistoryCommit, ...]
     branch: str | None
     context: WorkerContext
-    worktrees: Worktrees
+    worktrees: git.Worktrees
     progress: PlainProgress
     records: dict[int, tuple[Record, ...]] = field(default_factory=dict)
 
@@ -141,7 +132,7 @@ class _Walk:
             self.done.filled[index] = filled
 
     def _record(self, side: LoadedSide, index: int) -> Filled | None:
-        identity = read_commit(side.checkout.root, variables={})
+        identity = git.read_commit(side.checkout.root, variables={})
         if identity is None:
             raise SuiteError(f"commit {self.commits[index].sha[:10]} is gone from {self.arguments.repository}")
         devices = pick_devices(self.device, side.chosen.survey.devices)
@@ -161,9 +152,7 @@ class _Walk:
         for _ in range(most):
             pairs = itertools.pairwise(sorted(self.done.filled))
             differing = [
-                (before, after)
-                for before, after in pairs
-                if any(change.outcome in _MOVED for change in compare(self._stored(before), self._stored(after)))
+                pair for pair in pairs if any(one.outcome in _MOVED for one in compare(*map(self._stored, pair)))
             ]
             index = next_step(changed, self.done.filled, self.done.skipped, differing)
             if index is None:
@@ -183,7 +172,7 @@ class _Walk:
         """Return which commits change an implementation; only commits that touch a file of the newest commit's suites are loaded."""
         newest = len(self.commits) - 1
         files = self._loaded(newest, lambda one, _: reached_paths(one.checkout, one.chosen.operators())) or frozenset()
-        touched = touched_files(self.arguments.repository, self.commits)
+        touched = git.touched_files(self.arguments.repository, self.commits)
         before: set[tuple[str, ...]] | None = None
         changed = []
         for index, commit in enumerate(self.commits):
@@ -211,7 +200,7 @@ class _Walk:
             return use(side, index)
         except (SuiteError, UsageError) as error:
             if index not in self.done.skipped:
-                self.done.skipped[index] = skipped(self.arguments.repository, commit, str(error))
+                self.done.skipped[index] = git.skipped(self.arguments.repository, commit, str(error))
                 self.progress.notify(f"pairbench: {commit.sha[:10]} is skipped: {error}")
             return None
         finally:

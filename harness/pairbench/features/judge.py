@@ -113,14 +113,18 @@ def answer_of(operator: OperatorDescription, candidate: str, records: Iterable[R
     )
 
 
+_COPIED = (
+    *("case", "mode", "max_abs_error", "oracle_ratio", "margin", "launches_per_call", "ops_per_call"),
+    *("peak_bytes", "saved_bytes", "roofline_fraction"),
+)
+
+
 def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
     baseline, p50 = beside[BASELINE], p50_of(record)
     refused = baseline.status != Status.MEASURED
     others = {known.estimate: one for one in beside.values() if one is not record and (known := p50_of(one))}
     best = others[min(others)] if others else None
     return CaseAnswer(
-        case=record.case,
-        mode=record.mode,
         code="refused" if refused else "right" if record.status == Status.MEASURED else record.status,
         reason=baseline.reason if refused else record.reason,
         latency=result_of(record).name if p50 else None,
@@ -129,14 +133,7 @@ def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
         over_compiled=speedup_over(record, beside.get("compiled")),
         over_best=speedup_over(record, best),
         best=best.implementation if best else None,
-        max_abs_error=record.max_abs_error,
-        oracle_ratio=record.oracle_ratio,
-        margin=record.margin,
-        launches_per_call=record.launches_per_call,
-        ops_per_call=record.ops_per_call,
-        peak_bytes=record.peak_bytes,
-        saved_bytes=record.saved_bytes,
-        roofline_fraction=record.roofline_fraction,
+        **{name: getattr(record, name) for name in _COPIED},
     )
 
 

@@ -170,13 +170,12 @@ def _only_axis(cases: Sequence[Axes]) -> str:
     several = [name for name in names if len({axis_text(case[name]) for case in cases if name in case}) > 1]
     numbers = [name for name in several if all(is_number(case[name]) for case in cases if name in case)]
     choice = numbers or several or list(names)
-    if len(choice) == 1 or (choice and not several):
+    if not choice:
+        raise SelectionError("these cases have no axis to draw along")
+    if len(choice) == 1 or not several:
         return choice[0]
-    raise SelectionError(
-        f"which axis to draw along is not said, and several vary: x={choice[0]!r}, or one of {', '.join(several)}"
-        if choice
-        else "these cases have no axis to draw along"
-    )
+    asked = f"x={choice[0]!r}, or one of {', '.join(several)}"
+    raise SelectionError(f"which axis to draw along is not said, and several vary: {asked}")
 
 
 def _places(values: Sequence[object]) -> tuple[dict[str, float], tuple[str, ...]]:

@@ -10,15 +10,6 @@ from pairbench.model.record import Series
 from pairbench.report import units
 from pairbench.report.render import clean, shorten
 
-METRICS = {  # names by the column of the record, where they differ from the column's name
-    "call_p50_ns": "call P50",
-    "call_p95_ns": "call P95",
-    "device_p50_ns": "device P50",
-    "device_p95_ns": "device P95",
-    "host_p50_ns": "host P50",
-    "memcpy_bytes_per_call": "memcpy bytes",
-    "peak_bytes": "peak memory",
-}
 OUTCOME_STYLES = {  # on a terminal, the worst first; other outcomes have none
     GateOutcome.FAILED: "red",
     GateOutcome.REGRESSION: "red",
@@ -92,7 +83,10 @@ def metric(judgement: Judgement, *, of: Change) -> str:
     deciding = of.p50.metric if of.p50 else ""
     if deciding and column in (deciding, deciding.replace("p50", "p95")):
         return "P95" if "p95" in column else "P50"
-    return METRICS.get(column) or column.removesuffix("_per_call").removesuffix("_ns").replace("_", " ")
+    if column == "peak_bytes":
+        return "peak memory"
+    words = column.removesuffix("_per_call").removesuffix("_ns").replace("_", " ")
+    return words.replace("p50", "P50").replace("p95", "P95")
 
 
 def value(judgement: Judgement, quantity: float | str | None) -> str:

@@ -27,10 +27,10 @@ def merge_numbered(names: Iterable[str]) -> list[str]:
     return [shape if len(group) > 1 else group[0] for shape, group in groups.items()]
 
 
-def listed(names: Sequence[str], shown: int = 8) -> str:
+def listed(names: Sequence[str], shown: int = 8, between: str = ", ") -> str:
     """Return names as a list within a sentence, at most `shown` of them."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
+    return between.join(names[:shown]) + more
 
 
 def shared_names(rows: Iterable[tuple[str | None, ...]]) -> list[str]:

@@ -160,11 +160,8 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
 
 def _run(point: SeriesPoint) -> dict[str, object]:
     record, started = point.record, point.record.started_at[:16].replace("T", " ")
-    return {
-        "run": shorten(record.run_id, 40),
-        "started": started,
-        "commit": short_commit(record.commit, record.dirty, 10),
-    }
+    commit = short_commit(record.commit, record.dirty, 10)
+    return {"run": shorten(record.run_id, 40), "started": started, "commit": commit}
 
 
 _COUNTED = 3  # number of counts that have a line
@@ -238,7 +235,8 @@ def series_chart(trend: Trend) -> SeriesChart:
     subtitle += [f"timer {trend.timer}"] if trend.timer else []
     # A status has no line.
     metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)[:_COUNTED]
-    counts = {metric: points.numbers(metric) for metric in metrics}
+    scales = {"peak_bytes": 2.0**20}
+    counts = ((units.axis(name), _scaled(points.numbers(name), scales.get(name, 1.0))) for name in metrics)
     middles = [level.speedup or math.nan for level in trend.levels]
     return SeriesChart(
         title=shorten(trend.series.name, 115),
@@ -249,23 +247,18 @@ def series_chart(trend: Trend) -> SeriesChart:
         control_name=shorten(trend.control or "", 30),
         levels=tuple(_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"])),
         speedup_levels=tuple(_steps(trend.levels, middles, "speedup_rise", lines["speedup"])),
-        counts=tuple(
-            (units.axis(metric), _scaled(line, 2**20 if metric == "peak_bytes" else 1.0))
-            for metric, line in counts.items()
-        ),
+        counts=tuple(counts),
         marks=tuple(_chart_marks(trend)),
         ticks=tuple(ticks),
         log=bool(values) and max(values) / min(values) >= _LOG_FROM,
     )
 
 
-def _steps(
-    levels: Sequence[Level], middles: Sequence[float], rise: str, values: Sequence[float]
-) -> Iterator[LevelStep]:
+def _steps(levels: Sequence[Level], middles: Sequence[float], rise: str, line: Sequence[float]) -> Iterator[LevelStep]:
     """Yield the levels in parts: each ends before a run without a value, and goes on behind it."""
     for level, middle in zip(levels, middles, strict=True):
         length, factor = max(level.stop - level.start, 1), getattr(level, rise)
-        known = [at for at in range(level.start, level.stop + 1) if not math.isnan(values[at] + middle)]
+        known = [at for at in range(level.start, level.stop + 1) if not math.isnan(line[at] + middle)]
         for _, part in groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
             first, *_, last = [at for _, at in part] * 2
             start, stop = (middle * factor ** ((at - level.start) / length - 0.5) for at in (first, last))
@@ -297,11 +290,8 @@ def _chart_marks(trend: Trend) -> list[Mark]:
         moves.append(Mark(move.index, move.attribution or "control", label))
     eras = [Mark(era.index, "era", shorten(", ".join(map(str, era.changes[:2])), 60)) for era in trend.eras]
     definitions = [Mark(index, "definition", "new definition") for index in trend.definitions]
-    statuses = trend.points.values("status")
-    gaps = [
-        Mark(index, "gap", shorten(str(statuses[index]), 20))
-        for index in np.flatnonzero(np.isnan(trend.points.p50)).tolist()
-    ]
+    statuses, without = trend.points.values("status"), np.flatnonzero(np.isnan(trend.points.p50)).tolist()
+    gaps = [Mark(index, "gap", shorten(str(statuses[index]), 20)) for index in without]
     marks: list[Mark] = []
     for kind in (moves, _count_marks(trend), eras, definitions, gaps):
         marks += kind if len(kind) <= _NAMED else [mark._replace(label="") for mark in kind]

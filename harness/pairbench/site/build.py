@@ -189,24 +189,17 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     repository, today = Repository(config.root), dt.datetime.now(dt.UTC).date()
     branch = (repository.default_branch, sorted(repository.default_commits)) if repository.is_one else None
     inputs = digest(sorted(fingerprint(store)), sorted(store.moved.items()), asked, branch, today)
-    suites, known = cache.values(_WHOLE) or ((), ())
+    suites, problems = cache.values(_WHOLE) or ((), ())
     if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
-        return replace(publish(options.folder, cache.unchanged()), problems=known)
+        return replace(publish(options.folder, cache.unchanged()), problems=problems)
     try:
         reading = SiteReading(
             config, repository=address, last=options.last, options=options.store_options, begin=_begin
         )
     except EmptyStoreError as error:
         kept, missed = read_breakdowns(store)
-        facts = SiteFacts(
-            store=shown_store(config),
-            repository=None,
-            runs=(),
-            rows=(),
-            events=(),
-            problems=missed,
-            breakdowns=tuple(map(head_of, kept)),
-        )
+        known: dict[str, Any] = {"problems": missed, "breakdowns": tuple(map(head_of, kept))}
+        facts = SiteFacts(store=shown_store(config), repository=None, runs=(), rows=(), events=(), **known)
         written = publish(options.folder, _files(facts, {}, kept, options.address))
         return replace(written, problems=(str(error), *missed))
     problems = reading.facts.problems
@@ -336,11 +329,7 @@ _LAST = (paths.OVERVIEW, "index.json", "feed.xml")  # what readers and programs 
 
 
 def upload(folder: Path, target: str | StoreLocation) -> Written:
-    """Copy a site from its folder to a folder or URL; what else lies there stays as it is.
-
-    Data, styles and scripts go first, then pages, then the overview and the index; then old files are deleted. The list of
-    files comes last, so that an interrupted copy is done again.
-    """
+    """Copy a site from its folder to a folder or URL; what else lies there stays as it is."""
     try:
         place = StoreLocation.of(target)
     except StoreError as error:
@@ -366,7 +355,7 @@ def _upload(folder: Path, place: StoreLocation) -> Written:
             "name an empty place, or a folder inside of it"
         )
     written: list[str] = []
-    # Data, styles and scripts, then pages, then what is opened first.
+    # Data, styles and scripts, then pages, then what is opened first; the list of files last, for an interrupted copy is done again.
     stages = {name: 2 if name in _LAST else 1 if name.endswith(".html") else 0 for name in names}
     with ThreadPoolExecutor(_THREADS) as pool:
         for stage in range(3):  # each needs those before it

@@ -23,6 +23,7 @@ from pairbench.errors import SelectionError, UsageError
 from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, TRIAGE, Event, Moved, RunHead, SiteFacts, Triage
 from pairbench.report import units
+from pairbench.report.labels import listed
 from pairbench.report.render import shorten
 from pairbench.site import paths
 from pairbench.site.events import TOLD_TOGETHER
@@ -90,10 +91,7 @@ def counts_in_words(moved: Moved) -> tuple[str, ...]:
 
 
 def _windows_of(runs: Sequence[RunHead]) -> dict[tuple[str, str], set[str]]:
-    """Return the windows that each run lies in, of all runs, the newest first.
-
-    Windows of runs are of the runs on a device model; days count back from the newest run of all.
-    """
+    """Return the windows that each of all runs, the newest first, lies in: those of runs are of its device model's, those of days of all."""
     ranks: Counter[str] = Counter()
     newest = moment_of(runs[0].started_at) if runs else None
     windows: dict[tuple[str, str], set[str]] = {}
@@ -301,7 +299,7 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
 
 def _title(event: Event) -> str:
     names = list(dict.fromkeys(shorten(one.series.operator or one.series.suite, 40) for one in event.moved))
-    operators = ", ".join(names[:_TITLED]) + (f" and {len(names) - _TITLED} more" if len(names) > _TITLED else "")
+    operators = listed(names, _TITLED)
     devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
     if event.kind in TOLD_TOGETHER:
         words = headline(event)

@@ -132,10 +132,7 @@ def series_events(
             continue  # which is told of all series together
         near = [index for index in places if abs(index - life.move.index) <= _NEAR and life.move.last is None]
         moves[min(near, key=lambda index: abs(index - life.move.index), default=life.move.index)] = life
-    found += [
-        _series_event(trend, "moved", moves.get(index), places.get(index, []), accepted)
-        for index in sorted({*moves, *places})
-    ]
+    found += [_series_event(trend, "moved", moves.get(at), places[at], accepted) for at in sorted({*moves, *places})]
     moved_lately = any((move.last or move.index) >= len(points) - _RECENT for move in trend.moves)
     short = len(points) < 2 * MIN_RUNS
     for change in changes:

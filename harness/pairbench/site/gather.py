@@ -33,18 +33,10 @@ from pairbench.site.events import RunKey, SeriesEvent
 from pairbench.site.paths import Contribution, OperatorFacts, RunFacts, head_of
 from pairbench.site.store_events import environment_events, new_operator, shifts_of, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
+from pairbench.store import reader
 from pairbench.store.documents import read_breakdowns, read_triages
 from pairbench.store.location import Held
-from pairbench.store.reader import (
-    OPERATOR,
-    RUN,
-    LatencySamples,
-    WholeStore,
-    latency_samples,
-    read_records,
-    read_series,
-    table_digest,
-)
+from pairbench.store.reader import OPERATOR, RUN, LatencySamples, WholeStore
 from pairbench.store.reading import stored_files
 from pairbench.store.schema import from_table, records_of
 from pairbench.suite.reached import about
@@ -70,9 +62,7 @@ def one_by_one(jobs: Jobs) -> Iterator[Any]:
 Samples = Mapping[str, Mapping[Series, LatencySamples]]  # by run
 
 
-def compared(
-    judge: Judge, heads: Collection[RunHead], newest: Mapping[Series, str]
-) -> defaultdict[Series, list[Change]]:
+def compared(judge: Judge, heads: Iterable[RunHead], newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
     """Return the changes of each series, the oldest run first, that comparisons of the newest runs found: regressions, and those of its newest run."""
     confirms = {head.run_id: head.confirms for head in heads}
     wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
@@ -219,7 +209,7 @@ class SiteReading:
         self._newest: dict[Series, Record] = {}  # the newest record of each series, with all its columns
         problems: tuple[str, ...] = ()
         for run_id in sorted(set(newest.values())):
-            whole, missed = read_records(self._store, [run_id])
+            whole, missed = reader.read_records(self._store, [run_id])
             problems += missed
             self._newest |= {its: one for one in whole if (its := Series.of(one)) and newest.get(its) == run_id}
         comparer = Comparer.open(config, store=self._store)
@@ -254,7 +244,7 @@ class SiteReading:
     def _digests_of_tables(self) -> dict[tuple[str, ...], str]:
         """Return the digest of the rows of each operator and of each run."""
         parts = [*self._whole.tables(OPERATOR, _TREND), *self._whole.tables(RUN, _RUN)]
-        return {key: table_digest(table) for key, table in parts}
+        return {key: reader.table_digest(table) for key, table in parts}
 
     def operators(
         self,
@@ -266,6 +256,11 @@ class SiteReading:
         found: list[Contribution | None] = []
         jobs: list[Callable[[], tuple[Contribution, Any]]] = []
         samples: dict[str, Mapping[Series, LatencySamples]] = {}
+
+        def job(part: Callable[[OperatorFacts], Part[OperatorFacts]], *known: Any) -> tuple[Contribution, Any]:
+            facts = self._operator(*known)
+            return facts.contribution, make(part(facts))
+
         sampled, needed = set(stored_files(self._store, "samples").run_ids), set[str]()
         for key, table in self._whole.tables(OPERATOR, _TREND):
             device_name, suite, operator = key
@@ -275,10 +270,8 @@ class SiteReading:
             run_ids = set(table.column("run_id").unique().to_pylist())
             heads = [head for head in self.facts.runs if head.device_name == device_name and head.run_id in run_ids]
             breakdowns = self.facts.breakdowns
-            mine = [one for one in breakdowns if (one.device_name, one.suite, one.operator) == key]
-            site = replace(
-                self.facts, runs=tuple(heads), beside={}, problems=(), breakdowns=tuple(mine) or breakdowns[:1]
-            )
+            mine = tuple(one for one in breakdowns if (one.device_name, one.suite, one.operator) == key)
+            site = replace(self.facts, runs=tuple(heads), beside={}, problems=(), breakdowns=mine or breakdowns[:1])
             elsewhere = tuple(sorted(self._devices[suite, operator] - {device_name}))
             of_each = (self._newest, self._changes, self._accepted, self._floors)
             values = [[held.get(series) for held in of_each] for series in own]
@@ -288,11 +281,10 @@ class SiteReading:
             found.append(find(name, inputs))
             if found[-1] is None:
                 part, records = functools.partial(Part, name, inputs, site), records_of(table)
-                facts = functools.partial(self._operator, key, records, described, elsewhere, site.runs, samples)
-                jobs.append(functools.partial(_operator_part, make, part, facts))
+                jobs.append(functools.partial(job, part, key, records, described, elsewhere, site.runs, samples))
                 needed.update(with_samples)
         # Read here, for a forked process must not use a connection to a store.
-        samples |= {run_id: latency_samples(self._store, run_id).value for run_id in sorted(needed)}
+        samples |= {run_id: reader.latency_samples(self._store, run_id).value for run_id in sorted(needed)}
         makings = iter(each(jobs))
         for place, contribution in enumerate(found):
             if contribution is None:
@@ -372,33 +364,25 @@ class SiteReading:
         pages: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         for row in self.facts.rows:
             pages[row.device_name].add((row.device_name, row.suite, row.operator))
+        some = self.facts.breakdowns[:1]
+        shared = replace(self.facts, runs=(), rows=(), owners={}, gpus=(), problems=(), breakdowns=some)
         jobs: list[Callable[[], Any]] = []
+
+        def job(part: Callable[[RunFacts], Part[RunFacts]], *known: Any) -> Any:
+            return make(part(self._run(*known)))
+
         for key, table in self._whole.tables(RUN, _RUN):
             head, verdicts, beside = self._heads[key], self.verdicts.get(key), self.facts.beside.get(key)
-            site = replace(
-                self.facts,
-                runs=(),
-                rows=(),
-                owners={},
-                gpus=(),
-                problems=(),
-                events=tuple(shown[key]),
-                beside={key: beside} if beside else {},
-                breakdowns=self.facts.breakdowns[:1],
-            )
+            site = replace(shared, events=tuple(shown[key]), beside={key: beside} if beside else {})
             named = tuple(sorted(pages[head.device_name]))
             name, inputs = paths.run_page(*key), digest(self._digests()[key], head, verdicts, site, named)
             if find(name, inputs) is None:
-                facts = functools.partial(self._run, head, verdicts, records_of(table), named)
-                jobs.append(functools.partial(_run_part, make, functools.partial(Part, name, inputs, site), facts))
+                part = functools.partial(Part, name, inputs, site)
+                jobs.append(functools.partial(job, part, head, verdicts, records_of(table), named))
         yield from each(jobs)
 
     def _run(
-        self,
-        head: RunHead,
-        verdicts: RunVerdicts | None,
-        records: LazyRecords,
-        pages: tuple[tuple[str, str, str], ...],
+        self, head: RunHead, verdicts: RunVerdicts | None, records: LazyRecords, pages: tuple[tuple[str, str, str], ...]
     ) -> RunFacts:
         known = [(record, series) for record in records if (series := Series.of(record))]
         reasons = (record.throttle_reasons for record, _ in known)
@@ -454,24 +438,9 @@ class SiteReading:
             return tuple(events)
         cases = {series.case for several in wanted.values() for series in several}
         columns = ("run_id", *COLUMNS, "kernels")
-        reading = read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
+        reading = reader.read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
         records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
         return tuple(site_events.with_kernels(event, records) for event in events)
-
-
-def _operator_part(
-    make: Callable[[Part[OperatorFacts]], Any],
-    part: Callable[[OperatorFacts], Part[OperatorFacts]],
-    facts: Callable[[], OperatorFacts],
-) -> tuple[Contribution, Any]:
-    found = facts()
-    return found.contribution, make(part(found))
-
-
-def _run_part(
-    make: Callable[[Part[RunFacts]], Any], part: Callable[[RunFacts], Part[RunFacts]], facts: Callable[[], RunFacts]
-) -> Any:
-    return make(part(facts()))
 
 
 def about_of(config: Config, suite: str) -> Mapping[str, About]:

@@ -148,7 +148,7 @@ def operator(env: Environment, facts: SiteFacts, operator: OperatorFacts, *, fig
         **({"roofline": roofline_figure(operator.series, operator.ceilings)} if figures and roofline.points else {}),
     }
     rows, worst = implementation_rows(operator), worst_series(operator.series)
-    run_ids = {one.run_id for one in operator.series}
+    run_ids, texts = {one.run_id for one in operator.series}, [one.texts for one in operator.series]
     heads = [run for run in facts.runs if run.run_id in run_ids and run.device_name == operator.device_name]
     runs = max((len(trend.points) for trend in operator.trends), default=0)
     at_most = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
@@ -168,17 +168,13 @@ def operator(env: Environment, facts: SiteFacts, operator: OperatorFacts, *, fig
         verdict=operator_verdict(operator.contribution.rows, operator.series),
         heat=heat_map(operator.series),
         no_change=f"{at_most}: too few to find a change of level." if runs < _FEW else f"None found; {at_most}.",
-        precision=about_precision(
-            one.texts.get("float32_precision") for one in operator.series if one.texts.get("device_uuid")
-        ),
+        precision=about_precision(one.get("float32_precision") for one in texts if one.get("device_uuid")),
         breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
         headline=headline,
         rows=rows,
         known=known,
         measured=any(row.facts.status == Status.MEASURED for row in rows),
-        next=shlex.join(
-            ["pairbench", "verify" if rows else "run", shorten(f"{operator.suite}::{operator.operator}", 300)]
-        ),
+        next=shlex.join(["pairbench", "verify" if rows else "run", shorten(f"{key[1]}::{key[2]}", 300)]),
         beside=beside_result(operator.series),
         choices=choices(rows),
         shared={

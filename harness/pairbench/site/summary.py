@@ -33,20 +33,13 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
     same = newest is not None and (newest.outcome, newest.verdict) == (GateOutcome.UNCHANGED, Verdict.SAME)
     open_ = change is not None and (change.outcome, change.verdict) == (GateOutcome.UNDECIDED, Verdict.UNDECIDED)
     if change is not None and not (same and open_):
-        return SeriesStatus(
-            state=_STATES[change.outcome],
-            change=change.p50.change if change.p50 else None,
-            attribution=change.attribution,
-            reason=change.reason,
-            confirmed=change.confirmed,
-            accepted=change.accepted,
-        )
+        told = {name: getattr(change, name) for name in ("attribution", "reason", "confirmed", "accepted")}
+        return SeriesStatus(state=_STATES[change.outcome], change=change.p50.change if change.p50 else None, **told)
     if newest is None:
         return SeriesStatus(state="new")
     moved = Interval(newest.change, newest.change, newest.change) if newest.change is not None else None
-    return SeriesStatus(
-        state=_STATES[newest.outcome], change=moved, attribution=newest.attribution, reason=newest.reason
-    )
+    state, cause = _STATES[newest.outcome], newest.attribution
+    return SeriesStatus(state=state, change=moved, attribution=cause, reason=newest.reason)
 
 
 def with_open(status: SeriesStatus, lasting: Moved, since: str) -> SeriesStatus:
@@ -198,15 +191,13 @@ def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[SimpleNamespace, ..
 def device_summaries(rows: Sequence[OverviewRow], self_tests: Collection[str] = ()) -> tuple[SimpleNamespace, ...]:
     """Return for each device model what all operators come to, and behind it the same for each family, if there are several."""
     counted = [row for row in rows if not is_self_test(row.suite, self_tests)]
-    summaries: list[SimpleNamespace] = []
+    found: list[SimpleNamespace] = []
     for device in sorted({row.device_name for row in counted}):
         here = [row for row in counted if row.device_name == device]
         families = sorted({family_of(row.suite) for row in here})
         names = ("", *families) if len(families) > 1 else ("",)
-        summaries += [
-            _device(device, name, [one for one in here if name in ("", family_of(one.suite))]) for name in names
-        ]
-    return tuple(summaries)
+        found += [_device(device, name, [one for one in here if name in ("", family_of(one.suite))]) for name in names]
+    return tuple(found)
 
 
 def is_self_test(suite: str, self_tests: Collection[str]) -> bool:
@@ -251,10 +242,8 @@ def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts])
     row = found.leading[0] if found is not None else None
     if row is None or row.variant is None or row.speedup is None:
         return None
-    variant = row.variant, row.mode
-    known = [
-        one for one in series if (one.series.implementation, one.series.mode) == variant and "speedup" in one.numbers
-    ]
+    best = row.variant, row.mode
+    known = [one for one in series if (one.series.implementation, one.series.mode) == best and "speedup" in one.numbers]
     tiers = {one.tier for one in known}
     losses = []
     for tier in [tier for tier in MAIN if tier in tiers] or sorted(tiers):

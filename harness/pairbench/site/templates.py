@@ -203,13 +203,9 @@ def environment(templates: Path) -> Environment:
     return made
 
 
-def operators_of(facts: SiteFacts) -> set[tuple[str, str, str]]:
-    """Return device model, suite and operator of all that have a page."""
-    return {(row.device_name, row.suite, row.operator) for row in facts.rows}
-
-
 def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
-    shared = {"facts": facts, "page": path, "root": paths.relative(path, ""), "there": operators_of(facts)}
+    there = {(row.device_name, row.suite, row.operator) for row in facts.rows}  # all that have a page
+    shared = {"facts": facts, "page": path, "root": paths.relative(path, ""), "there": there}
     text = env.get_template(template).render(**{**shared, **values})
     # Half of a surrogate pair can't be written; what holds one is still shown.
     return File(path=path, content=text.encode("utf-8", "replace"))

@@ -11,7 +11,7 @@ import pytest
 
 from pairbench.analyze.compare.floors import calibrate_from
 from pairbench.analyze.compare.runs import compare, confirm
-from pairbench.features.ab import compare_interleaved, to_measure_again
+from pairbench.features.ab import to_measure_again
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
 from pairbench.model.latency import HOST
 from pairbench.model.record import Record
@@ -111,7 +111,7 @@ def test_it_has_to_be_seen_again_relative_to_the_baseline(mood: float, factor: f
 
 def test_interleaved_rounds_are_relative_to_the_baseline_as_well() -> None:
     found, still = (
-        moved_alone(compare_interleaved(run(0, MOODS[0]), run(8, MOODS[1], variant=more)), "norm[n=0]")
+        moved_alone(compare(run(0, MOODS[0]), run(8, MOODS[1], variant=more), interleaved=True), "norm[n=0]")
         for more in (1.5, 1.0)
     )
     assert (found.outcome, still.outcome) == (GateOutcome.REGRESSION, GateOutcome.UNCHANGED)
@@ -179,7 +179,7 @@ def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
 
 @pytest.mark.parametrize("sides", MEASURED["ab"])
 def test_side_by_side_they_are_found_as_well(sides: dict[str, list[list[float]]]) -> None:
-    changes = compare_interleaved(*runs_of(sides, 2))
+    changes = compare(*runs_of(sides, 2), interleaved=True)
     found = moved(changes)
     assert {name.partition("[")[0] for name in found} <= PLANTED
     assert sum(name.startswith("product") for name in found) == 2
@@ -194,6 +194,6 @@ def test_side_by_side_they_are_found_as_well(sides: dict[str, list[list[float]]]
 @pytest.mark.parametrize(("which", "at_once", "in_the_end"), [(0, 3, 3), (1, 2, 4), (2, 0, 0)])
 def test_second_rounds_find_more_of_the_python(which: int, at_once: int, in_the_end: int) -> None:
     sides = MEASURED["ab_lower_means"][which]
-    found, in_all = (moved(compare_interleaved(*runs_of(sides, 2, rounds))) for rounds in (5, 10))
+    found, in_all = (moved(compare(*runs_of(sides, 2, rounds), interleaved=True)) for rounds in (5, 10))
     assert [sum(name.startswith("product[") for name in one) for one in (found, in_all)] == [at_once, in_the_end]
     assert {name.partition("[")[0] for name in in_all} <= (PLANTED if in_the_end else set())

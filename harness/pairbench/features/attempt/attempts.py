@@ -139,13 +139,8 @@ class LastTries:
         return {series: record for record in records if record and (series := Series.of(record))}
 
     def keep(self, records: Iterable[Record]) -> None:
-        self._values.keep(
-            {
-                json.dumps(astuple(series)): {name: getattr(record, name) for name in _KEPT}
-                for record in records
-                if (series := Series.of(record))
-            }
-        )
+        known = {json.dumps(astuple(series)): record for record in records if (series := Series.of(record))}
+        self._values.keep({key: {name: getattr(record, name) for name in _KEPT} for key, record in known.items()})
 
 
 def _record(values: dict[str, Any]) -> Record | None:

@@ -48,9 +48,7 @@ def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
     if attempt.untried:
         lines.append(f"Not tried, for something before is wrong: {listed(attempt.untried, _SHOWN)}")
     if attempt.left_out and with_left_out:
-        lines.append(
-            f"One case of each operator; --all-cases takes the others, too: {listed(attempt.left_out, _SHOWN)}"
-        )
+        lines += [f"One case of each operator; --all-cases takes the others, too: {listed(attempt.left_out, _SHOWN)}"]
     return lines + (precision_remark(one.record for one in attempt.tried) if with_left_out else [])
 
 

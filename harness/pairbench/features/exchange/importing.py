@@ -107,23 +107,21 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
     return ImportedRun(run.source, run.origin.run_id, records, tuple(samples), run.left_out)
 
 
+_COPIED = ("suite", "operator", "definition_hash", "status", "reason", "peak_bytes")
+
+
 def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> Record:
     implementation, axes = split(result, pairing)
     case = Case(operator=result.operator, axes=axes, tier="")
     return Record(
         **shared,
-        suite=result.suite,
-        operator=result.operator,
-        definition_hash=result.definition_hash,
+        **{name: getattr(result, name) for name in _COPIED},
         case=case.key,
         axes=json.dumps(dict(axes)),
         dtype=case.dtype,
         implementation=implementation,
         role=BASELINE if implementation == BASELINE else "variant",
         mode="eager",
-        status=result.status,
-        reason=result.reason,
-        peak_bytes=result.peak_bytes,
         **(_latency_columns(result.timing) if result.timing else {}),
     )
 

@@ -315,26 +315,12 @@ def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
     reach = 1.5 * (q3 - q1)
     inside = [value for value in ordered if q1 - reach <= value <= q3 + reach]
     far = sum(not mean - deviation <= value <= mean + deviation for value in ordered)
-    total = math.fsum(ordered)
-    return {
-        "min": ordered[0],
-        "max": ordered[-1],
-        "mean": mean,
-        "stddev": deviation,
-        "rounds": len(ordered),
-        "median": statistics.median(ordered),
-        "iqr": q3 - q1,
-        "q1": q1,
-        "q3": q3,
-        "iqr_outliers": len(ordered) - len(inside),
-        "stddev_outliers": far,
-        "outliers": f"{far};{len(ordered) - len(inside)}",
-        "ld15iqr": inside[0],
-        "hd15iqr": inside[-1],
-        "ops": len(ordered) / total,
-        "total": total,
-        "iterations": 1,
-    }
+    total, outside = math.fsum(ordered), len(ordered) - len(inside)
+    stats = {"min": ordered[0], "max": ordered[-1], "mean": mean, "stddev": deviation, "rounds": len(ordered)}
+    stats |= {"median": statistics.median(ordered), "iqr": q3 - q1, "q1": q1, "q3": q3}
+    outliers = {"iqr_outliers": outside, "stddev_outliers": far, "outliers": f"{far};{outside}"}
+    whole = {"ops": len(ordered) / total, "total": total, "iterations": 1}
+    return {**stats, **outliers, "ld15iqr": inside[0], "hd15iqr": inside[-1], **whole}
 
 
 def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ The losses of a variant are described by the one condition on a case that fits t
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter, eq, ge, le
 from typing import Any, NamedTuple
@@ -112,9 +112,7 @@ class OperatorResults(Value):
     missing: tuple[Case, ...]  # cases that are declared and that the store has no record of
 
 
-def judged(
-    operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
-) -> Iterator[JudgedClaim]:
+def judged(operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Container[str]) -> Iterator[JudgedClaim]:
     """Yield each claim beside each of its cases, in the order of declaration; one without a case beside none."""
     for claim in operator.claims:
         for case in operator.cases:
@@ -262,7 +260,7 @@ _Timed = tuple[str, str | None, str | None, str | None]  # run, device, case and
 
 
 def results_of(
-    operator: OperatorDescription, records: Sequence[Record], tiers: Collection[str]
+    operator: OperatorDescription, records: Sequence[Record], tiers: Container[str]
 ) -> OperatorResults | None:
     """Return what is known of an operator; None where no case in these tiers was ever tried."""
     declared = {case.key: case for case in operator.cases if case.tier in tiers}
@@ -300,13 +298,8 @@ def results_of(
         if any(key == case.key for key, _ in tried)
     )
     # In the order of cases, and of implementations in each, as everything on the page.
-    shown = [
-        record
-        for case in cases
-        for mode in case.modes
-        for record in (mode.baseline, *mode.variants)
-        if record and record.implementation in names
-    ]
+    modes = [mode for case in cases for mode in case.modes]
+    shown = [one for mode in modes for one in (mode.baseline, *mode.variants) if one and one.implementation in names]
     return OperatorResults(
         operator=operator,
         device_name=known[0].device_name,

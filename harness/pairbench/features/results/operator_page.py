@@ -29,7 +29,7 @@ from pairbench.model.settings import MODES
 from pairbench.model.site import SeriesStatus
 from pairbench.report import latency_words, rows, units
 from pairbench.report.blocks import Block, Heading, Items, Line, TableBlock, table_of
-from pairbench.report.labels import axis_text, labels_of
+from pairbench.report.labels import axis_text, labels_of, listed
 from pairbench.report.operator_charts import roof_fraction, state_of
 from pairbench.report.render import Column, clean, shorten
 
@@ -364,9 +364,8 @@ def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str
         groups.setdefault(key, []).append(labels[str(record.case)])
     table = []
     for (implementation, mode, status, reason), cases in groups.items():
-        more = f" and {len(cases) - _NAMED_CASES} more" if len(cases) > _NAMED_CASES else ""
         cells = {"implementation": implementation or "", "mode": mode or "", "status": status or ""}
-        cells |= {"cases": units.count(len(cases)), "which": "; ".join(cases[:_NAMED_CASES]) + more}
+        cells |= {"cases": units.count(len(cases)), "which": listed(cases, _NAMED_CASES, "; ")}
         table.append({**cells, "why": shorten(reason or "", 140)})
     return _table(table, title=title, fold_above=_FOLD_LOSSES)
 
@@ -380,9 +379,6 @@ def _gaps(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block
         "No measurement of the cases": [labels[case.key] for case in results.missing],
         "Measured with an earlier definition of the operator": [labels[key] for key in results.outdated],
     }
-    sentences = []
-    for words, names in gaps.items():
-        more = f" and {len(names) - _NAMED_GAPS} more" if len(names) > _NAMED_GAPS else ""
-        sentences += [f"{words}: {'; '.join(names[:_NAMED_GAPS])}{more}."] if names else []
+    sentences = [f"{words}: {listed(names, _NAMED_GAPS, '; ')}." for words, names in gaps.items() if names]
     if sentences:
         yield Items(texts=tuple(sentences))
