@@ -197,9 +197,9 @@ cached_attention = Operator(
     "cached_attention",
     baseline=sdpa,
     variants={
-        "math": Variant(math, valid=forms.math_valid),
-        "efficient": Variant(efficient, valid=forms.efficient_valid, needs="cuda"),
-        "cudnn": Variant(cudnn, valid=forms.cudnn_valid, needs="cuda"),
+        "math": Variant(math, valid=forms.math_valid, kind="library"),
+        "efficient": Variant(efficient, valid=forms.efficient_valid, needs="cuda", kind="library"),
+        "cudnn": Variant(cudnn, valid=forms.cudnn_valid, needs="cuda", kind="library"),
         "flash3": Variant(flash3, valid=forms.flash3_valid, needs="sm_90"),
         "triton": Variant(triton, prepare=triton_tiles, valid=triton_valid, needs="triton"),
     },

@@ -53,7 +53,7 @@ def without_the_product(x):
 silu = Operator(
     "silu",
     baseline=by_hand,
-    variants={"builtin": builtin, "triton": Variant(in_triton, needs="triton")},
+    variants={"builtin": Variant(builtin, kind="library"), "triton": Variant(in_triton, needs="triton")},
     inputs=inputs,
     cases={
         "edge": grid(n=[0, 1, BLOCK + 1], dtype=["float32"]),

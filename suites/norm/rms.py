@@ -247,7 +247,7 @@ rmsnorm = Operator(
     "rmsnorm",
     baseline=by_hand,
     variants={
-        "builtin": Variant(builtin, valid=one_type),
+        "builtin": Variant(builtin, valid=one_type, kind="library"),
         "vector_norm": Variant(vector_norm, valid=sums_well),
         "triton": Variant(fused, valid=fits_kernel, needs="triton"),
     },

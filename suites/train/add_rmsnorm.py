@@ -87,7 +87,7 @@ def norm_of_x(x, residual, weight, eps):
 train_add_rmsnorm = Operator(
     "train_add_rmsnorm",
     baseline=by_hand,
-    variants={"builtin": builtin, "triton": Variant(add_rms_norm, valid=fits, needs="triton")},
+    variants={"builtin": Variant(builtin, kind="library"), "triton": Variant(add_rms_norm, valid=fits, needs="triton")},
     inputs=inputs,
     cases={"edge": EDGE, "smoke": SMOKE, "real": REAL, "headline": HEADLINE},
     gradients=("x", "residual", "weight"),

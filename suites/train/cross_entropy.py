@@ -139,7 +139,7 @@ train_cross_entropy = Operator(
     "train_cross_entropy",
     baseline=by_hand,
     variants={
-        "builtin": builtin,
+        "builtin": Variant(builtin, kind="library"),
         "from_levels": from_levels,
         "triton": Variant(cross_entropy, valid=fits, needs="triton"),
     },

@@ -89,7 +89,7 @@ def half_bias(x, weight, bias, eps):
 train_layernorm = Operator(
     "train_layernorm",
     baseline=by_hand,
-    variants={"builtin": builtin, "triton": Variant(layer_norm, valid=fits, needs="triton")},
+    variants={"builtin": Variant(builtin, kind="library"), "triton": Variant(layer_norm, valid=fits, needs="triton")},
     inputs=inputs,
     cases={
         "edge": [*EDGE, dict(tokens=6, hidden=64, dtype="float32", offset=4.0)],

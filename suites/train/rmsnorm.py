@@ -80,7 +80,7 @@ def sum_of_squares(x, weight, eps):
 train_rmsnorm = Operator(
     "train_rmsnorm",
     baseline=by_hand,
-    variants={"builtin": builtin, "triton": Variant(rms_norm, valid=fits, needs="triton")},
+    variants={"builtin": Variant(builtin, kind="library"), "triton": Variant(rms_norm, valid=fits, needs="triton")},
     inputs=inputs,
     cases={"edge": EDGE, "smoke": SMOKE, "real": REAL, "headline": HEADLINE},
     gradients=("x", "weight"),

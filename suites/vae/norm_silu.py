@@ -216,7 +216,7 @@ vae_rmsnorm_silu = Operator(
     baseline=published,
     variants={
         "one_factor": Variant(one_factor, valid=several_channels),
-        "builtin": Variant(builtin, valid=in_channels_last),
+        "builtin": Variant(builtin, valid=in_channels_last, kind="library"),
         "triton": Variant(fused, valid=fits_kernel, needs="triton"),
     },
     impostors={

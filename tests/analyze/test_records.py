@@ -204,6 +204,31 @@ def test_the_speedup_is_baseline_over_variant(pair: tuple[Record, Record]) -> No
     assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "compiled_ns", "best", "over"),
+    [
+        ("", 11e5, "baseline", 4.0),  # of no kind, so nobody's alternative
+        ("library", 11e5, "other", 3.0),
+        ("library", 5e5, "baseline (compile)", 2.0),
+    ],
+)
+def test_the_best_alternative_is_the_fastest_of_the_baseline_its_compiled_form_and_libraries(
+    kind: str, compiled_ns: float, best: str, over: float
+) -> None:
+    own = Entry(implementation="fast", mode="eager")
+    latencies = {BASELINE: 1e6, own: 2.5e5, Entry(implementation="other", mode="eager"): 7.5e5}
+    latencies[Entry(implementation="baseline", mode="compile")] = compiled_ns
+    named = [ImplementationDescription(name=name, needs=(), hash=name) for name in ("baseline", "fast", "other")]
+    operator = replace(OPERATOR, implementations=(*named[:2], replace(named[2], kind=kind)))
+    rounds = [round_of(*(samples(entry, (ns,) * 20) for entry, ns in latencies.items()))]
+    found = records(*(outcome(entry, *rounds, operator=operator) for entry in latencies))
+    baseline, fast, other, compiled = found
+    assert (fast.best_alternative, fast.speedup_over_best) == (best, pytest.approx(over))
+    assert fast.speedup == pytest.approx(4.0)
+    assert other.best_alternative in ("baseline", "baseline (compile)")
+    assert baseline.best_alternative is compiled.best_alternative is None
+
+
 def test_no_baseline_no_speedup() -> None:
     (alone,) = records(outcome(FAST, *ROUNDS))
     assert alone.speedup is None and alone.call_p50_ns is not None

@@ -213,6 +213,12 @@ def test_a_need_that_nobody_can_meet(need: str) -> None:
         Variant(fast, needs=need)
 
 
+def test_a_variant_is_of_a_kind_or_none() -> None:
+    assert Variant(fast).kind == "" and Variant(fast, kind="library").kind == "library"
+    with refused("Variant: kind='peer' is unknown, expected 'library', or none"):
+        Variant(fast, kind="peer")
+
+
 @pytest.mark.parametrize("need", ["package:", "package:>=1", "package:liger kernel", "package:liger_kernel>=new"])
 def test_a_package_that_pip_would_not_take(need: str) -> None:
     with refused(f"Variant: needs={need!r} names no package, expected a name and versions as pip takes them"):
