@@ -10,15 +10,7 @@ from pairbench.errors import SelectionError
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.plain import Value
-from pairbench.model.plan import (
-    BASELINE,
-    BrokenSuite,
-    Entry,
-    ImplementationDescription,
-    OperatorDescription,
-    Plan,
-    PlannedCase,
-)
+from pairbench.model.plan import BASELINE, BrokenSuite, Entry, OperatorDescription, Plan, PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 
@@ -270,16 +262,15 @@ def _planned(
     skipped: dict[Entry, str] = {}
     untimed: dict[Entry, str] = {}
     for entry in entries:
-        implementation = operator.implementation(entry.implementation)
-        if reason := _unmet(entry, implementation, equipment):
+        if reason := _unmet(operator, entry, equipment):
             skipped[entry] = reason
-        elif "triton" in implementation.needs and device.kind == "cpu":
+        elif device.kind == "cpu" and "triton" in operator.implementation(entry.implementation).needs:
             untimed[entry] = INTERPRETED
     return PlannedCase(operator=operator, case=case, entries=entries, untimed=untimed, skipped=skipped)
 
 
-def _unmet(entry: Entry, implementation: ImplementationDescription, equipment: Equipment) -> str | None:
-    device, gpus = equipment.device, equipment.gpus
+def _unmet(operator: OperatorDescription, entry: Entry, equipment: Equipment) -> str | None:
+    device, gpus, implementation = equipment.device, equipment.gpus, operator.implementation(entry.implementation)
     for need in implementation.needs:
         if need == "triton" and not equipment.triton:
             return "needs Triton, which is not installed"
