@@ -150,10 +150,9 @@ def make_plan(
         if (names := taken(operator, implementations))
     ]
     if not cases and not broken:
-        have = sorted({case.tier for operator in operators for case in operator.cases})
-        raise SelectionError(
-            f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}; --tier takes {', '.join(have) or 'one that a suite declares'}"
-        )
+        have = sorted({case.tier for operator in operators for case in operator.cases}) or ["one that a suite declares"]
+        nothing = f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}"
+        raise SelectionError(f"{nothing}; --tier takes {', '.join(have)}")
     return Plan(cases=tuple(cases), broken=tuple(broken))
 
 
@@ -170,9 +169,8 @@ def check_selections(
         if not taken and not any(one.suite in failed for one in meant):
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
             files = ", ".join(one.suite for one in meant if one.suite is not None and one.pattern == text)
-            raise SelectionError(
-                f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} (`pairbench list` shows their cases)"
-            )
+            nothing = f"{text!r} selects nothing{f' of {files}' if files else ''}"
+            raise SelectionError(f"{nothing}; operators are: {known} (`pairbench list` shows their cases)")
 
 
 def same_model(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -249,9 +247,8 @@ def check_implementations(implementations: Iterable[str], operators: Iterable[Op
     known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
         if known and not any(names_implementation((pattern,), name) for name in known):
-            raise SelectionError(
-                f"--implementation {pattern!r} is none of the selected operators', which have {', '.join(sorted(known))}"
-            )
+            have = ", ".join(sorted(known))
+            raise SelectionError(f"--implementation {pattern!r} is none of the selected operators', which have {have}")
 
 
 def _planned(

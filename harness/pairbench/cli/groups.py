@@ -4,8 +4,8 @@ from pathlib import Path
 
 import typer
 
-from pairbench.cli.options import Given, argument, option, remark, verb
-from pairbench.cli.say import put, put_rows
+from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.say import put, put_rows, remark
 from pairbench.errors import UsageError
 
 store_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -143,9 +143,8 @@ class OutsideClock:
                 (most_ns, without_ns, without_ns > (1 + _PART) * most_ns + _BEYOND_NS),
             ):
                 if wrong:
-                    raise ClocksDisagreeError(
-                        f"{passed_ns / 1e6:.1f} ms have passed while it says that {said_ns / 1e6:.1f} have"
-                    )
+                    said = f"it says that {said_ns / 1e6:.1f} have"
+                    raise ClocksDisagreeError(f"{passed_ns / 1e6:.1f} ms have passed while {said}")
 
     def _of(self, name: str, place: int, count: int) -> tuple[Any, ...]:
         """Return a column of an entry, by its place among so many, block after block."""
@@ -205,9 +204,8 @@ class _Verifying:
             if lacking:
                 self._judge.close()  # for what it holds
                 again = dataclasses.replace(job, outside=False, automatic_impostors=False, declared_impostors=())
-                yield from (
-                    one for one in self._worker.request(again) if getattr(one, "entry", None) in {None, *lacking}
-                )
+                results, wanted = self._worker.request(again), {None, *lacking}
+                yield from (one for one in results if getattr(one, "entry", None) in wanted)
 
     def _verify(self) -> Iterator[Any]:
         for answer in self._worker.request(self._job, self._worker.outputs):
