@@ -24,11 +24,14 @@ def put(text: object = "", *, nl: bool = True) -> None:
     typer.echo(safe(str(text), colored=colored), nl=nl)
 
 
-def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str) -> None:
-    """Print rows as a table, Markdown or JSON."""
+def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str, *, empty: str | None = None) -> None:
+    """Print rows as a table, Markdown or JSON; `empty`, if given, takes the place of a table without rows."""
     from pairbench.report.render import render_rows
 
-    put(render_rows(title, rows, output), nl=False)
+    if rows or empty is None or output == "json":
+        put(render_rows(title, rows, output), nl=False)
+    elif empty:
+        put(empty)
 
 
 def say(text: str, *, nl: bool = True) -> None:
