@@ -55,15 +55,12 @@ def make_own(base: Path, *names: str) -> Path:
 
 def check_own(folder: Path) -> None:
     """Raise OSError for a folder that is a link or somebody else's, or that others can write to and so put a link into."""
-    found = folder.lstat()
-    if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(
-            f"{folder} is no folder of its own, expected one that only you can write to; remove it"
-        )
+    found, advice = folder.lstat(), "that only you can write to; remove it"
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{folder} is no folder of its own, expected one {advice}")
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(
-            f"{folder} can be written to by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), expected a folder that only you can write to; remove it"
-        )
+        owned = f"owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}"
+        raise PermissionError(f"{folder} can be written to by others ({owned}), expected a folder {advice}")
 
 
 @contextlib.contextmanager

@@ -11,15 +11,7 @@ from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.operator import needed_packages
 from pairbench.model.plain import Value
-from pairbench.model.plan import (
-    BASELINE,
-    BrokenSuite,
-    Entry,
-    ImplementationDescription,
-    OperatorDescription,
-    Plan,
-    PlannedCase,
-)
+from pairbench.model.plan import BASELINE, BrokenSuite, Entry, OperatorDescription, Plan, PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 
@@ -159,10 +151,9 @@ def make_plan(
         if (names := taken(operator, implementations))
     ]
     if not cases and not broken:
-        have = sorted({case.tier for operator in operators for case in operator.cases})
-        raise SelectionError(
-            f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}; --tier takes {', '.join(have) or 'one that a suite declares'}"
-        )
+        have = sorted({case.tier for operator in operators for case in operator.cases}) or ["one that a suite declares"]
+        nothing = f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}"
+        raise SelectionError(f"{nothing}; --tier takes {', '.join(have)}")
     return Plan(cases=tuple(cases), broken=tuple(broken))
 
 
@@ -179,9 +170,8 @@ def check_selections(
         if not taken and not any(one.suite in failed for one in meant):
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
             files = ", ".join(one.suite for one in meant if one.suite is not None and one.pattern == text)
-            raise SelectionError(
-                f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} (`pairbench list` shows their cases)"
-            )
+            nothing = f"{text!r} selects nothing{f' of {files}' if files else ''}"
+            raise SelectionError(f"{nothing}; operators are: {known} (`pairbench list` shows their cases)")
 
 
 def same_model(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -258,9 +248,8 @@ def check_implementations(implementations: Iterable[str], operators: Iterable[Op
     known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
         if known and not any(names_implementation((pattern,), name) for name in known):
-            raise SelectionError(
-                f"--implementation {pattern!r} is none of the selected operators', which have {', '.join(sorted(known))}"
-            )
+            have = ", ".join(sorted(known))
+            raise SelectionError(f"--implementation {pattern!r} is none of the selected operators', which have {have}")
 
 
 def _planned(
@@ -271,16 +260,15 @@ def _planned(
     skipped: dict[Entry, str] = {}
     untimed: dict[Entry, str] = {}
     for entry in entries:
-        implementation = operator.implementation(entry.implementation)
-        if reason := _unmet(entry, implementation, equipment):
+        if reason := _unmet(operator, entry, equipment):
             skipped[entry] = reason
-        elif "triton" in implementation.needs and device.kind == "cpu":
+        elif device.kind == "cpu" and "triton" in operator.implementation(entry.implementation).needs:
             untimed[entry] = INTERPRETED
     return PlannedCase(operator=operator, case=case, entries=entries, untimed=untimed, skipped=skipped)
 
 
-def _unmet(entry: Entry, implementation: ImplementationDescription, equipment: Equipment) -> str | None:
-    device, gpus = equipment.device, equipment.gpus
+def _unmet(operator: OperatorDescription, entry: Entry, equipment: Equipment) -> str | None:
+    device, gpus, implementation = equipment.device, equipment.gpus, operator.implementation(entry.implementation)
     for need in implementation.needs:
         if need == "triton" and not equipment.triton:
             return "needs Triton, which is not installed"

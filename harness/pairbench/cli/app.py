@@ -19,7 +19,7 @@ from pairbench.cli.commits import ab, backfill, bisect
 from pairbench.cli.exchange import export, import_, recipe
 from pairbench.cli.groups import fleet_verbs, store_verbs
 from pairbench.cli.measure import breakdown, calibrate, diverge, doctor, judge, list_, run, try_, verify
-from pairbench.cli.say import printed, put, say
+from pairbench.cli.say import printed, put, remark, say
 from pairbench.cli.stored import accept, compare, dashboard, plot, results, show, trend, triage
 from pairbench.errors import InterruptedRunError, PairbenchError
 from pairbench.workflow.setup import ends_on_signals
@@ -72,7 +72,7 @@ def main() -> None:
         with ends_on_signals():
             app(standalone_mode=True)
     except PairbenchError as error:
-        say(f"pairbench: {error}")
+        remark(error)
         if not printed and _wants_json(sys.argv[1:]):  # a program reads stdout, and nothing is no JSON
             put(json.dumps({"error": str(error), "exit_code": error.exit_code}, ensure_ascii=False))
         sys.exit(error.exit_code)
@@ -89,7 +89,7 @@ def main() -> None:
         sys.exit(0)
     except Exception:  # noqa: BLE001 (whatever was not foreseen)
         say(traceback.format_exc(), nl=False)
-        say("pairbench: this is a bug in pairbench; please report it with the lines above")
+        remark("this is a bug in pairbench; please report it with the lines above")
         sys.exit(PairbenchError.exit_code)
 
 

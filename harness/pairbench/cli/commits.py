@@ -1,7 +1,7 @@
 """The verbs that measure several commits: `ab`, `bisect` and `backfill`."""
 
-from pairbench.cli.options import Given, Texts, argument, option, remark, verb
-from pairbench.cli.say import annotate_github, configure, put
+from pairbench.cli.options import Given, Texts, argument, option, verb
+from pairbench.cli.say import annotate_github, configure, put, remark
 from pairbench.errors import UsageError
 
 

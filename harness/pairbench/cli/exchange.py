@@ -5,8 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pairbench.cli.options import Given, argument, option, remark, verb
-from pairbench.cli.say import put, put_rows, write
+from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.say import put, put_rows, remark, write
 from pairbench.errors import UsageError
 
 # The forms in which a run can be exported, the tools whose results can be imported, and the times that an imported run can have.

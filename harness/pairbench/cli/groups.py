@@ -4,8 +4,8 @@ from pathlib import Path
 
 import typer
 
-from pairbench.cli.options import Given, argument, option, remark, verb
-from pairbench.cli.say import put, put_rows
+from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.say import put, put_rows, remark
 from pairbench.errors import UsageError
 
 store_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -33,11 +33,9 @@ def push(given: Given) -> int | None:
     from pairbench.store.writer import waiting
 
     rows = [push_waiting(given.config, one, given=given.store is not None) for one in list(waiting())]
-    if not rows and given.output != "json":
-        put("Nothing waits to be published")
-        return 0
     shown = [{name: row[name] for name in row if name != "reason"} for row in rows]
-    put_rows("pushed", rows if given.output == "json" else shown, given.output)
+    found = rows if given.output == "json" else shown
+    put_rows("pushed", found, given.output, empty="Nothing waits to be published")
     remark(*(row["reason"] for row in rows if "reason" in row))
     return 4 if any(row["outcome"] == WAITS for row in rows) else 0
 
@@ -66,10 +64,7 @@ def compact(given: Given, keep: int = 100) -> int | None:
             remark(f"{done.folder}: {done.runs} runs merged")
             sizes = {"files_fewer": done.files, "bytes_before": done.size, "bytes": done.now}
             rows.append({"folder": done.folder, "runs": done.runs, **sizes})
-    if rows or given.output == "json":
-        put_rows("compacted", rows, given.output)
-    else:
-        put("Nothing is left to compact")
+    put_rows("compacted", rows, given.output, empty="Nothing is left to compact")
     return int(damaged)
 
 
@@ -87,8 +82,7 @@ def check(given: Given) -> int | None:
     from pairbench.store.upkeep import DAMAGED
 
     checked, rows = check_store(given.config)
-    if rows or given.output == "json":
-        put_rows("found", rows, given.output)
+    put_rows("found", rows, given.output, empty="")
     damaged = sum(row["what"] == DAMAGED for row in rows)
     files = f"{checked.files:,} files of {_megabytes(checked.size)}"
     remark(f"store {given.config.shown_store!r}: {files} read, {damaged or 'none'} of them damaged")
@@ -116,8 +110,7 @@ def prune(given: Given, older: str, samples: bool = False, yes: bool = False) ->
         raise UsageError("store prune was not told what to remove, expected --samples; records are never removed")
     found, left = prune_store(given.config, older=older, sure=yes)
     rows = [{"folder": folder.folder, "files": len(folder.files), "bytes": folder.size} for folder in found]
-    if rows or given.output == "json":
-        put_rows("old samples", rows, given.output)
+    put_rows("old samples", rows, given.output, empty="")
     count, size = sum(len(folder.files) for folder in found), sum(folder.size for folder in found)
     files = f"{count:,} files of samples, {_megabytes(size)},"
     if left:

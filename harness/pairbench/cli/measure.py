@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pairbench.cli.options import Given, argument, option, remark, verb
-from pairbench.cli.say import put, put_rows, report_problems
+from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.say import put, put_rows, remark, report_problems
 from pairbench.errors import PairbenchError, SelectionError, SuiteError, UsageError
 from pairbench.own_folders import held_folder
 from pairbench.plan import taken

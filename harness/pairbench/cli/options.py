@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer import Argument, Option
 
-from pairbench.cli.say import configure, say
+from pairbench.cli.say import configure
 from pairbench.config import Config
 from pairbench.model.plain import Value
 from pairbench.plan import ANY, Wanted
@@ -206,9 +206,3 @@ def _given(values: dict[str, Any], own: Container[str], settings: dict[str, Any]
     shared: dict[str, Any] = {name: values[name] for name in taken}
     shared |= {name: tuple(shared[name]) for name in ("implementation", "tier", "mode") if name in shared}
     return Given(config=config, wanted=wanted, **shared)
-
-
-def remark(*lines: object) -> None:
-    """Print remarks on stderr, each under pairbench's name."""
-    for line in lines:
-        say(f"pairbench: {line}")

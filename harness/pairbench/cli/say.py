@@ -24,11 +24,14 @@ def put(text: object = "", *, nl: bool = True) -> None:
     typer.echo(safe(str(text), colored=colored), nl=nl)
 
 
-def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str) -> None:
-    """Print rows as a table, Markdown or JSON."""
+def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str, *, empty: str | None = None) -> None:
+    """Print rows as a table, Markdown or JSON; `empty`, if given, takes the place of a table without rows."""
     from pairbench.report.render import render_rows
 
-    put(render_rows(title, rows, output), nl=False)
+    if rows or empty is None or output == "json":
+        put(render_rows(title, rows, output), nl=False)
+    elif empty:
+        put(empty)
 
 
 def say(text: str, *, nl: bool = True) -> None:
@@ -36,12 +39,18 @@ def say(text: str, *, nl: bool = True) -> None:
     typer.echo(safe(text), err=True, nl=nl)
 
 
+def remark(*lines: object) -> None:
+    """Print remarks on stderr, each under pairbench's name."""
+    for line in lines:
+        say(f"pairbench: {line}")
+
+
 def configure(output: str = "table", **options: Any) -> Config:
     """Return the configuration of this command, and warn of credentials in the store's URL. See `workflow.setup.configure`."""
     config = configure_quietly(output, **options)
     if config.store != config.shown_store:
-        say(
-            f"pairbench: the URL of store {config.shown_store!r} holds credentials, which others can read in the list of processes, the "
+        remark(
+            f"the URL of store {config.shown_store!r} holds credentials, which others can read in the list of processes, the "
             "history of a shell or a file; put them into the environment instead, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     return config
@@ -65,8 +74,7 @@ if TYPE_CHECKING:
 
 def report_problems(compared: "ComparedRuns") -> None:
     """Print on stderr what could not be read or compared, and on GitHub what a reviewer needs to see."""
-    for problem in compared.remarks:
-        say(f"pairbench: {problem}")
+    remark(*compared.remarks)
     annotate_github(compared.comparison)
 
 
@@ -82,4 +90,4 @@ def annotate_github(comparison: "Comparison") -> None:
             with Path(summary).open("a", encoding="utf-8") as file:
                 file.write(render_comparison(comparison, "markdown"))
         except OSError as error:
-            say(f"pairbench: GITHUB_STEP_SUMMARY {summary!r} cannot be written: {error.strerror}")
+            remark(f"GITHUB_STEP_SUMMARY {summary!r} cannot be written: {error.strerror}")

@@ -5,8 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pairbench.cli.options import Given, Texts, argument, option, remark, verb
-from pairbench.cli.say import put, put_rows, report_problems, write
+from pairbench.cli.options import Given, Texts, argument, option, verb
+from pairbench.cli.say import put, put_rows, remark, report_problems, write
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.case import TIERS

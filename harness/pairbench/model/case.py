@@ -111,10 +111,8 @@ def _checked(axis: str, value: object) -> AxisValue:
         shape = f", and a shape is a tuple: {tuple(value)!r:.80}" if all(type(item) is int for item in value) else ""
         advice = f"a case has one value of each axis; grid({axis}=[...]) makes a case of every value{shape}"
         raise DeclarationError(f"axis {axis!r} has the list {value!r:.80} as its value, and {advice}")
-    kinds = "a number, a bool, a text that can be printed, or a tuple of integers"
-    raise DeclarationError(
-        f"axis {axis!r} has the value {value!r}, expected {kinds} (it becomes part of the case's key)"
-    )
+    kinds = "a number, a bool, a text that can be printed, or a tuple of integers (it becomes part of the case's key)"
+    raise DeclarationError(f"axis {axis!r} has the value {value!r}, expected {kinds}")
 
 
 Direction = Literal["fwd", "bwd", "fwd_bwd"]

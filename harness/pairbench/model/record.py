@@ -13,9 +13,9 @@ from typing import Any, overload
 from pairbench.model.plain import Value
 
 
-def column(description: str, default: Any = None) -> Any:
+def column(description: str) -> Any:
     """Declare a field that is a column of the store."""
-    return field(default=default, metadata={"description": description})
+    return field(default=None, metadata={"description": description})
 
 
 class KernelCount(Value):

@@ -62,13 +62,9 @@ class Tolerance(Value):
 
     def __repr__(self) -> str:
         """Return what definition hashes are made of: a limit that was not set must not begin new series."""
-        values = {field: getattr(self, field.name) for field in fields(self)}
         later = ("rms_by_row", "rel_l2", "ties", "random", "spacing")
-        shown = (
-            f"{field.name}={value!r}"
-            for field, value in values.items()
-            if field.name not in later or value != field.default
-        )
+        given = [(one, getattr(self, one.name)) for one in fields(self)]
+        shown = (f"{one.name}={value!r}" for one, value in given if one.name not in later or value != one.default)
         return f"Tolerance({', '.join(shown)})"
 
 

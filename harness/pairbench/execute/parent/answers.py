@@ -49,17 +49,8 @@ _EXPECTED: dict[type, Mapping[str, type]] = {
 }
 _EXACTLY_ONE = (protocol.FindDevices, protocol.Describe, protocol.Probe)
 _ONCE = (
-    protocol.FoundDevices,
-    protocol.DescribedSuite,
-    BrokenSuite,
-    Environment,
-    outcome.TimedRound,
-    protocol.TimedCase,
-    protocol.InputsMade,
-    protocol.Opened,
-    protocol.TakenBlock,
-    outcome.OutputsCompared,
-    Entry,
+    *(protocol.FoundDevices, protocol.DescribedSuite, BrokenSuite, Environment, outcome.OutputsCompared, Entry),
+    *(outcome.TimedRound, protocol.TimedCase, protocol.InputsMade, protocol.Opened, protocol.TakenBlock),
 )
 _MOST = 10_000
 _MOST_SETS, _MOST_CAPTURES = 16, 100

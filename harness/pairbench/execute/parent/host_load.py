@@ -1,5 +1,6 @@
 """How many of the host's processors others keep busy: all that is busy, without this process and what it has started."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -55,22 +56,16 @@ def read_usage(root: Path = _PROC) -> Usage | None:
 
 
 def _own_ticks(root: Path) -> int:
-    parents: dict[int, int] = {}
-    used: dict[int, int] = {}
-    for folder in root.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
+    processes: dict[int, tuple[int, int]] = {}  # the parent and the ticks of each
+    for folder in filter(lambda one: one.name.isdigit(), root.iterdir()):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             # The name, in brackets, may hold anything: what follows the last bracket is state, parent and then numbers.
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
-            continue
-        parents[int(folder.name)] = int(fields[1])
-        used[int(folder.name)] = sum(map(int, fields[11:15]))
+            processes[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15]))
     own, total = os.getpid(), 0
-    for pid, ticks in used.items():
+    for pid, (_, ticks) in processes.items():
         ancestor = pid
-        while ancestor not in (own, 0) and ancestor in parents:
-            ancestor = parents[ancestor]
+        while ancestor not in (own, 0) and ancestor in processes:
+            ancestor, _ = processes[ancestor]
         total += ticks if ancestor == own else 0
     return total

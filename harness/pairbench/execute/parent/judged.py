@@ -143,9 +143,8 @@ class OutsideClock:
                 (most_ns, without_ns, without_ns > (1 + _PART) * most_ns + _BEYOND_NS),
             ):
                 if wrong:
-                    raise ClocksDisagreeError(
-                        f"{passed_ns / 1e6:.1f} ms have passed while it says that {said_ns / 1e6:.1f} have"
-                    )
+                    said = f"it says that {said_ns / 1e6:.1f} have"
+                    raise ClocksDisagreeError(f"{passed_ns / 1e6:.1f} ms have passed while {said}")
 
     def _of(self, name: str, place: int, count: int) -> tuple[Any, ...]:
         """Return a column of an entry, by its place among so many, block after block."""
@@ -205,9 +204,8 @@ class _Verifying:
             if lacking:
                 self._judge.close()  # for what it holds
                 again = dataclasses.replace(job, outside=False, automatic_impostors=False, declared_impostors=())
-                yield from (
-                    one for one in self._worker.request(again) if getattr(one, "entry", None) in {None, *lacking}
-                )
+                results, wanted = self._worker.request(again), {None, *lacking}
+                yield from (one for one in results if getattr(one, "entry", None) in wanted)
 
     def _verify(self) -> Iterator[Any]:
         for answer in self._worker.request(self._job, self._worker.outputs):
@@ -233,11 +231,7 @@ class _Verifying:
         """Return why a variant was skipped, with the verdict on the baseline where the worker did not know it."""
         wrong = (one for one in self._verdicts.values() if not _is_right(one))
         said = (one.reason if isinstance(one, protocol.Ended) else str(one.mismatch) for one in wrong)
-        return (
-            reason.replace(protocol.JUDGED_OUTSIDE, next(said, _UNSENT))
-            if protocol.JUDGED_OUTSIDE in reason
-            else reason
-        )
+        return reason.replace(protocol.JUDGED_OUTSIDE, next(said, _UNSENT))
 
     def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)
@@ -257,9 +251,7 @@ class _Verifying:
             return protocol.Ended(entry=told.entry, status=status, reason=reason)
         if verdict is not None and verdict.mismatch:
             reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
-            if (
-                told.entry.role == "baseline" and told.entry.mode == "eager"
-            ):  # expected outputs are those of its own call
+            if told.entry.role == "baseline" and told.entry.mode == "eager":  # what is expected is of its own call
                 reason = f"its calls on the same inputs differ: {reason}"
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
         if told.status is Status.VERIFIED and verdict is not None and self._seeds[index] >= _SEEDS:
@@ -281,16 +273,13 @@ class _Verifying:
 class _Timing:
     def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase) -> None:
         self._worker, self._judge, self._job = worker, judge, job
-        self._fields = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
         self._seed: int | None = None
         self._clock = OutsideClock()
         self._meter, self._disturbed = LoadMeter(), False
 
     def results(self) -> Iterator[Any]:
-        job = protocol.TimeAlone(
-            **self._fields, takes=not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
-        )
-        found = [*self._judge.request(job, self._worker.outputs)]
+        takes = not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
+        found = [*self._judge.request(protocol.TimeAlone(**vars(self._job), takes=takes), self._worker.outputs)]
         if any(isinstance(one, protocol.TooLarge) for one in found):
             yield from self._worker.request(dataclasses.replace(self._job, outside=False))
             return
@@ -329,14 +318,12 @@ class _Timing:
 
     def _controlled(self, timed: TimedRound) -> TimedRound:
         """Return a round; if its baseline looks slowed, with latencies of the baseline alone once more, as the machine may have become slower, or with none on a busy host."""
-        beside = [
-            samples for samples in timed.entries if samples.entry.role == "baseline" and samples.entry.mode == "eager"
-        ]
-        if not beside or not timed.alone_ns or not is_slowed(timed.alone_ns, timed.beside_ns(beside[0])):
+        baselines = [one for one in timed.entries if one.entry.role == "baseline" and one.entry.mode == "eager"]
+        if not baselines or not timed.alone_ns or not is_slowed(timed.alone_ns, timed.beside_ns(baselines[0])):
             return timed
         if self._is_disturbed(waits=True):
             return dataclasses.replace(timed, alone_ns=())
-        answers = self._judge.request(protocol.TimeAlone(**self._fields, takes=True), self._worker.outputs)
+        answers = self._judge.request(protocol.TimeAlone(**vars(self._job), takes=True), self._worker.outputs)
         again = [value for answer in answers if isinstance(answer, protocol.Alone) for value in answer.call_ns]
         return dataclasses.replace(timed, alone_ns=(*timed.alone_ns, *again))
 

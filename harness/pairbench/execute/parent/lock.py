@@ -40,19 +40,15 @@ def device_lock(
     with contextlib.ExitStack() as stack:
         # In one order whoever wants them, so that no two processes wait for each other.
         for wanted in sorted((device, *device.beside), key=lambda item: item.uuid or ""):
-            name = f"{wanted.selector} ({wanted.name})"
-            owner = "" if wanted.selector == device.selector else f", which {device.selector} needs too,"
-
-            def told(holder: str, name: str = name, owner: str = owner) -> None:
-                waiting(f"{name}{owner} is held by {holder}; waiting for it{_ADVICE}")
-
-            stack.enter_context(_lock(wanted, told, interrupted, shared))
+            needed = "" if wanted.selector == device.selector else f", which {device.selector} needs too,"
+            name = f"{wanted.selector} ({wanted.name}){needed}"
+            stack.enter_context(_lock(wanted, name, waiting, interrupted, shared))
         yield
 
 
 @contextlib.contextmanager
 def _lock(
-    device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool], shared: bool
+    device: Device, name: str, waiting: Callable[[str], None], interrupted: Callable[[], bool], shared: bool
 ) -> Iterator[None]:
     descriptor = _open(f"{_word(device.uuid or 'cpu')}.lock")
     try:
@@ -63,7 +59,7 @@ def _lock(
             tries += 1
             # Who has just taken it has yet to write who that is.
             if not told and ((holder := _holder(descriptor)) or tries > 1):
-                waiting(holder or "another process")
+                waiting(f"{name} is held by {holder or 'another process'}; waiting for it{_ADVICE}")
                 told = True
             time.sleep(_POLL_S)
         # Only a word for those who wait: another user's file may be read-only, or the disk full.

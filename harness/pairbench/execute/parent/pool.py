@@ -380,7 +380,6 @@ class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
-    _owned: "Workers | None" = None
 
     def __init__(
         self,

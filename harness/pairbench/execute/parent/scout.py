@@ -40,15 +40,9 @@ Described = tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]
 
 
 def describe_suites(workers: Workers, suites: Iterable[tuple[str, Path]]) -> Described:
-    operators: list[OperatorDescription] = []
-    broken: list[BrokenSuite] = []
-    for suite, path in suites:
-        description = describe(workers, suite, path)
-        if isinstance(description, BrokenSuite):
-            broken.append(description)
-        else:
-            operators += description
-    return tuple(operators), tuple(broken)
+    found = [describe(workers, suite, path) for suite, path in suites]
+    operators = (operator for several in found if not isinstance(several, BrokenSuite) for operator in several)
+    return tuple(operators), tuple(one for one in found if isinstance(one, BrokenSuite))
 
 
 def describe(

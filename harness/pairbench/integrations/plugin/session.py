@@ -4,7 +4,7 @@ import contextlib
 import functools
 import importlib
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -82,8 +82,8 @@ class PluginSession:
         shared = hasattr(self.config, "workerinput")  # one of pytest-xdist's processes
         switches = ("benchmark_disable", "benchmark_skip", "collectonly")
         able = self.config.pluginmanager.hasplugin("benchmark") and not any(map(self.config.getoption, switches))
-        notify, times = _notify(self.config), able and not shared
-        bench = Bench(self.options.config, self.context, self.loader, notify, times, self.options.save, shared)
+        times, save = able and not shared, self.options.save
+        bench = Bench(self.options.config, self.context, self.loader, self._notify, times, save, shared)
         self.opened.callback(bench.close)
         self.config.stash[BENCH] = bench
         return bench
@@ -120,15 +120,25 @@ class PluginSession:
             self.changed = changed_since(self._request(), self.options.changed_since, tiers=tiers, places=places).chosen
             assert self.changed.narrowed is not None
             for line in self.changed.narrowed.lines():
-                _notify(self.config)(f"pairbench: {line}")
+                self._notify(f"pairbench: {line}")
         wanted = {item for item in ours if item.pair.planned.case.tier in self.tiers or item.name in named}
         out = {item for item in ours if item not in wanted or not self._is_changed(item)}
         if out:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
 
+    def _notify(self, text: str) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is None:
+            return
+        capture = self.config.pluginmanager.get_plugin("capturemanager")
+        # While a test runs, pytest keeps what is printed for the report of its failure.
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            terminal.ensure_newline()
+            terminal.write_line(safe(text))
+
     def _request(self) -> Request:
-        loader, progress = self.loader, PlainProgress(_notify(self.config))
+        loader, progress = self.loader, PlainProgress(self._notify)
         return Request(self.options.config, self.context, loader.chosen(), (loader.device,), progress)
 
     def _is_changed(self, item: PairItem) -> bool:
@@ -269,17 +279,3 @@ class PluginSession:
             run = run_info_of(records[0])
             without = [extra_info_of(record) for record in records if record.call_p50_ns is None]
             output_json[KEY] = {"environment": records[0].environment, "run": run, "not_measured": without}
-
-
-def _notify(config: pytest.Config) -> Callable[[str], None]:
-    def notify(text: str) -> None:
-        terminal = config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is None:
-            return
-        capture = config.pluginmanager.get_plugin("capturemanager")
-        # While a test runs, pytest keeps what is printed for the report of its failure.
-        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-            terminal.ensure_newline()
-            terminal.write_line(safe(text))
-
-    return notify
