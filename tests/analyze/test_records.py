@@ -223,7 +223,7 @@ def test_the_best_alternative_is_the_fastest_of_the_baseline_its_compiled_form_a
     rounds = [round_of(*(samples(entry, (ns,) * 20) for entry, ns in latencies.items()))]
     found = records(*(outcome(entry, *rounds, operator=operator) for entry in latencies))
     baseline, fast, other, compiled = found
-    assert (fast.best_alternative, fast.speedup_over_best) == (best, pytest.approx(over))
+    assert fast.best_alternative == best and fast.speedup_over_best == pytest.approx(over)
     assert fast.speedup == pytest.approx(4.0)
     assert other.best_alternative in ("baseline", "baseline (compile)")
     assert baseline.best_alternative is compiled.best_alternative is None

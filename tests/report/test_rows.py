@@ -40,6 +40,8 @@ def gpu() -> list[Record]:
         replace(variant("as_fast_as_launched"), **replayed | {"stream_speedup": 4.4}),  # type: ignore[arg-type]
         replace(variant("not_both_replayed", device_timer="spin"), device_speedup=0.97, stream_speedup=0.97),
         replace(variant("compiled", mode="compile"), **compiled),  # type: ignore[arg-type]
+        variant("beside_a_library", best_alternative="builtin", speedup_over_best=1.93),
+        variant("beside_the_baseline", best_alternative="baseline", speedup_over_best=2.0),
         ended("wrong", "mismatched", "12 % of the elements differ"),
         ended("crashed", "failed", "died of SIGSEGV"),
         ended("later", "skipped", "needs sm_100"),
