@@ -1,12 +1,12 @@
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pairbench.features.results.operator import results_of
+from pairbench.features.results.operator import COLUMNS, results_of
 from pairbench.features.results.page import results_page
 from pairbench.model.claim import Claim
 from pairbench.model.plan import OperatorDescription
@@ -70,7 +70,7 @@ def on_a_gpu() -> tuple[OperatorDescription, list[Record]]:
     baseline, fused = (replace(one, **columns) for one in fixed(declared))
     baseline = replace(baseline, device_p50_ns=22_733.0, compilations=1, recompilations=0)
     fused = replace(fused, device_p50_ns=17_900.0, device_speedup=1.27, stream_speedup=5.7, bound="host")
-    fused = replace(fused, compilations=4, recompilations=2)
+    fused = replace(fused, compilations=4, recompilations=2, best_alternative="builtin", speedup_over_best=1.2)
     compiled: dict[str, Any] = dict(mode="compile", first_call_ns=3e9)
     slower: dict[str, Any] = dict(device_speedup=0.5, device_speedup_low=0.49, device_speedup_high=0.51, bound=None)
     return declared, [
@@ -102,6 +102,15 @@ def test_a_page_has_all_that_is_known_of_an_operator(
     made: Callable[[], tuple[OperatorDescription, list[Record]]], output: str
 ) -> None:
     assert_golden(Path(__file__).parent / "golden" / f"{made.__name__}.{output}.txt", page(*made(), output))
+
+
+@pytest.mark.parametrize("made", [claimed, on_a_gpu, with_gaps])
+def test_every_column_that_a_page_shows_is_read_from_the_store(
+    made: Callable[[], tuple[OperatorDescription, list[Record]]],
+) -> None:
+    declared, records = made()
+    unread: dict[str, Any] = {one.name: None for one in fields(Record) if one.name not in COLUMNS}
+    assert page(declared, [replace(one, **unread) for one in records]) == page(declared, records)
 
 
 def test_a_long_map_is_folded_and_a_short_one_is_not() -> None:

@@ -251,7 +251,8 @@ COLUMNS = (
     *(*RESULT_COLUMNS, "round_p50_ns", "device_round_p50_ns"),
     *("max_abs_error", "mean_abs_error", "oracle_ratio"),
     *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
-    *("launches_per_call", "kernels_per_call", "syncs_per_call"),
+    *("launches_per_call", "kernels_per_call", "syncs_per_call", "reuses_output"),
+    *("speedup_over_best", "best_alternative"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
 )
 

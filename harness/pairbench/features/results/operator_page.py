@@ -116,6 +116,7 @@ def _case_cells(label: str, case: CaseResults, mode: ModeResults, claims: Iterab
         "P50": latency_words.p50(best, latency),
         "speedup": latency_words.speedup(best),
         "95 %": latency_words.speedup_range(best),
+        "best alternative": latency_words.over_best(best) if best else "",
         "as launched": latency_words.as_launched(best),
         "call": "" if latency is CALL else _between(both, latency_words.call),
         "host-bound": "; ".join(
