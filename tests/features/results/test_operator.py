@@ -104,6 +104,24 @@ def test_the_best_is_the_fastest_that_was_measured() -> None:
     assert [record.implementation for record in mode.variants] == ["slow", "fused", "wrong"]
 
 
+@pytest.mark.parametrize(
+    ("library", "over"),
+    [(1.6, (1.25, "library")), (4.0, (0.5, "library")), (0.8, (2.0, "baseline")), (None, None)],
+)
+def test_own_kernels_stand_beside_the_best_alternative(library: float | None, over: tuple[float, str] | None) -> None:
+    declared = operator(dict(ONE.cases[0].axes), names=("baseline", "fused", "library"))
+    plain, fused, peer = declared.implementations
+    declared = replace(declared, implementations=(plain, fused, replace(peer, kind="library")))
+    speedups = {"fused": 2.0, "library": library}
+    records = [
+        replace(one, device_speedup=None, speedup=speedups.get(str(one.implementation))) for one in measured(declared)
+    ]
+    mode = found_in(records, declared).cases[0].in_mode("eager")
+    assert mode is not None
+    found = mode.over_best and (round(mode.over_best[0], 9), mode.over_best[1])
+    assert found == over
+
+
 def test_cases_come_by_dtype_and_then_by_size() -> None:
     points = [
         {"tokens": 4096, "dtype": "float32"},

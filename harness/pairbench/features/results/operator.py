@@ -18,7 +18,7 @@ from pairbench.model.environment import withheld
 from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
-from pairbench.model.plan import BASELINE, OperatorDescription
+from pairbench.model.plan import BASELINE, LIBRARY, OperatorDescription
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
 from pairbench.report.labels import is_number
@@ -55,6 +55,9 @@ class ModeResults(Value):
     variants: tuple[Record, ...]  # the newest record of each variant, in the order of declaration, however it ended
     baselines: Mapping[str, Record]  # that of each variant's own run, by the variant's name
     steps: Mapping[str, StepGain]  # by the variant's name, where one run timed it and the variant that it builds on
+    over_best: tuple[float, str] | None = None
+    """How many times as fast the fastest own kernel is as the best alternative, by their speedups over the baseline, and the alternative's name;
+    None where no variant of the kind `library`, or nothing else, was measured."""
 
 
 class CaseResults(Value):
@@ -252,7 +255,6 @@ COLUMNS = (
     *("max_abs_error", "mean_abs_error", "oracle_ratio"),
     *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
     *("launches_per_call", "kernels_per_call", "syncs_per_call", "reuses_output"),
-    *("speedup_over_best", "best_alternative"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
 )
 
@@ -272,6 +274,7 @@ def results_of(
     newest = _newest(known, definition)
     baselines = {_timed_with(record): record for record in known if record.implementation == BASELINE}
     tried = {(case, mode) for case, _, mode in newest}
+    libraries = {item.name for item in operator.implementations if item.kind == LIBRARY}
     names = [item.name for item in operator.implementations]
 
     def in_mode(case: str, mode: str) -> ModeResults:
@@ -287,6 +290,7 @@ def results_of(
             variants=variants,
             baselines=own,
             steps=steps_of(variants, {item.name: item.builds_on for item in operator.implementations}),
+            over_best=_over_best(measured, libraries),
         )
 
     cases = tuple(
@@ -318,6 +322,16 @@ def results_of(
         outdated=tuple(dict.fromkeys(str(record.case) for record in shown if record.definition_hash != definition)),
         missing=tuple(case for key, case in declared.items() if key not in {found.case.key for found in cases}),
     )
+
+
+def _over_best(measured: Iterable[Record], libraries: Container[str]) -> tuple[float, str] | None:
+    speedups = [(speedup.estimate, str(one.implementation)) for one in measured if (speedup := speedup_of(one))]
+    instead = [one for one in speedups if one[1] in libraries]
+    own = [one for one in speedups if one not in instead]
+    if not instead or not own:
+        return None
+    best, name = max([*instead, (1.0, BASELINE)])
+    return max(own)[0] / best, name
 
 
 def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:

@@ -108,6 +108,7 @@ def _case_cells(label: str, case: CaseResults, mode: ModeResults, claims: Iterab
     beside = f" ({mode.mode})" if mode.mode != "eager" else ""
     judged = [one for one in claims if one.case == case.case and one.claim.mode == mode.mode]
     states = [str(one.state) for one in judged]
+    over_best = f"{units.ratio(mode.over_best[0])} over {mode.over_best[1]}" if mode.over_best else ""
     return {
         "case": label,
         "tier": case.case.tier,
@@ -116,7 +117,7 @@ def _case_cells(label: str, case: CaseResults, mode: ModeResults, claims: Iterab
         "P50": latency_words.p50(best, latency),
         "speedup": latency_words.speedup(best),
         "95 %": latency_words.speedup_range(best),
-        "best alternative": latency_words.over_best(best) if best else "",
+        "over the best alternative": over_best,
         "as launched": latency_words.as_launched(best),
         "call": "" if latency is CALL else _between(both, latency_words.call),
         "host-bound": "; ".join(

@@ -134,7 +134,8 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
 _ROWS = (
     "Each row is a case, the smallest first: the median latency of the baseline and of the variant with the largest speedup, "
     "both of the same run (on a GPU the latency on the device, with the host's work hidden, wherever it could be taken; beside it "
-    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, launches per call (kernels in brackets where "
+    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, how many times as fast the "
+    "fastest own kernel is as the best alternative (the fastest of the baseline and of what one would use instead, such as PyTorch's own function), launches per call (kernels in brackets where "
     "they are others), peak memory of a call (what an implementation keeps from call to call, as a graph of its own does, is not "
     "in it), and which part of what the device was measured to be capable of both reach, in the dtype of the case: 100 % is passed by "
     "computing in another one. Of each series the newest record counts. Of a run of one round the intervals know nothing of how processes differ."
@@ -148,6 +149,7 @@ _CLAIMS = (
 _SUMMARY = (
     "Each row is an operator: in how many cases its best variant is proven faster or slower than the baseline, the smallest and the largest "
     "speedup of those variants over the baseline of the same run (on a GPU of latencies on the device, with the host's work hidden, wherever they could be taken), "
+    "how many times as fast the fastest own kernel is as the best alternative, which is the fastest of the baseline and of what one would use instead, such as PyTorch's own function, "
     "variants that are proven slower somewhere, variants that were refused, and how published figures compare. Of each series the newest record "
     "counts. The page of an operator has every measurement, with its interval and its errors."
 )
@@ -218,9 +220,13 @@ def _best_is(one: OperatorResults) -> str:
     return ", ".join(f"{unproven.get(state, state)} in {states[state]}" for state in order if states[state])
 
 
-def _range(one: OperatorResults) -> str:
-    speedups = [speedup.estimate for speedup in _speedups(one)]
-    return " to ".join(dict.fromkeys([units.ratio(min(speedups)), units.ratio(max(speedups))])) if speedups else ""
+def _range(ratios: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys([units.ratio(min(ratios)), units.ratio(max(ratios))])) if ratios else ""
+
+
+def _over_best(one: OperatorResults) -> list[float]:
+    modes = [mode for case in one.cases if (mode := main_mode(case))]
+    return [mode.over_best[0] for mode in modes if mode.over_best]
 
 
 def _claims(one: OperatorResults) -> str:
@@ -232,7 +238,8 @@ _GLANCE: tuple[Column[OperatorResults], ...] = (
     Column("operator", lambda one: one.operator.name, right=False),
     Column("cases", lambda one: units.count(len(one.cases))),
     Column("the best variant is", _best_is, right=False),
-    Column("speedups", _range),
+    Column("speedups", lambda one: _range([speedup.estimate for speedup in _speedups(one)])),
+    Column("over the best alternative", lambda one: _range(_over_best(one))),
     Column(
         "variants that lose somewhere",
         lambda one: ", ".join(dict.fromkeys(loss.implementation for loss in one.losses)),
