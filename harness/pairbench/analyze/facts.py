@@ -22,7 +22,7 @@ _HEAD = (
 _VERSIONS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 _TEXTS = (
     *("timer", "device_timer", "bound", "stop_reason", "launch_status", "throttle_reasons"),
-    *("definition_hash", "implementation_hash", "device_uuid", "float32_precision"),
+    *("definition_hash", "implementation_hash", "device_uuid", "float32_precision", "best_alternative"),
 )
 _RESULT = tuple(tuple(f"{name}{end}" for end in ENDS) for name in ("p50_ns", "p95_ns", "speedup"))
 _HINTS = get_type_hints(Record)

@@ -57,9 +57,13 @@ def speedup_range(record: Record | None) -> str:
 
 def over_best(record: Record) -> str:
     """Return the speedup over the best alternative, like `1.93x over compiled`; empty where that is the baseline."""
-    known = record.speedup_over_best if speedup_of(record) else None
-    is_baseline = record.best_alternative in (None, BASELINE, f"{BASELINE} ({record.mode})")
-    return f"{units.ratio(known)} over {record.best_alternative}" if known and not is_baseline else ""
+    return over(record.speedup_over_best if speedup_of(record) else None, record.best_alternative, record.mode)
+
+
+def over(speedup: float | None, best: str | None, mode: str | None) -> str:
+    """Return the words of `over_best`, of a speedup over the best alternative to an implementation in a mode."""
+    known = speedup and best not in (None, BASELINE, f"{BASELINE} ({mode})")
+    return f"{units.ratio(speedup)} over {best}" if known else ""
 
 
 def call(record: Record) -> str:

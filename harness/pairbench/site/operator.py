@@ -116,8 +116,11 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     latency = texts.get("latency")
     of_call = "speedup" in one.numbers and latency != texts.get("speedup_of", latency)
     by_replays = one.numbers.get("speedup") if texts.get("device_timer") == "graph_replay" and not of_call else None
+    best = None if "withheld" in texts else one.numbers.get("speedup_over_best")
+    over_best = latency_words.over(best, texts.get("best_alternative"), one.series.mode)
     remarks = [
         one.reason or "",
+        f"{over_best}, the best alternative" if over_best else "",
         overwrites(consumes.split(", ")) if (consumes := texts.get("consumes")) else "",
         both_speedups(by_replays, one.numbers.get("stream_speedup"), one.series.mode),
         "the speedup is of the call: the baseline has no latency on the device" if of_call else "",

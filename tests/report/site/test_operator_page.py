@@ -202,6 +202,12 @@ def test_both_speedups_are_said_where_replays_and_launches_differ() -> None:
     assert remarks(**replayed, stream_speedup=4.2) == ()
 
 
+def test_the_best_alternative_is_said_where_it_is_not_the_baseline() -> None:
+    assert remarks(best_alternative="builtin", speedup_over_best=1.93) == ("1.930x over builtin, the best alternative",)
+    assert remarks(best_alternative="baseline", speedup_over_best=1.93) == ()
+    assert remarks(best_alternative="builtin", speedup_over_best=1.93, withheld="busy") == ("speedup withheld: busy",)
+
+
 def only_failures() -> OperatorFacts:
     identities = [made.series(implementation=name) for name in ("baseline", "fused")]
     records = [builders.ended(one, "failed") for one in builders.make_run(0)]
