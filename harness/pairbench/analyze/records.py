@@ -224,9 +224,10 @@ def to_records(
         declared = operator.implementation(entry.implementation)
         of_time = slowed if item.status is Status.MEASURED else None
         reasons = (item.reason, of_time, item.profile.reason if item.profile else None)
+        own = {"environment": _environment_text(environment, declared.packages)} if declared.packages else {}
         records.append(
             Record(
-                **of_run | {"environment": _environment_text(environment, declared.packages)},
+                **of_run | own,
                 **key_columns(item),
                 definition_hash=operator.definition_hash,
                 implementation_hash=declared.hash,

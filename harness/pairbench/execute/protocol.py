@@ -289,7 +289,7 @@ class Answer(Value):
 class Alone(Value):
     """Latencies of the baseline in a process in which no variant was ever called, in ns, on a GPU the device's; empty where they cannot be taken."""
 
-    call_ns: tuple[float, ...]
+    latency_ns: tuple[float, ...]
     plain: bool
     """Whether nothing comes before a call that may take long: no state is put back, no input restored, no graph built for a backward."""
 

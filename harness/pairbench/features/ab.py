@@ -97,7 +97,7 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
         return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=error)
 
     def renamed(values: Iterable[Any]) -> tuple[Any, ...]:
-        """Return suites of an earlier commit under their present names, so that both sides have the same series."""
+        """Return operators, broken suites or selections of an earlier commit with the present names of their suites, so that both sides have the same series."""
         return tuple(replace(one, suite=moved.get(one.suite, one.suite)) for one in values)
 
     survey = replace(chosen.survey, operators=renamed(chosen.survey.operators), broken=renamed(chosen.survey.broken))

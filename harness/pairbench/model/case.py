@@ -81,7 +81,7 @@ def format_value(value: AxisValue) -> str:
 
 @contextlib.contextmanager
 def declaring(whose: str) -> Iterator[None]:
-    """Name in errors whose declaration they are of."""
+    """Put the name of what is declared before the message of a DeclarationError that is raised inside."""
     try:
         yield
     except DeclarationError as error:

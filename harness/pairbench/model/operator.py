@@ -120,10 +120,10 @@ class Variant(_Declared):
                 except ValueError as error:
                     expected = "expected a name and versions as pip takes them, such as package:liger_kernel>=0.8"
                     raise DeclarationError(f"needs={need!r} names no package, {expected}") from error
-            consumed = _names("consumes", consumes)
-            vars(self).update(function=function, prepare=prepare, valid=valid)
             if kind not in ("", LIBRARY):
                 raise DeclarationError(f"kind={kind!r} is unknown, expected {LIBRARY!r}, or none")
+            consumed = _names("consumes", consumes)
+            vars(self).update(function=function, prepare=prepare, valid=valid)
             vars(self).update(needs=wanted, builds_on=builds_on, consumes=consumed, kind=kind)
 
 

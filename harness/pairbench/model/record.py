@@ -207,7 +207,7 @@ class Record(Value):
     speedup_over_best_low: float | None = column("lower end of its 95 % interval")
     speedup_over_best_high: float | None = column("upper end of its 95 % interval")
     best_alternative: str | None = column(
-        "the fastest of the baseline, its compiled form and the variants of kind `library`, itself apart: `baseline`, `baseline (compile)` or a variant's name"
+        "the fastest of the baseline, its compiled form and the variants of kind `library`, this variant left out: `baseline`, `baseline (compile)` or a variant's name"
     )
 
     launches_per_call: int | None = column("launches that the host makes: kernels and graphs")

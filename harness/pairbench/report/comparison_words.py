@@ -43,7 +43,7 @@ def counted(outcome: GateOutcome, number: int) -> str:
 
 
 def moves(changes: Iterable[Change]) -> list[str]:
-    """Return how many series moved and how far, a line each: regressions, improvements, and all of which medians were compared."""
+    """Return how many series moved and how far, a line each: regressions, improvements, and all series whose medians were compared."""
     lines = []
     for name, one in moves_of(changes).items():
         what = f"all {one.series:,} compared" if name == "all" else counted(GateOutcome(name), one.series)

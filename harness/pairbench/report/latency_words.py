@@ -61,7 +61,7 @@ def over_best(record: Record) -> str:
 
 
 def over(speedup: float | None, best: str | None, mode: str | None) -> str:
-    """Return the words of `over_best`, of a speedup over the best alternative to an implementation in a mode."""
+    """Return a speedup over an alternative, like `1.93x over compiled`; empty where the alternative is the baseline of the mode."""
     known = speedup and best not in (None, BASELINE, f"{BASELINE} ({mode})")
     return f"{units.ratio(speedup)} over {best}" if known else ""
 

@@ -161,18 +161,16 @@ _RUN = (
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
+_STATES = {"measured": "unchanged", "skipped": "skipped"}
+_EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 
 @functools.lru_cache(maxsize=1)  # most runs have the series of the run before
-def _in_budget(reasons: tuple[str | None, ...], *columns: tuple[Any, ...]) -> frozenset[Series]:
+def _series_in_budget(reasons: tuple[str | None, ...], *columns: tuple[Any, ...]) -> frozenset[Series]:
     """Return the series in columns of records, without those that a run had no time for."""
     rows = zip(reasons, zip(*columns, strict=True), strict=True)
     named = (names for reason, names in rows if reason != OUT_OF_BUDGET and None not in names)
     return frozenset(Series(**dict(zip(COLUMNS, names, strict=True))) for names in named)
-
-
-_STATES = {"measured": "unchanged", "skipped": "skipped"}
-_EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 
 class SiteReading:
@@ -195,7 +193,7 @@ class SiteReading:
         for key, table in self._whole.tables(RUN, _HEAD):
             (first,), records = from_table(table.slice(0, 1), Record), records_of(table)
             self._heads[key] = run_head(first, records)
-            measured[key] = _in_budget(*(tuple(records.values(name)) for name in ("reason", *COLUMNS)))
+            measured[key] = _series_in_budget(*(tuple(records.values(name)) for name in ("reason", *COLUMNS)))
         newest: dict[Series, str] = {}
         for (run_id, _), here in measured.items():
             newest |= dict.fromkeys(here, run_id)

@@ -259,7 +259,7 @@ class Files(Value):
     runs: dict[str, dict[str, int]] = field(default_factory=dict)
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
-    """A sentence for each entry that cannot be such a file."""
+    """A sentence for each entry that could not be listed, and each compacted file whose runs could not be read."""
 
     def is_indexed(self, place: StoreLocation) -> bool:
         return read_index(place) == self.runs

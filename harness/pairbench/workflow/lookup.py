@@ -136,7 +136,7 @@ def matching(known: Iterable[Series], text: str) -> list[Series]:
 
 
 def _glob(text: str) -> str:
-    """Return a glob in which brackets stand for themselves, as in names, and not for a set of characters."""
+    """Return a text as a glob in which a bracket stands for itself, and begins no set of characters."""
     return text.replace("[", "[[]")
 
 

@@ -279,7 +279,7 @@ def timing_judge(*said: Any, asked: list[Any] | None = None) -> Process:
     def script(job: Any) -> Iterator[Any]:
         if asked is not None:
             asked.append(job)
-        yield from [Alone(call_ns=(5.0,) * 9, plain=True)] if isinstance(job, TimeAlone) else said
+        yield from [Alone(latency_ns=(5.0,) * 9, plain=True)] if isinstance(job, TimeAlone) else said
 
     return Process(script)
 

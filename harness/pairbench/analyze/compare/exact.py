@@ -43,7 +43,7 @@ BAD = frozenset(status.value for status in Status if status.bad)
 
 
 def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matched]:
-    """Return every series that either side has, exactly once, in the order of the current side."""
+    """Return each series of either side once, with its records of both, in the order of the current side."""
     before, _ = _by_series(reference)
     now, broken = _by_series(current)
     gone = [series for series in before if series not in now]

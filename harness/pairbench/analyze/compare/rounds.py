@@ -88,7 +88,7 @@ def usable(record: Record) -> bool:
 
 
 def is_median(metric: str) -> bool:
-    """Return whether a metric is the median of a latency that gives a series its verdict."""
+    """Return whether a metric is one of the two medians by which a series gets its verdict."""
     return metric in (DEVICE.p50, CALL.p50)
 
 

@@ -312,7 +312,7 @@ class _Timing:
                         # On a busy host other processes run between the parts of a turn; speedups are withheld there.
                         self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())
                 case TimedRound():
-                    yield self._controlled(self._clock.as_taken(answer, alone.call_ns))
+                    yield self._controlled(self._clock.as_taken(answer, alone.latency_ns))
                 case _:
                     yield answer
 
@@ -324,7 +324,7 @@ class _Timing:
         if self._is_disturbed(waits=True):
             return dataclasses.replace(timed, alone_ns=())
         answers = self._judge.request(protocol.TimeAlone(**vars(self._job), takes=True), self._worker.outputs)
-        again = [value for answer in answers if isinstance(answer, protocol.Alone) for value in answer.call_ns]
+        again = [value for answer in answers if isinstance(answer, protocol.Alone) for value in answer.latency_ns]
         return dataclasses.replace(timed, alone_ns=(*timed.alone_ns, *again))
 
     def _is_disturbed(self, *, waits: bool = False) -> bool:

@@ -1,8 +1,8 @@
 """The parent's side of a run on one device: verify, time in rounds, then profile, and account for every entry.
 
 Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more. Several workers verify and profile side by side, so that
-kernels compile, or are interpreted, on all of the host's cores: only timing needs a device for itself. What ends for want of memory or of time while others were at
-work is done again beside fewer, and at last with nobody beside it; only that counts.
+kernels compile, or are interpreted, on all of the host's cores: only timing needs a device for itself. A case that lacks memory or time while others are
+at work is done again beside fewer, and at last alone; only its last outcome counts.
 """
 
 import contextlib
@@ -277,7 +277,7 @@ class DeviceSession:
         profile_cases(profilers, take, functools.partial(self._begin, "profile"), done)
 
     def interrupt(self, rounds: int) -> None:
-        """Account for all that is not final: measured in the finished rounds, or skipped; without rounds, what was verified stays so."""
+        """Report every entry that has no final outcome yet: as measured in the rounds that were finished, else as skipped; if no rounds were asked for, a verified entry stays verified."""
         for state in self.states:
             state.interrupt(rounds)
             self._report(state, state.planned.entries)

@@ -19,7 +19,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.plain import Value
 
 making = SimpleNamespace(seconds=0.0)
-"""The time that making inputs took in this process so far."""
+"""Seconds that making inputs took in this process so far, as `making.seconds`."""
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:

@@ -115,7 +115,7 @@ _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 
 
 def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign.ForeignRun:
-    """Return the run in one file; with `at_commit` its time is that of its commit."""
+    """Return the run that a file of pytest-benchmark holds; with `at_commit` it starts at the time of its commit."""
     document, content = foreign.read_document(path, EXPECTED)
     kinds = {"benchmarks": list, "machine_info": dict}
     if missing := [name for name, kind in kinds.items() if not isinstance(document.get(name), kind)]:

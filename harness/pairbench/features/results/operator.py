@@ -15,7 +15,7 @@ from pairbench.analyze.facts import environment_of
 from pairbench.model.case import Case
 from pairbench.model.claim import Claim
 from pairbench.model.environment import withheld
-from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of
+from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of, speedup_over
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, LIBRARY, OperatorDescription
@@ -55,9 +55,9 @@ class ModeResults(Value):
     variants: tuple[Record, ...]  # the newest record of each variant, in the order of declaration, however it ended
     baselines: Mapping[str, Record]  # that of each variant's own run, by the variant's name
     steps: Mapping[str, StepGain]  # by the variant's name, where one run timed it and the variant that it builds on
-    over_best: tuple[float, str] | None = None
-    """How many times as fast the fastest own kernel is as the best alternative, by their speedups over the baseline, and the alternative's name;
-    None where no variant of the kind `library`, or nothing else, was measured."""
+    over_best: tuple[Interval, str] | None = None
+    """How many times as fast the fastest own kernel is as the best alternative, and the alternative's name; None where no variant of the kind
+    `library`, or no other variant, was measured."""
 
 
 class CaseResults(Value):
@@ -324,14 +324,19 @@ def results_of(
     )
 
 
-def _over_best(measured: Iterable[Record], libraries: Container[str]) -> tuple[float, str] | None:
-    speedups = [(speedup.estimate, str(one.implementation)) for one in measured if (speedup := speedup_of(one))]
-    instead = [one for one in speedups if one[1] in libraries]
-    own = [one for one in speedups if one not in instead]
-    if not instead or not own:
+def _over_best(measured: Sequence[Record], libraries: Container[str]) -> tuple[Interval, str] | None:
+    def fastest(records: Iterable[Record]) -> tuple[Record, Interval] | None:
+        timed = ((one, speedup) for one in records if (speedup := speedup_of(one)))
+        return max(timed, key=lambda pair: pair[1], default=None)
+
+    own = fastest(one for one in measured if one.implementation not in libraries)
+    library = fastest(one for one in measured if one.implementation in libraries)
+    if own is None or library is None:
         return None
-    best, name = max([*instead, (1.0, BASELINE)])
-    return max(own)[0] / best, name
+    if library[1].estimate <= 1:
+        return own[1], BASELINE
+    over = speedup_over(own[0], library[0])
+    return (over, str(library[0].implementation)) if over else None
 
 
 def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:

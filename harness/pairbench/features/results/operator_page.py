@@ -108,7 +108,10 @@ def _case_cells(label: str, case: CaseResults, mode: ModeResults, claims: Iterab
     beside = f" ({mode.mode})" if mode.mode != "eager" else ""
     judged = [one for one in claims if one.case == case.case and one.claim.mode == mode.mode]
     states = [str(one.state) for one in judged]
-    over_best = f"{units.ratio(mode.over_best[0])} over {mode.over_best[1]}" if mode.over_best else ""
+    over, alternative = mode.over_best or (None, None)
+    over_best = latency_words.over(over and over.estimate, alternative, mode.mode)
+    if over and over_best and (interval := units.ratio_range(over.low, over.high)):
+        over_best += f" ({interval})"
     return {
         "case": label,
         "tier": case.case.tier,

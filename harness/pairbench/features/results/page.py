@@ -226,7 +226,7 @@ def _range(ratios: Sequence[float]) -> str:
 
 def _over_best(one: OperatorResults) -> list[float]:
     modes = [mode for case in one.cases if (mode := main_mode(case))]
-    return [mode.over_best[0] for mode in modes if mode.over_best]
+    return [mode.over_best[0].estimate for mode in modes if mode.over_best]
 
 
 def _claims(one: OperatorResults) -> str:

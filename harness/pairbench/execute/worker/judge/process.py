@@ -97,18 +97,18 @@ class Judge:
                 self._timed = None  # its inputs are not to be held beside the worker's
                 yield protocol.TooLarge()
                 return
-            call_ns = tuple[float, ...]()
+            alone_ns = tuple[float, ...]()
             if baseline != NOBODY and job.takes:
                 try:
                     with no_collection(collect=False):
-                        call_ns = _alone_ns(operator, timed.inputs, timed.device)
+                        alone_ns = _alone_ns(operator, timed.inputs, timed.device)
                 except BaseException as error:
                     if not on_gpu or not is_out_of_memory(error):
                         raise
         consumes = any(variant.consumes for variant in operator.implementations.values())
         # A turn on a GPU has replays besides.
         more = on_gpu or operator.direction or operator.state or operator.reset or consumes
-        yield protocol.Alone(call_ns=call_ns, plain=not more)
+        yield protocol.Alone(latency_ns=alone_ns, plain=not more)
 
     def _has_room(self, timed: Elsewhere) -> bool:
         """Return whether a GPU has room for the baseline's calls here, beside those of the worker."""
