@@ -120,7 +120,8 @@ def test_github_gpu_replaces_its_comment(tmp_path: Path) -> None:
 def test_github_cpu_planted(pipelines: Pipelines) -> None:
     done = pipelines[github, "cpu", True].result()
     job = done.jobs["gate"]
-    assert [name for name, how in job.conclusions.items() if how == "failure"] == ["Gate"], job.logs
+    failed = [name for name, how in job.conclusions.items() if how == "failure"]
+    assert failed == ["Gate"], "\n".join(job.logs[name] for name in failed)
     assert job.result == "failure"
     assert names_the_planted(job.summary) and SERIES in job.logs["Gate"]
     assert [SERIES in name for name in failures(job.folder / "pairbench-junit.xml")] == [True]
