@@ -188,13 +188,15 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     asked = replace(config, root=Path()), replace(options, folder=Path()), shown_store(config), address
     repository, today = Repository(config.root), dt.datetime.now(dt.UTC).date()
     branch = (repository.default_branch, sorted(repository.default_commits)) if repository.is_one else None
-    inputs = digest(sorted(fingerprint(store)), sorted(store.moved.items()), asked, branch, today)
+    files = sorted(fingerprint(store))
+    inputs = digest(files, sorted(store.moved.items()), asked, branch, today)
     suites, problems = cache.values(_WHOLE) or ((), ())
     if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
         return replace(publish(options.folder, cache.unchanged()), problems=problems)
     try:
+        stamps = {path: stamp for path, *stamp in files}
         reading = SiteReading(
-            config, repository=address, last=options.last, options=options.store_options, begin=_begin
+            config, repository=address, last=options.last, options=options.store_options, stamps=stamps
         )
     except EmptyStoreError as error:
         kept, missed = read_breakdowns(store)
@@ -206,8 +208,8 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     if problems and not reading.facts.runs:
         raise StoreFailedError("; ".join([f"store {reading.facts.store!r}: no run of it can be read", *problems]))
     inputs = digest(inputs, list(map(reading.about, reading.suites)))
-    files = cache.put(_WHOLE, inputs, (reading.suites, problems), _parts(reading, cache, options))
-    written = publish(options.folder, files)
+    made = cache.put(_WHOLE, inputs, (reading.suites, problems), _parts(reading, cache, options))
+    written = publish(options.folder, made)
     cache.save()
     return replace(written, problems=problems)
 

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
@@ -181,13 +182,13 @@ class SiteReading:
         repository: str | None = None,
         last: int | None = None,
         options: tuple[str, ...] = (),
-        begin: Callable[[Callable[[], Any]], Callable[[], Any]] = lambda work: work,
+        stamps: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        """Read a store; `begin` begins work in another process, and returns the function that waits for its result."""
+        """Read a store; `stamps` has for the path of each file a value that changes with its content."""
         self.about = functools.cache(functools.partial(about_of, config))
         self._store = replace(store_of(config), tables=Held(math.inf))
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
-        self._digests = functools.cache(begin(self._digests_of_tables))
+        self._stamps = {run_id: [stamps.get(path) for path in paths] for run_id, paths in self._whole.paths.items()}
         self._heads: dict[RunKey, RunHead] = {}
         measured: dict[RunKey, frozenset[Series]] = {}
         for key, table in self._whole.tables(RUN, _HEAD):
@@ -239,11 +240,6 @@ class SiteReading:
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 
-    def _digests_of_tables(self) -> dict[tuple[str, ...], str]:
-        """Return the digest of the rows of each operator and of each run."""
-        parts = [*self._whole.tables(OPERATOR, _TREND), *self._whole.tables(RUN, _RUN)]
-        return {key: reader.table_digest(table) for key, table in parts}
-
     def operators(
         self,
         find: Find = lambda *_: None,
@@ -266,6 +262,7 @@ class SiteReading:
                 continue
             described = self.about(suite).get(operator)
             run_ids = set(table.column("run_id").unique().to_pylist())
+            rows = len(table), [(run_id, self._stamps.get(run_id)) for run_id in sorted(run_ids)]
             heads = [head for head in self.facts.runs if head.device_name == device_name and head.run_id in run_ids]
             breakdowns = self.facts.breakdowns
             mine = tuple(one for one in breakdowns if (one.device_name, one.suite, one.operator) == key)
@@ -275,7 +272,7 @@ class SiteReading:
             values = [[held.get(series) for held in of_each] for series in own]
             with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
             name = paths.operator_page(*key)
-            inputs = digest(self._digests()[key], described, values, with_samples, site, elsewhere)
+            inputs = digest(rows, described, values, with_samples, site, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
                 part, records = functools.partial(Part, name, inputs, site), records_of(table)
@@ -373,7 +370,8 @@ class SiteReading:
             head, verdicts, beside = self._heads[key], self.verdicts.get(key), self.facts.beside.get(key)
             site = replace(shared, events=tuple(shown[key]), beside={key: beside} if beside else {})
             named = tuple(sorted(pages[head.device_name]))
-            name, inputs = paths.run_page(*key), digest(self._digests()[key], head, verdicts, site, named)
+            rows = len(table), self._stamps.get(head.run_id)
+            name, inputs = paths.run_page(*key), digest(rows, head, verdicts, site, named)
             if find(name, inputs) is None:
                 part = functools.partial(Part, name, inputs, site)
                 jobs.append(functools.partial(job, part, head, verdicts, records_of(table), named))

@@ -3,16 +3,14 @@
 A file that cannot be read, or that pairbench did not write, costs only itself: `problems` names it beside the rows of the others.
 """
 
-import hashlib
 import itertools
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -29,6 +27,9 @@ from pairbench.store.opened import OpenedFile
 from pairbench.store.reading import dataset_files, read_each, stored_files, with_derived, without_throttled
 from pairbench.store.schema import PARTITIONS, SUITE, TEXT, fields_of, from_columns, from_table, python_values, type_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
 
@@ -41,7 +42,7 @@ Names = Collection[str] | None
 
 def read_frame(
     store: Store, dataset: str = "records", *, columns: Names = None, where: Where = None, run_ids: Names = None
-) -> Reading[pd.DataFrame]:
+) -> "Reading[pd.DataFrame]":
     """Return rows of records or samples as a frame, oldest run first."""
     # `where` has for each column the value, or the list of values, that rows must have. Without `columns` the frame has all, with
     # `device` and `month` of the folders.
@@ -237,6 +238,11 @@ class WholeStore:
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
+        self.paths: defaultdict[str, list[str]] = defaultdict(list)
+        """The paths of each run's files."""
+        for file in files.files:
+            for run_id in file.run_ids:
+                self.paths[run_id].append(file.path)
         whole, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
         self._table = whole.unify_dictionaries().combine_chunks()
 
@@ -254,30 +260,6 @@ class WholeStore:
         for key, rows in sorted(frame.groupby(list(names), observed=True, sort=False).indices.items()):
             together = rows[-1] - rows[0] + 1 == len(rows)  # as those of a run are, which need no copy
             yield key, table.slice(rows[0], len(rows)) if together else table.take(pa.array(rows))
-
-
-def table_digest(table: pa.Table) -> str:
-    """Return a digest of a table's content, which is the same in whatever store its rows lie."""
-    whole = hashlib.sha256()
-    coded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-    for name in coded:  # without the texts in its dictionary that only other rows of the store have
-        column = table.column(name).combine_chunks()
-        indices = column.indices.fill_null(-1) if column.null_count else column.indices
-        places = indices.to_numpy() + 1
-        used = np.bincount(places, minlength=1) > 0
-        texts = [column.dictionary[index - 1].as_py() if index else None for index in np.flatnonzero(used).tolist()]
-        whole.update(repr((name, len(places), texts)).encode())
-        if len(texts) > 1:
-            whole.update(np.cumsum(used, dtype=np.int32)[places].tobytes())
-    empty = [name for name in table.column_names if table.column(name).null_count == len(table)]
-    whole.update(repr(empty).encode())
-    # Copied, for the bytes of a slice are not those of a table.
-    rest = table.drop_columns({*coded, *empty}).take(pa.array(np.arange(len(table))))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rest.schema) as stream:
-        stream.write_table(rest)
-    whole.update(sink.getvalue())
-    return whole.hexdigest()
 
 
 def read_series(
