@@ -24,9 +24,10 @@ percentile is covered less well: where rounds spread more than their samples do,
 """
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -70,20 +71,27 @@ def row_medians(values: Floats) -> Floats:
     return medians.reshape(values.shape[:-1])
 
 
-def rounded(values: ArrayLike, digits: int) -> Floats:
-    """Return numbers to so many significant digits, each the double nearest to its decimal number; whole numbers stay, and a tie may go either way."""
-    numbers = np.asarray(values, dtype=np.float64)
+def rounded(lines: ArrayLike, digits: int) -> list[list[float | None]]:
+    """Return rows of numbers, each to so many significant digits as the double nearest to its decimal number.
+
+    Whole numbers are whole, and what is no finite number is None; a tie may go either way.
+    """
+    numbers = np.asarray(lines, dtype=np.float64)
     sizes = np.abs(numbers)
     usual = (sizes >= 1e-12) & (sizes <= 1e12)
     after = digits - 1 - np.floor(np.log10(np.where(usual, sizes, 1.0)))
     # A quotient of a whole number and a power of ten below 1e23 is that double.
     below, above = 10.0 ** np.maximum(after, 0), 10.0 ** np.maximum(-after, 0)
-    found: Floats = np.where(
-        usual & (numbers != np.trunc(numbers)), np.rint(numbers * below / above) / below * above, numbers
-    )
-    for place in np.flatnonzero(~usual & np.isfinite(numbers) & (numbers != np.trunc(numbers))).tolist():
-        found[place] = float(f"{numbers[place]:.{digits - 1}e}")
-    return found
+    found = np.where(usual & (numbers != np.trunc(numbers)), np.rint(numbers * below / above) / below * above, numbers)
+    for place in np.argwhere(~usual & np.isfinite(numbers) & (numbers != np.trunc(numbers))).tolist():
+        found[*place] = float(f"{numbers[*place]:.{digits - 1}e}")
+    rows: list[list[Any]] = found.tolist()
+    for row, place in np.argwhere(found == np.trunc(found)).tolist():
+        value = rows[row][place]
+        rows[row][place] = int(value) if math.isfinite(value) else None
+    for place in np.flatnonzero(np.isnan(found).any(axis=1)).tolist():
+        rows[place] = [value if value == value else None for value in rows[place]]
+    return rows
 
 
 def lower_mean(values: ArrayLike) -> float:

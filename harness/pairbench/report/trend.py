@@ -222,7 +222,7 @@ def series_chart(trend: Trend) -> SeriesChart:
         ends = points.numbers(f"{points.latency.speedup}{end}")
         lines[f"speedup{end}"] = _scaled(np.where(without, math.nan, ends), 1.0)
     lines["speedup"] = _scaled(points.speedup, 1.0)
-    values = [value for name in ("p50", "p95") for value in lines[name] if value > 0]
+    positive = np.concatenate([lines[name][lines[name] > 0] for name in ("p50", "p95")])
     ticks = []
     started, commits, dirty = map(points.values, ("started_at", "commit", "dirty"))
     # Evenly spaced, the newest run always among them.
@@ -236,37 +236,38 @@ def series_chart(trend: Trend) -> SeriesChart:
     # A status has no line.
     metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=units.order)[:_COUNTED]
     scales = {"peak_bytes": 2.0**20}
-    counts = ((units.axis(name), _scaled(points.numbers(name), scales.get(name, 1.0))) for name in metrics)
+    counts = [(units.axis(name), _scaled(points.numbers(name), scales.get(name, 1.0))) for name in metrics]
     middles = [level.speedup or math.nan for level in trend.levels]
     return SeriesChart(
         title=shorten(trend.series.name, 115),
         subtitle=shorten(", ".join(subtitle), 140),
         unit=unit,
         latency=AXES[trend.latency.name],
-        **lines,
+        **{name: tuple(line.tolist()) for name, line in lines.items()},
         control_name=shorten(trend.control or "", 30),
         levels=tuple(_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"])),
         speedup_levels=tuple(_steps(trend.levels, middles, "speedup_rise", lines["speedup"])),
-        counts=tuple(counts),
+        counts=tuple((label, tuple(line.tolist())) for label, line in counts),
         marks=tuple(_chart_marks(trend)),
         ticks=tuple(ticks),
-        log=bool(values) and max(values) / min(values) >= _LOG_FROM,
+        log=bool(len(positive) and positive.max() / positive.min() >= _LOG_FROM),
     )
 
 
-def _steps(levels: Sequence[Level], middles: Sequence[float], rise: str, line: Sequence[float]) -> Iterator[LevelStep]:
+def _steps(levels: Sequence[Level], middles: Sequence[float], rise: str, line: Floats) -> Iterator[LevelStep]:
     """Yield the levels in parts: each ends before a run without a value, and goes on behind it."""
     for level, middle in zip(levels, middles, strict=True):
         length, factor = max(level.stop - level.start, 1), getattr(level, rise)
-        known = [at for at in range(level.start, level.stop + 1) if not math.isnan(line[at] + middle)]
-        for _, part in groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
-            first, *_, last = [at for _, at in part] * 2
+        known = level.start + np.flatnonzero(~np.isnan(line[level.start : level.stop + 1] + middle))
+        firsts = known[np.diff(known, prepend=-2) > 1].tolist()
+        lasts = known[np.diff(known, append=math.inf) > 1].tolist()
+        for first, last in zip(firsts, lasts, strict=True):
             start, stop = (middle * factor ** ((at - level.start) / length - 0.5) for at in (first, last))
             yield LevelStep(first, last, start, stop)
 
 
-def _scaled(values: Floats, scale: float) -> tuple[float, ...]:
-    return tuple(np.where(np.isfinite(values), values / scale, math.nan).tolist())
+def _scaled(values: Floats, scale: float) -> Floats:
+    return np.where(np.isfinite(values), values / scale, math.nan)
 
 
 def _count_marks(trend: Trend) -> list[Mark]:

@@ -284,12 +284,12 @@ def _axes(axes: Mapping[str, object]) -> dict[str, object]:
 def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
     values = series_chart(trend)
     lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
-    arrays = {name: _cut(getattr(values, name)) for name in lines}
+    rows = rounded([getattr(values, name) for name in lines], _DIGITS)
     return {
         **{name: getattr(values, name) for name in ("unit", "latency", "subtitle", "control_name", "log")},
         "runs": [places[run_id] for run_id in trend.points.values("run_id")],
         # A line without any value is none.
-        **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
+        **{name: row if any(value is not None for value in row) else [] for name, row in zip(lines, rows, strict=True)},
         # First run, last run and value of each level, and of the slope of a drift the value at its end, too.
         **{
             name: [
@@ -342,7 +342,4 @@ def _cut(values: Sequence[float]) -> list[float | None]:
     """Return each value to four digits, as `figures` does."""
     if len(values) <= _FEW:
         return [figures(value, _DIGITS) for value in values]
-    return [
-        None if not math.isfinite(value) else int(value) if value == int(value) else value
-        for value in rounded(values, _DIGITS).tolist()
-    ]
+    return rounded([values], _DIGITS)[0]

@@ -4,16 +4,18 @@ A filter that gives markup escapes all it was given; all others give plain text,
 settings may hold any text, so a link is made only from what is plainly an address.
 """
 
+import contextlib
 import datetime as dt
 import functools
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from pairbench import __version__
@@ -181,11 +183,15 @@ def _unindented(templates: Path, name: str) -> str | None:
     return re.sub(r"(?m)^[ \t]+", "", source)
 
 
-@functools.cache  # compiling the templates takes half a second
+@functools.cache
 def environment(templates: Path) -> Environment:
     """Return the environment that renders the templates of a folder; unknown names fail, and all text is escaped."""
+    compiled = templates / "__pycache__"  # compiling the templates takes half a second
+    with contextlib.suppress(OSError):
+        compiled.mkdir(exist_ok=True)
     made = Environment(
         loader=FunctionLoader(lambda name: _unindented(templates, name)),
+        bytecode_cache=FileSystemBytecodeCache(str(compiled)) if os.access(compiled, os.W_OK) else None,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
